@@ -40,7 +40,7 @@ const (
 	// Share of a node's slowest rail: load ÷ capacity, relative to the best rail of its group. Absent while idle.
 	slowestRail = `1 - max by (instance) (avg_over_time(railscope_rails_imbalance_ratio{<node>}[$__rate_interval]))`
 	// Share of the peers that the last probe did not reach over RDMA.
-	notByRDMA = `sum by (instance) (railscope_probe_transport{<node>, transport!="rdma"}) / sum by (instance) ` +
+	notByRDMA = `sum by (instance) (railscope_probe_transport{<node>, transport!~"rdma|simulated"}) / sum by (instance) ` +
 		`(railscope_probe_transport{<node>})`
 	// Rails that are slower than their 24-hour median to most peers. To a single peer, the peer may be at fault.
 	degraded = `(quantile by (instance, rail) (0.5, railscope_probe_rail_degradation_ratio{<node>}) < 0.7)`
@@ -89,7 +89,7 @@ func fleetNow() []*panel {
 		stat("Not by RDMA", docReasons,
 			"Pairs of nodes whose last probe used TCP or failed. Anything but 0 slows down every job that spans "+
 				"the two nodes.").
-			query(`sum(railscope_probe_transport{<node>, transport!="rdma"})`, "").unit("none").colours(green,
+			query(`sum(railscope_probe_transport{<node>, transport!~"rdma|simulated"})`, "").unit("none").colours(green,
 			from(1, red)).nothing("no probes"),
 		stat("Fallback suspected", docSampler,
 			"Nodes whose traffic suggests that a job has lost RDMA: busy GPUs while the rails carry TCP, or "+

@@ -27,7 +27,7 @@ func probeNow() []*panel {
 		stat("Not by RDMA", docReasons,
 			"Pairs whose last round used TCP or failed. Anything but 0 slows down every job that spans the two "+
 				"nodes.").
-			query(`sum(railscope_probe_transport{<peer>, transport!="rdma"})`, "").unit("none").colours(green,
+			query(`sum(railscope_probe_transport{<peer>, transport!~"rdma|simulated"})`, "").unit("none").colours(green,
 			from(1, red)).nothing("no probes"),
 		stat("Goodput", docFigures, "RDMA payload over all rails at once in the last round, for the worst pair.").
 			query(`8 * min(railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"})`, "").unit("bps").

@@ -91,9 +91,8 @@ type Demo struct {
 	links [Rails]*link
 	job   job
 
-	mu     sync.Mutex // protects the counter files, and all following fields
-	sent   time.Time  // until when the job has sent
-	closed bool
+	mu   sync.Mutex // protects the counter files and sent
+	sent time.Time  // until when the job has sent
 }
 
 // Node is one of the nodes.
@@ -105,7 +104,7 @@ type Node struct {
 
 	demo  *Demo
 	index int
-	files [Rails][]counterFile // in the order of counters
+	files [Rails][]*os.File // in the order of counters
 }
 
 // New makes the files of both nodes in a new directory below parent; empty: that of temporary files. Close removes it.
@@ -139,11 +138,10 @@ func New(parent string, opts Options) (*Demo, error) {
 func (d *Demo) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed = true
 	for _, n := range d.Nodes {
 		for _, files := range n.files {
 			for _, f := range files {
-				_ = f.file.Close()
+				_ = f.Close() // a later write fails
 			}
 		}
 	}
@@ -181,9 +179,6 @@ func (d *Demo) Run(ctx context.Context) {
 func (d *Demo) advance(pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return
-	}
 	now := time.Now()
 	d.send(d.job.at(now), min(now.Sub(d.sent), maxCatchUp))
 	d.sent = now

@@ -3,7 +3,6 @@ package demo
 import (
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -170,28 +169,13 @@ func (n *Node) counters(r int) [14]counter {
 	}
 }
 
-// counterFile is the file of a counter. It is written in place, because readers keep it open.
-type counterFile struct {
-	file    *os.File
-	content []byte // nil: nothing was written yet
-	value   uint64
-}
-
-// write writes a value that has changed; a longer one, as values only grow. On an error the file keeps its content.
-func (f *counterFile) write(value uint64) {
-	if f.content != nil && f.value == value {
-		return
-	}
-	f.content = append(strconv.AppendUint(f.content[:0], value, 10), '\n')
-	if _, err := f.file.WriteAt(f.content, 0); err == nil {
-		f.value = value
-	}
-}
-
+// update writes the counters in place, because readers keep the files open. Values only grow: none is shorter than the
+// one before. On an error a file keeps its content.
 func (n *Node) update() {
-	for r := range n.files {
-		for i, c := range n.counters(r) {
-			n.files[r][i].write(c.value)
+	for r, files := range n.files {
+		counters := n.counters(r)
+		for i, f := range files {
+			_, _ = f.WriteAt(append(strconv.AppendUint(nil, counters[i].value, 10), '\n'), 0)
 		}
 	}
 }
@@ -201,7 +185,10 @@ func (n *Node) Ethtool() ethtool.Ioctl {
 	kernel := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{}}
 	for r := range Rails {
 		of := &ethtooltest.Netdev{Driver: driver, Bus: nicAddress(r)}
-		of.Before = func(uint32) { of.Stats = n.statistics(r) }
+		of.Before = func(uint32) error {
+			of.Stats = n.statistics(r)
+			return nil
+		}
 		kernel.Netdevs[netdev(r)] = of
 	}
 	return kernel.Ioctl

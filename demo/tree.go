@@ -111,7 +111,7 @@ func (n *Node) write() error {
 			if err != nil {
 				return err
 			}
-			n.files[r] = append(n.files[r], counterFile{file: f})
+			n.files[r] = append(n.files[r], f)
 		}
 	}
 	n.update()

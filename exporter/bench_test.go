@@ -115,7 +115,7 @@ func BenchmarkScrapeProbe(b *testing.B) {
 				r.Rails = append(r.Rails, rail)
 			}
 		}
-		p.Observe(r)
+		p.Observe(r, nil)
 	}
 	s := exportertest.Scraper(b, p)
 	b.ReportAllocs()

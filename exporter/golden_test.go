@@ -26,6 +26,7 @@ import (
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
@@ -41,10 +42,10 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 	const budget = time.Second
 	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, budget)
 	return []collector.Source{
-		rdma.New(root.Sys(), finder.Snapshot, budget),
+		ports(root, finder, budget),
 		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
 		netdev.New(root.Sys(), finder.Rails, budget, nil),
-		pcie.New(root.Sys(), finder.Rails, budget),
+		pcie.New(root.Sys(), finder.Snapshot, budget),
 		gpu.New(root.Proc(), noGPUs(), budget, 0),
 		gpudirect.New(root.Sys(), root.Proc(), budget),
 		process.New(process.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails,
@@ -53,6 +54,16 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		ncclLogs(t, root),
 		kernelLog(t, finder),
 	}
+}
+
+// ports is the source of the rails of a process that has seen them before.
+func ports(root sysfstest.Root, finder *rail.Finder, budget time.Duration) *rdma.Source {
+	s := rdma.New(root.Sys(), finder.Snapshot, budget)
+	keeper := expect.New(expect.Options{Sysfs: root.Sys(), Find: finder.Snapshot, Budget: budget})
+	keeper.Observe()
+	keeper.Observe()
+	s.Expected = keeper.Expected
+	return s
 }
 
 // kernelLog is an empty one; messages are for the tests of package kmsg.
@@ -159,7 +170,7 @@ func compareGolden(t *testing.T, file string, got []byte) {
 // compareClientGolang holds what we write of the last scrape equal to what client_golang does.
 func compareClientGolang(t *testing.T, s *scrape.Scraper) {
 	t.Helper()
-	s.Update([]string{}, func(series *table.Table, _ map[string]string) {
+	s.Update([]string{}, 0, func(series *table.Table, _ map[string]string) {
 		if diff := cmp.Diff(exportertest.Pedantic(t, series), string(series.AppendText(nil))); diff != "" {
 			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
 		}

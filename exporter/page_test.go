@@ -35,7 +35,7 @@ func TestPageKnowsRows(t *testing.T) {
 	o := page.Options{Metrics: "/metrics", Logger: slog.New(slog.DiscardHandler)}
 	var missing []string
 	o.Read = func(names []string, f func(page.Reading, map[string]string)) {
-		s.Update(names, func(series *table.Table, failed map[string]string) { f(knows{series, &missing}, failed) })
+		s.Update(names, 0, func(series *table.Table, failed map[string]string) { f(knows{series, &missing}, failed) })
 	}
 	p := page.New(o)
 	defer p.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
+	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/probe"
 )
@@ -112,7 +113,7 @@ func TestProbeGolden(t *testing.T) {
 		a.Mismatches = []probe.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
 		for _, r := range []probe.Result{healthy(peerA), a, skipped(peerA), healthy(peerB), fallback(peerB),
 			skipped(peerC)} {
-			p.Observe(r)
+			p.Observe(r, nil)
 		}
 		s := exportertest.Scraper(t, p)
 		got := exportertest.Text(t, s)
@@ -128,7 +129,7 @@ func TestProbeGolden(t *testing.T) {
 // TestProbeNative: protobuf has a native histogram per rail, other formats classic buckets of all rails.
 func TestProbeNative(t *testing.T) {
 	p := newTestProbe(peerA)
-	p.Observe(healthy(peerA))
+	p.Observe(healthy(peerA), nil)
 	s := exportertest.Scraper(t, p)
 	data, err := s.Exposition(expfmt.NewFormat(expfmt.TypeProtoDelim), false)
 	if err != nil {
@@ -274,7 +275,7 @@ func TestProbeVanish(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newTestProbe(peerA)
 			for _, r := range tt.rounds {
-				p.Observe(r)
+				p.Observe(r, nil)
 			}
 			got := seriesOf(t, p)
 			for name, want := range tt.want {
@@ -289,10 +290,10 @@ func TestProbeVanish(t *testing.T) {
 // TestProbeSetPeers: a removed peer loses all its series and starts anew when it returns; the others keep theirs.
 func TestProbeSetPeers(t *testing.T) {
 	p := newTestProbe(peerA, peerB, peerA)
-	p.Observe(healthy(peerA))
-	p.Observe(healthy(peerB))
+	p.Observe(healthy(peerA), nil)
+	p.Observe(healthy(peerB), nil)
 	p.SetPeers([]string{peerC, peerB})
-	p.Observe(healthy(peerA))
+	p.Observe(healthy(peerA), nil)
 	for name := range seriesOf(t, p) {
 		if strings.Contains(name, peerA) {
 			t.Errorf("%s is still there", name)
@@ -310,32 +311,24 @@ func TestProbeSetPeers(t *testing.T) {
 	}
 }
 
-// TestProbeDegradation: a solo goodput is compared with the median of the last day.
+// TestProbeDegradation: a solo goodput is compared with the median of its past.
 func TestProbeDegradation(t *testing.T) {
 	p, name := newTestProbe(peerA), `rail_degradation_ratio{peer="a:10092",rail="0"}`
-	solo := func(after time.Duration, mib int64) string {
+	solo := func(median float64) string {
 		r := healthy(peerA)
-		r.Start = noon.Add(after)
-		r.Rails = []probe.RailResult{{Rail: "0", Solo: flow(mib, time.Second)}}
-		p.Observe(r)
+		r.Rails = []probe.RailResult{{Rail: "0", Solo: flow(25, time.Second), Past: &baseline.Past{Median: median}}}
+		p.Observe(r, nil)
 		return seriesOf(t, p)[name]
 	}
-	for i, want := range []string{"", "", "", "", "1"} {
-		if got := solo(time.Duration(i)*time.Minute, 100); got != want {
-			t.Errorf("solo %d: %q, want %q", i+1, got, want)
-		}
+	if got := solo(0); got != "" {
+		t.Errorf("without a median: %q", got)
 	}
-	if got := solo(5*time.Minute, 25); got != "0.25" {
+	if got := solo(100 << 20); got != "0.25" {
 		t.Errorf("at a quarter: %q", got)
 	}
-	later := brief(peerA)
-	later.Start = noon.Add(6 * time.Minute)
-	p.Observe(later) // rail 0 keeps it
+	p.Observe(brief(peerA), nil) // rail 0 keeps it
 	if got := seriesOf(t, p)[name]; got != "0.25" {
 		t.Errorf("after a round without solos: %q", got)
-	}
-	if got := solo(40*time.Hour, 25); got != "" {
-		t.Errorf("against a past of two days ago: %q", got)
 	}
 }
 
@@ -348,7 +341,7 @@ func TestProbeConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for range 50 {
 				for _, r := range []probe.Result{healthy(peer), fallback(peer), skipped(peer), failed(peer)} {
-					p.Observe(r)
+					p.Observe(r, nil)
 				}
 			}
 		})

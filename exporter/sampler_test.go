@@ -70,7 +70,8 @@ func sampled(snap *sampler.Snapshot) {
 			{Name: "mlx5_2", Interval: 100 * time.Millisecond, Samples: 7, Reading: 5 * time.Millisecond},
 		},
 		Dropped: [3]uint64{1, 2, 4},
-		Sets: [2]sampler.Set{{Known: true, Active: 2, Busy: 12.5, Imbalanced: 2.5, Imbalance: 0.25, Balanced: true},
+		Sets: [2]sampler.Set{{Known: true, Active: 2, Busy: 12.5, Imbalanced: 2.5, Imbalance: 0.25, Balanced: true,
+			Roles: map[string]float64{rail.Compute: 0.25, "storage": 0}},
 			{Known: true, Busy: 3}},
 		GPUs: []sampler.GPUPeaks{{Index: 0, Start: 80 << 30, Minute: 40 << 30}, {Index: 3, Start: 1, Minute: 1}},
 	}

@@ -22,11 +22,11 @@ import (
 	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
-	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
+	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -94,9 +94,9 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget)
 	rails := finder.Rails
 	return []collector.Source{
-		rdma.New(root.Sys(), finder.Snapshot, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
+		ports(root, finder, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
 		netdev.New(root.Sys(), rails, budget, nil),
-		pcie.New(root.Sys(), rails, budget), gpudirect.New(root.Sys(), root.Proc(), budget),
+		pcie.New(root.Sys(), finder.Snapshot, budget), gpudirect.New(root.Sys(), root.Proc(), budget),
 	}
 }
 
@@ -163,8 +163,8 @@ func sampling(rails []string, gpus int) *exportersampler.Source {
 			snap.GPUs = append(snap.GPUs, sampler.GPUPeaks{Index: i, Start: 1, Minute: 1})
 		}
 		for i := range snap.Sets {
-			snap.Sets[i] = sampler.Set{Known: true, Active: len(rails), Busy: 1, Imbalanced: 1, Imbalance: 0.1,
-				Balanced: true}
+			snap.Sets[i] = sampler.Set{Known: true, Active: len(rails), Busy: 1, Imbalanced: 1,
+				Roles: map[string]float64{rail.Compute: 0.1}}
 		}
 		for i := range snap.Fallback {
 			snap.Fallback[i].Known = true
@@ -183,12 +183,13 @@ func probing(peers int, rails []string) *exporterprobe.Source {
 		for i := range 6 {
 			r := healthy(peer)
 			one := r.Rails[0]
+			one.Past = &baseline.Past{Median: one.Solo.BytesPerSecond()}
 			r.Start, r.Rails = noon.Add(time.Duration(i)*time.Hour), nil
 			for _, name := range rails {
 				one.Rail = name
 				r.Rails = append(r.Rails, one)
 			}
-			p.Observe(r)
+			p.Observe(r, nil)
 		}
 	}
 	return p

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
@@ -53,6 +54,7 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 	f := cause(guarded)
 	cancel(nil)
 	guarding.Wait()
+	r.noteOwn(paths, done, sent)
 	moved := max(movedBytes(done), sent.sum())
 	r.node.recent.add(moved)
 	if f == nil {
@@ -70,6 +72,17 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 	}
 	r.addBurst(done, paths, stage)
 	return done, r.verify(ctx, stage, paths, args.Loads, done)
+}
+
+// noteOwn notes what a burst moved over each rail.
+func (r *round) noteOwn(paths []*path, done worker.BurstDone, sent *burstProgress) {
+	for i, p := range paths {
+		bytes := sent.completed(i)
+		if i < len(done.Rails) {
+			bytes = max(bytes, done.Rails[i].Bytes)
+		}
+		r.node.own.add(p.local.Rail, rail.Transmit, bytes, p.result.PathMTU)
+	}
 }
 
 func movedBytes(done worker.BurstDone) (sum int64) {
@@ -92,7 +105,7 @@ func (r *round) addBurst(done worker.BurstDone, paths []*path, stage failure.Sta
 // verify has the target compare what a burst wrote, over the paths that completed it, and stop the others.
 func (r *round) verify(ctx context.Context, stage failure.Stage, paths []*path, loads []worker.Load,
 	done worker.BurstDone) error {
-	args := worker.VerifyArgs{Seed: r.seed, Pass: done.Pass, Stop: r.failedPaths()}
+	args := worker.VerifyArgs{Seed: r.seed, Pass: done.Pass, Stop: r.failedPaths(), Count: stage == failure.StageStriped}
 	var want int64
 	var wanted []int64 // in the order of args.Rails
 	for i, b := range done.Rails {
@@ -108,6 +121,7 @@ func (r *round) verify(ctx context.Context, stage failure.Stage, paths []*path, 
 		wanted = append(wanted, want-before)
 	}
 	v, err := r.client.verify(ctx, args)
+	r.notePeerLoss(v)
 	for i, one := range args.Rails {
 		k := slices.IndexFunc(v.Failures, func(f failure.Failure) bool { return f.Rail == one.Rail })
 		if k < 0 {
@@ -221,6 +235,16 @@ func (b *burstProgress) sum() (sum int64) {
 		sum += n
 	}
 	return sum
+}
+
+// completed is how many bytes of a load have completed.
+func (b *burstProgress) completed(load int) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if load >= len(b.bytes) {
+		return 0
+	}
+	return b.bytes[load]
 }
 
 // covers reports whether the bytes are at least as new as when.

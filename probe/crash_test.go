@@ -23,7 +23,7 @@ func TestWorkerKilled(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, slowly)
 			res := p.during(failure.StageSolo, func() { p.signal(node, unix.SIGKILL) })
-			want := map[string]failure.Reason{"a": failure.WorkerCrashed, "b": failure.WorkerCrashed}[node]
+			want := map[string]failure.Reason{"a": failure.WorkerCrashed, "b": failure.PeerWorker}[node]
 			if res.Outcome != Fallback || res.Reason != want || !res.Verified {
 				t.Fatalf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 			}
@@ -97,8 +97,8 @@ func TestWorkerHangsThere(t *testing.T) {
 	p.opts.Timeout = 40 * time.Second
 	p.fabric.Set("b", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = true })
 	res := p.round()
-	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || !strings.HasPrefix(res.Detail,
-		"on the peer: ") {
+	if res.Outcome != Fallback || res.Reason != failure.PeerWorker || !strings.HasPrefix(res.Detail,
+		"on the peer: the worker process did not answer") {
 		t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/internal/baseline"
+	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
@@ -119,7 +122,10 @@ func TestRoundBelowExpected(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p.opts.MinOfExpected, p.opts.ExpectedRate = 0.7, tc.rate*1e9/8
+			p.opts.MinOfExpected = 0.7
+			if tc.rate > 0 {
+				p.a.opts.Expected = expecting(expect.Configured, tc.rate)
+			}
 			p.serve()
 			res := p.round()
 			if res.Outcome != tc.want || !res.Verified || res.Transport != RDMA {
@@ -131,5 +137,76 @@ func TestRoundBelowExpected(t *testing.T) {
 				t.Errorf("capacity %v, expected %v", value(r.Capacity), value(r.Expected))
 			}
 		})
+	}
+}
+
+// expecting expects a rate of every port, in Gb/s.
+func expecting(source expect.Source, rate float64) func([]rail.Rail) []expect.Rail {
+	return func(rails []rail.Rail) []expect.Rail {
+		list := make([]expect.Rail, len(rails))
+		for i := range list {
+			list[i].Rate = expect.Figure[float64]{Value: rate * 1e9 / 8, Source: source}
+		}
+		return list
+	}
+}
+
+// TestExpectation: what both ends expect of a path. Figures are Gb/s; 0 is nothing.
+func TestExpectation(t *testing.T) {
+	type end struct {
+		expected, capacity float64
+		source             expect.Source
+		software           bool
+	}
+	configured, seen := expect.Configured, expect.BestSeen
+	for name, tc := range map[string]struct {
+		here, there end
+		want        float64
+	}{
+		"neither end remembers anything":        {end{100, 100, "", false}, end{0, 200, "", false}, 100},
+		"the peer is slower":                    {end{200, 200, "", false}, end{0, 100, "", false}, 100},
+		"trained low here":                      {end{400, 100, seen, false}, end{400, 400, seen, false}, 400},
+		"trained low there":                     {end{400, 400, seen, false}, end{400, 100, seen, false}, 400},
+		"trained low at both ends":              {end{400, 100, seen, false}, end{400, 100, seen, false}, 400},
+		"an older peer":                         {end{400, 400, seen, false}, end{0, 200, "", false}, 200},
+		"a peer that was always slower":         {end{400, 400, seen, false}, end{100, 100, seen, false}, 100},
+		"configured, and the peer knows more":   {end{400, 400, configured, false}, end{100, 100, seen, false}, 100},
+		"configured, and the peer is only slow": {end{400, 400, configured, false}, end{0, 100, "", false}, 400},
+		"configured for software":               {end{50, 100, configured, true}, end{0, 100, "", true}, 50},
+		"configured for software at both ends":  {end{50, 100, configured, true}, end{40, 100, configured, true}, 40},
+		"software here":                         {end{0, 100, "", true}, end{100, 100, seen, false}, 0},
+		"software there":                        {end{100, 100, seen, false}, end{0, 100, "", true}, 0},
+	} {
+		p := &path{local: localRail{expected: tc.here.expected, source: tc.here.source, capacity: tc.here.capacity},
+			peer: &helloRail{Expected: tc.there.expected, Capacity: tc.there.capacity, Software: tc.there.software}}
+		p.local.Software = tc.here.software
+		if got := max(value(p.expectation()), 0); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestSlowed: a rail is slow against its own past if two figures in a row agree, and something is expected of it.
+func TestSlowed(t *testing.T) {
+	expected, failed := 50e9, &failure.Failure{}
+	for name, tc := range map[string]struct {
+		rail RailResult
+		want bool
+	}{
+		"no past":         {RailResult{Expected: &expected}, false},
+		"a first figure":  {RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9}}, false},
+		"no best":         {RailResult{Expected: &expected, Past: &baseline.Past{Latest: 1e9}}, false},
+		"as ever":         {RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9, Latest: 44e9}}, false},
+		"just good":       {RailResult{Expected: &expected, Past: &baseline.Past{Best: 100, Latest: 70}}, false},
+		"just too little": {RailResult{Expected: &expected, Past: &baseline.Past{Best: 100, Latest: 69.9}}, true},
+		"half":            {RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, true},
+		"software":        {RailResult{Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, false},
+		"failed: not slow, worse": {RailResult{Expected: &expected, Failure: failed,
+			Past: &baseline.Past{Best: 2, Latest: 1}}, false},
+	} {
+		r := Result{Transport: RDMA, Rails: []RailResult{tc.rail}}
+		if got := tc.rail.Slowed(); got != tc.want || r.Degraded() != (tc.want || tc.rail.Failure != nil) {
+			t.Errorf("%s: slowed %v, degraded %v", name, got, r.Degraded())
+		}
 	}
 }

@@ -94,7 +94,8 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	p.t.Helper()
 	finder := rail.NewFinder(p.fabric.Sysfs(name), rail.Options{}, nil, time.Second)
 	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: p.fabric.Sysfs(name), Rails: finder.Rails,
-		Worker: workerCommand(), Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
+		Missing: func() []rail.Missing { return finder.Snapshot().Missing },
+		Worker:  workerCommand(), Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
 		Log: func(line string) { p.logged(name, line) },
 		Addresses: func() (map[string][]netip.Prefix, error) {
 			all := map[string][]netip.Prefix{}

@@ -13,7 +13,7 @@ import (
 const lowScaling = 0.9
 
 // judge computes from the striped burst what all rails carry together and with equal parts, their balance, and how that
-// compares with each alone. A path that failed has carried nothing.
+// compares with each alone. A path that failed has carried nothing, and so has a missing rail.
 func (r *round) judge() {
 	var loads []rail.Load
 	var judged []*path
@@ -30,9 +30,12 @@ func (r *round) judge() {
 			rate = p.result.Stealing.BytesPerSecond()
 			sum, slowest, fastest, live = sum+rate, min(slowest, rate), max(fastest, rate), live+1
 		}
+		if rate > 0 {
+			rate = p.result.carried()
+		}
 		loads, judged = append(loads, p.load(rate)), append(judged, p)
 		if p.result.Failure == nil && p.result.Solo != nil {
-			solos += p.result.Solo.BytesPerSecond()
+			solos += p.soloRate()
 		} else {
 			all = all && p.result.Failure != nil
 		}
@@ -40,19 +43,22 @@ func (r *round) judge() {
 	if live == 0 {
 		return
 	}
+	for _, m := range r.res.Missing {
+		loads = append(loads, m.load(r.paths))
+	}
 	r.res.Stealing, r.res.Static = new(sum), new(float64(live)*slowest)
 	if live > 1 {
 		r.res.FinishSkew = new(1 - slowest/fastest)
 	}
 	for i, share := range rail.Shares(loads) {
-		if !math.IsNaN(share) {
+		if !math.IsNaN(share) && i < len(judged) {
 			judged[i].result.Share = &share
 		}
 	}
 	if imbalance, known := rail.Imbalance(loads); known {
 		r.res.Imbalance = &imbalance
 	}
-	if all && solos > 0 {
+	if all && solos > 0 && live > 1 { // one rail shares with none
 		r.res.Scaling = new(*r.res.Stealing / solos)
 		if *r.res.Scaling < lowScaling {
 			r.res.Shared = shared(r.livePaths())
@@ -63,8 +69,8 @@ func (r *round) judge() {
 // load is what the path carried, for comparison. Its rate is the higher of both ends': a port that is down or trained
 // down stays in the group of its siblings.
 func (p *path) load(carried float64) rail.Load {
-	l := rail.Load{Group: rail.Group{LinkLayer: p.local.LinkLayer, Rate: max(p.local.status.Limits.Rate, p.peer.Rate)},
-		Rate: carried}
+	l := rail.Load{Rate: carried, Group: rail.Group{Role: p.local.Role, LinkLayer: p.local.LinkLayer,
+		Rate: max(p.local.status.Limits.Rate, p.peer.Rate)}}
 	if p.result.Capacity != nil {
 		l.Capacity = *p.result.Capacity
 	}

@@ -126,7 +126,7 @@ func TestRailsGone(t *testing.T) {
 	}{
 		{"a", []string{"mlx5_0", "mlx5_1"}, Fallback, failure.NoDevice},
 		{"b", []string{"mlx5_0", "mlx5_1"}, Fallback, failure.NoDevice},
-		{"a", []string{"mlx5_1"}, OK, ""},
+		{"a", []string{"mlx5_1"}, Degraded, ""},
 		{"b", []string{"mlx5_1"}, Degraded, failure.NoPeerRail},
 	} {
 		t.Run(fmt.Sprint(tc.node, tc.devices), func(t *testing.T) {
@@ -142,8 +142,10 @@ func TestRailsGone(t *testing.T) {
 			switch {
 			case tc.outcome == Fallback && (res.Reason != tc.reason || res.TCP[0].Streams != 1):
 				t.Errorf("because of %q (%s), %+v", res.Reason, res.Detail, res.TCP)
-			case tc.outcome == OK && len(res.Rails) != 1:
-				t.Errorf("rails %+v", res.Rails)
+			case tc.outcome == Degraded && tc.node == "a":
+				if len(res.Rails) != 1 || len(res.Missing) != 1 {
+					t.Errorf("rails %+v, missing %+v", res.Rails, res.Missing)
+				}
 			case tc.outcome == Degraded &&
 				(res.Rails[1].Failure == nil || res.Rails[1].Failure.Reason != tc.reason || res.Imbalance != nil):
 				t.Errorf("rail 1 %+v, imbalance %v", res.Rails[1].Failure, res.Imbalance)

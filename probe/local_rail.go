@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -25,6 +26,8 @@ type localRail struct {
 	err      error      // why status is not known
 	traffic  *rail.Port // used in the lane of its rail in Node.trafficLanes
 	capacity float64
+	expected float64       // bytes per second; 0: nothing is, or the port is not active
+	source   expect.Source // of expected; empty: it is the capacity
 	// portCapacity is that of all rails of its physical port together.
 	portCapacity float64
 	prefixes     []netip.Prefix // of its interface
@@ -58,6 +61,12 @@ func (n *Node) rails() ([]localRail, error) {
 		rails[i].prefixes = addresses[list[i].Netdev]
 		n.netdevs[list[i].Netdev] = true
 		limits[i] = rails[i].status.Limits
+	}
+	expected := n.opts.Expected(list)
+	for i, v := range expect.Capacities(list, limits, expected) {
+		if limits[i].Active {
+			rails[i].expected, rails[i].source = v, expected[i].Rate.Source
+		}
 	}
 	ofPort := map[string]float64{}
 	for i, c := range rail.Capacities(limits) {
@@ -149,14 +158,30 @@ func (r localRail) unusable(choice rail.Choice) (f *failure.Failure) {
 // nothing can be expected of it.
 func (r localRail) software() bool { return r.Software || r.PCIAddress == "" }
 
-// expectations are the capacities of the rails in bytes per second if every port had this rate.
-func expectations(rails []localRail, rate float64) []float64 {
-	limits := make([]rail.Limits, len(rails))
-	for i, r := range rails {
-		limits[i] = r.status.Limits
-		limits[i].Rate = rate
+// remembered is what is expected of the rail, unless that is only what it could carry now.
+func (r localRail) remembered() float64 {
+	if r.source == "" {
+		return 0
 	}
-	return rail.Capacities(limits)
+	return r.expected
+}
+
+// expectation is what is expected of the path, nil for nothing: the lower of both ends. What the peer could carry now
+// does not lower a rate that is configured here: it may be what is wrong.
+func (p *path) expectation() *float64 {
+	ours := p.local.expected
+	switch theirs := p.peer.Expected; {
+	case ours == 0:
+		return nil
+	case theirs > 0:
+		ours = min(ours, theirs)
+	case p.local.source == expect.Configured:
+	case p.peer.Software:
+		return nil
+	case p.peer.Capacity > 0:
+		ours = min(ours, p.peer.Capacity)
+	}
+	return &ours
 }
 
 // pairRails returns for each of this node's rails the index of the peer's rail to measure it with; -1: none. Rails are

@@ -17,6 +17,7 @@ import (
 
 	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -29,6 +30,10 @@ type NodeOptions struct {
 	Name    string // of this node unless it is configured; optional: the host name
 	Sysfs   string // mount point of sysfs
 	Rails   func() ([]rail.Rail, error)
+	Missing func() []rail.Missing // rails that this node had; optional: none are known
+	// Expected returns what is expected of the rails, in their order; optional: what they could carry now, and nothing of
+	// software devices. It must not block.
+	Expected func([]rail.Rail) []expect.Rail
 	// Ethtool answers for the interfaces below Sysfs; optional: the kernel if Sysfs is its own, else nothing.
 	Ethtool ethtool.Ioctl
 
@@ -66,6 +71,8 @@ type Node struct {
 	statusLanes  lane.Group[localRail]
 	trafficLanes lane.Group[*rail.Traffic]
 	recent       recentTransfers
+	past         past
+	own          ownTraffic
 	meanTraffic  MeanTraffic // nil: see UseTraffic
 	facts        *facts
 	secrets      *secretFiles
@@ -102,6 +109,9 @@ func NewNode(opts NodeOptions) *Node {
 	}
 	if opts.Class == nil {
 		opts.Class = func(context.Context) Class { return Class{Source: "default: processes are not read"} }
+	}
+	if opts.Expected == nil {
+		opts.Expected = func(rails []rail.Rail) []expect.Rail { return make([]expect.Rail, len(rails)) }
 	}
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
@@ -164,15 +174,16 @@ func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
 
 // hello is what this node reports about itself.
 func (n *Node) hello() hello {
-	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{}}
+	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{},
+		Missing: n.helloMissing()}
 	rails, _ := n.rails() // without those that cannot be read
 	for _, r := range rails[:min(len(rails), worker.MaxRails)] {
 		limits := r.status.Limits
 		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev,
-			State: r.status.State, Active: limits.Active, Rate: limits.Rate, Capacity: r.capacity,
+			State: r.status.State, Active: limits.Active, Rate: limits.Rate, Capacity: r.capacity, Expected: r.remembered(),
 			NetdevMTU: r.status.NetdevMTU, MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr,
 			Firmware: r.Firmware, Driver: r.Driver, Software: r.software(), Members: r.Members,
-			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)]})
+			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)], GIDs: n.helloGIDs(r)})
 	}
 	all := n.addresses()
 	h.Addresses = all[:min(len(all), maxAddresses)]

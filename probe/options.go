@@ -21,7 +21,6 @@ type Options struct {
 	SoloEvery      int           // rounds between solo bursts, and between TCP baselines
 	Budget         Budget        // of rounds that this node asks, and again of those that it answers
 	BusyAbove      float64       // no round while others use more than this part of a rail's capacity
-	ExpectedRate   float64       // of every port, bytes per second; 0: its own, and none of a software device
 	MinOfExpected  float64       // a round with less of the expected goodput is [Degraded]; 0: not judged
 	TrafficClass   int           // of RDMA packets, DSCP<<2 and ECN, or Auto: that of the jobs
 	ServiceLevel   int           // 0 to 15, or Auto

@@ -16,15 +16,17 @@ import (
 type plan struct {
 	Options
 	full     bool    // with solo bursts and TCP baselines
+	runs     int     // striped bursts, and baselines if RDMA is slower, for the spread of a single round; 0: one
 	rails    int     // of this node
 	rate     float64 // of the rails of the slower end together, in bytes per second
 	software bool    // a device of either end is not an adapter
 }
 
-// rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last two is one or more bursts, and the target
-// verifies each burst.
+// rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last three is bursts, and the target verifies
+// each of them.
 func (r *round) rdmaSteps() []func(context.Context) error {
-	return []func(context.Context) error{r.connect, r.reach, r.fullPacket, r.latency, r.solos, r.striped}
+	return []func(context.Context) error{r.connect, r.reach, r.fullPacket, r.beginLoss, r.latency, r.solos, r.striped,
+		r.again}
 }
 
 // Times of a round's steps.

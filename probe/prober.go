@@ -93,6 +93,7 @@ func (p *Prober) set(found []target) {
 	if found != nil { // not before the first lookup: labels outlive a reload
 		maps.DeleteFunc(p.node.labels, func(address, _ string) bool { return p.peers[address] == nil })
 	}
+	p.node.past.keep(p.peers)
 	for address, one := range p.peers {
 		late := now.Sub(one.added) >= 2*p.schedule.cycle() // the first round may end after one
 		one.shown = one.shown || late || !one.found || p.node.labels[address] != ""
@@ -203,7 +204,7 @@ func (p *Prober) report(address string, res Result) {
 // Bench runs one full round with a peer now. progress is called from several goroutines, but not concurrently.
 func Bench(ctx context.Context, node *Node, opts Options, peer string, progress func(Progress)) Result {
 	node.setBudget(opts.Budget)
-	r := round{node: node, plan: plan{Options: opts, full: true}, peer: peer, progress: progress}
+	r := round{node: node, plan: plan{Options: opts, full: true, runs: singleRuns}, peer: peer, progress: progress}
 	return r.run(ctx)
 }
 

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -13,13 +14,15 @@ import (
 // rdma makes the transfer by RDMA. It returns an error when no rail is left.
 func (r *round) rdma(ctx context.Context) error {
 	for _, step := range r.rdmaSteps() {
-		if err := step(ctx); err != nil {
-			return err
-		}
-		if f := timeUp(ctx); f != nil {
+		earlier := len(r.res.Failures)
+		err := step(ctx)
+		if f := timeUp(ctx); f != nil && err == nil {
 			return f
 		}
-		if err := r.stopFailed(ctx); err != nil {
+		if err == nil {
+			err = r.stopFailed(ctx)
+		}
+		if r.blame(ctx, earlier, err); err != nil {
 			return err
 		}
 		if f := r.noPath(); f != nil {
@@ -89,6 +92,7 @@ func (r *round) connect(ctx context.Context) error {
 	args := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: r.res.Class.TrafficClass,
 		ServiceLevel: r.res.Class.ServiceLevel}
 	for i, p := range paths {
+		p.theirs = ends[i].GID.WithZone("")
 		if f := ends[i].Failure; f != nil {
 			f.Detail = "on the peer: " + f.Detail
 			r.failPath(p, f.Stage, f)
@@ -192,19 +196,26 @@ func (r *round) writeSmall(ctx context.Context, stage failure.Stage, paths []*pa
 	return nil
 }
 
+// latency measures each path in two passes over all of them: what held up one pass is not the rail's.
 func (r *round) latency(ctx context.Context) error {
-	for _, p := range r.livePaths() {
-		r.progress(Progress{Stage: failure.StageLatency, Rail: p.local.Name})
-		samples, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: p.local.Name, N: r.plan.LatencySamples,
-			Limit: latencyTime})
-		switch f := failure.As(failure.StageLatency, err); {
-		case f == nil:
-			slices.Sort(samples)
-			p.result.Latency = &Latency{Samples: samples}
-		case f.Rail == "":
-			return f // the worker's, not the path's
-		default:
-			r.failPath(p, failure.StageLatency, f)
+	left := r.plan.LatencySamples
+	for pass := range latencyPasses {
+		n := left / (latencyPasses - pass)
+		if left -= n; n == 0 {
+			continue
+		}
+		for _, p := range r.livePaths() {
+			r.progress(Progress{Stage: failure.StageLatency, Rail: p.local.Name})
+			samples, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: p.local.Name, N: n,
+				Limit: latencyTime / latencyPasses})
+			switch f := failure.As(failure.StageLatency, err); {
+			case f == nil:
+				p.result.Latency = p.result.Latency.add(samples)
+			case f.Rail == "":
+				return f // the worker's, not the path's
+			default:
+				r.failPath(p, failure.StageLatency, f)
+			}
 		}
 	}
 	return nil
@@ -235,8 +246,10 @@ func (r *round) striped(ctx context.Context) error {
 		}
 		loads := r.loads(paths)
 		before := r.node.settledTraffic(ctx, r.rails)
+		r.countLoss(before)
 		done, err := r.burst(ctx, failure.StageStriped, paths, r.plan.burst(loads, r.timeLeft(ctx)))
 		after := r.node.settledTraffic(ctx, r.rails)
+		r.countLoss(after)
 		if err != nil {
 			return err
 		}
@@ -248,9 +261,13 @@ func (r *round) striped(ctx context.Context) error {
 			return nil
 		}
 		for i, p := range paths {
-			p.result.Stealing = flow(loads, done, i)
+			if p.result.Stealing = flow(loads, done, i); p.result.Stealing == nil {
+				r.failPath(p, failure.StageStriped, failure.New("", failure.Timeout,
+					"it completed %d bytes while all rails were busy: too few to measure", done.Rails[i].Bytes))
+			}
 			p.compareCounters(before, after)
 		}
+		r.noteOthers(before, after)
 		r.judge()
 		return nil
 	}
@@ -305,6 +322,35 @@ func (p *path) compareCounters(before, after map[string]rail.Traffic) {
 	if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && p.result.Stealing.Moved > 0 {
 		wire := wireBytes(p.result.Stealing.Moved, p.result.PathMTU, p.gid.GID.IPv4())
 		p.result.CounterMismatch = new(max(d.out/wire-1, 1-d.out/wire))
+	}
+}
+
+// othersAbove is the part of the probe's own bytes that a port must have counted beyond them for the rest to be that of
+// others: less may be headers of another MTU.
+const othersAbove = 0.05
+
+// noteOthers notes what others sent over each port during the striped burst: what it counted beyond the burst. Where
+// packets were lost, or the counters are late, that cannot be told.
+func (r *round) noteOthers(before, after map[string]rail.Traffic) {
+	for port, d := range deltas(r.rails, before, after) {
+		var on []*path
+		own := 0.0
+		for _, p := range r.livePaths() {
+			if p.local.portKey() != port.portKey() {
+				continue
+			}
+			on = append(on, p)
+			if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && after[p.local.Name].CountsRetransmits {
+				own += wireBytes(p.result.Stealing.Moved, p.result.PathMTU, p.gid.GID.IPv4())
+			} else {
+				own = math.Inf(1)
+			}
+		}
+		if rest := d.out - own; own > 0 && rest > othersAbove*own && !d.resent && d.period <= settleTime && d.seconds > 0 {
+			for _, p := range on {
+				p.result.Others = new(rest / d.seconds / float64(len(on)))
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
@@ -65,6 +66,8 @@ type Result struct {
 	Class Class        // of RDMA packets; without a source: no rail
 	Rails []RailResult // in order of this node's rails, also failed ones
 
+	Missing []MissingRail // that an end lacks
+
 	Stealing *float64 // sum of the rails' goodput in the striped burst, bytes per second: each takes what it can
 	Static   *float64 // the slowest rail's goodput × the rails: what equal parts would reach
 
@@ -72,6 +75,12 @@ type Result struct {
 	Scaling    *float64 // Stealing ÷ sum of the solos of this round
 	FinishSkew *float64 // 1 − slowest rail's goodput ÷ fastest's, in the striped burst
 	Speedup    *float64 // Stealing ÷ best TCP baseline of this round
+
+	Runs          []float64 // goodput of all striped bursts, bytes per second, as Stealing, which is the best one's
+	Bottleneck    bool      // several bursts agree that the rails share one, and nothing else explains their scaling
+	EvenAlone     bool      // the rails are even in solo bursts: a bottleneck that they share makes them uneven
+	SlowerThanTCP bool      // every striped burst of the last rounds was slower than every TCP baseline
+	tcpRuns       []float64 // the best of each pass over the streams
 
 	TCP        []TCPResult // TCP figures: the baselines of a round by RDMA, or the fallback's own
 	Bytes      int64       // payload moved by all bursts
@@ -86,6 +95,17 @@ func (r Result) Corrupted() bool {
 	return r.Reason == failure.DataMismatch || slices.ContainsFunc(r.Failures, func(f Failure) bool {
 		return f.Reason == failure.DataMismatch
 	})
+}
+
+// OfRailscope reports whether the round is not by RDMA because railscope lacks something at one end, or its worker
+// process ended there. Jobs may work.
+func (r Result) OfRailscope() bool {
+	switch r.Reason {
+	case failure.NoCgo, failure.NoLibrary, failure.NoProvider, failure.DevPerm, failure.Memlock, failure.WorkerCrashed,
+		failure.WorkerTimeout, failure.WorkerBackoff, failure.PeerWorker:
+		return true
+	}
+	return false
 }
 
 // RailResult is the result of one rail.
@@ -104,14 +124,22 @@ type RailResult struct {
 	Latency  *Latency
 	Bytes    int64 // payload that completed, in all bursts by RDMA
 	Solo     *Flow
-	Stealing *Flow    // of the striped burst
-	Capacity *float64 // bytes per second that the rail could carry, the lower of both ends'; nil: unknown
-	Expected *float64 // bytes per second to the peer's rail; nil: none, as of a software device
-	Share    *float64 // goodput of the striped burst ÷ Capacity, relative to the best rail of the group; nil: not judged
+	Stealing *Flow          // of the striped burst
+	Capacity *float64       // bytes per second that the rail could carry, the lower of both ends'; nil: unknown
+	Expected *float64       // bytes per second to the peer's rail; nil: none, as of a software device
+	Past     *baseline.Past // of its solo goodput to the peer; nil: nothing is remembered
+	Share    *float64       // goodput of the striped burst ÷ Capacity, relative to the best of its group; nil: not judged
 
 	CounterBytes    *int64   // difference of the port counter over the striped burst, headers included
 	Retransmits     *uint64  // events after which the rail retransmits, as its counters show them, over the striped burst
 	CounterMismatch *float64 // |CounterBytes ÷ (payload with headers) − 1|
+	Others          *float64 // bytes per second of others on its port during the striped burst, if any were seen
+
+	Loss   *Loss   // of this round; nil: the counters do not show it
+	Lossy  bool    // it loses packets, as this round and the last ones show
+	Uneven *Uneven // its latency is longer than that of its siblings, or than before; nil: it is not, or not known
+
+	LossEvents, LossPackets int64 // of these rounds, if it is lossy
 
 	Failure *Failure // the first; nil: none
 }
@@ -135,6 +163,19 @@ func (f Flow) BytesPerSecond() float64 {
 // Latency is the full round trips of 8 B writes, one outstanding: post to completion, CLOCK_MONOTONIC.
 type Latency struct {
 	Samples []time.Duration // ascending
+}
+
+// add adds the samples of a pass; l may be nil.
+func (l *Latency) add(samples []time.Duration) *Latency {
+	if len(samples) == 0 {
+		return l
+	}
+	if l == nil {
+		l = &Latency{}
+	}
+	l.Samples = append(l.Samples, samples...)
+	slices.Sort(l.Samples)
+	return l
 }
 
 // Quantile returns the sample below which the part q of all lies (nearest rank), 0 ≤ q ≤ 1.
@@ -185,25 +226,36 @@ type Shortfall struct {
 	Goodput, Expected float64
 }
 
-// Degraded reports whether a round by RDMA found a rail dead or slow: one failed,
-// goodput is below what was expected, or the rails are imbalanced.
+// Degraded reports whether a round by RDMA found a rail dead, missing or slow: one failed, loses packets, or has an
+// uneven latency, an end lacks one, goodput is below what was expected or what it was on other days, or the rails are
+// imbalanced.
 func (r Result) Degraded() bool {
 	for i := range r.Rails {
-		if r.Rails[i].Failure != nil {
+		if one := &r.Rails[i]; one.Failure != nil || one.Lossy || one.Uneven != nil || one.Slowed() {
 			return true
 		}
 	}
-	return r.Imbalanced() || len(r.Shortfalls()) > 0
+	return len(r.Missing) > 0 || r.Imbalanced() || len(r.Shortfalls()) > 0
 }
 
-// Imbalanced reports whether some rail carried too little beside the best one.
+// SlowedBelow is the part of its best daily median below which a rail has become slow.
+const SlowedBelow = 0.7
+
+// Slowed reports whether the rail carried less alone than on its best day of the last week, twice in a row. The solo
+// goodput of a software device, of which nothing is expected, varies too much.
+func (r *RailResult) Slowed() bool {
+	p := r.Past
+	return p != nil && r.Failure == nil && r.Expected != nil && p.Latest > 0 && p.Latest < SlowedBelow*p.Best
+}
+
+// Imbalanced reports whether some rail carried too little beside the best one, unless they are even alone.
 func (r Result) Imbalanced() bool {
-	return r.MinOfExpected > 0 && r.Imbalance != nil && *r.Imbalance > rail.ImbalancedAbove
+	return r.MinOfExpected > 0 && r.Imbalance != nil && *r.Imbalance > rail.ImbalancedAbove && !r.EvenAlone
 }
 
 // Shortfalls are where goodput was below MinOfExpected of what was expected: of all rails together first, then of each
 // rail. A rail is judged by the better of its solo and its part of the striped burst: what it can do is judged, and
-// what it lost to others shows in the sum.
+// what it lost to its siblings shows in the sum. What others took is not its fault.
 func (r Result) Shortfalls() []Shortfall {
 	if r.Transport != RDMA || r.MinOfExpected <= 0 {
 		return nil
@@ -223,21 +275,41 @@ func (r Result) Shortfalls() []Shortfall {
 		}
 	}
 	known := len(r.Rails) == 1 && len(list) == 1
-	if all && !known && *r.Stealing < r.MinOfExpected*sum {
+	if all && !known && *r.Stealing+r.others() < r.MinOfExpected*sum {
 		list = append([]Shortfall{{"", *r.Stealing, sum}}, list...)
 	}
 	return list
 }
 
-// goodput is the best that the rail reached by RDMA; not known if it failed.
+// others is what others took of all rails during the striped burst, in bytes per second.
+func (r Result) others() (sum float64) {
+	for i := range r.Rails {
+		if o := r.Rails[i].Others; o != nil {
+			sum += *o
+		}
+	}
+	return sum
+}
+
+// goodput is the best that the rail reached by RDMA, with what others took meanwhile; not known if it failed.
 func (r *RailResult) goodput() (best float64, known bool) {
 	if r.Failure != nil {
 		return 0, false
 	}
-	for _, f := range []*Flow{r.Solo, r.Stealing} {
-		if f != nil {
-			best, known = max(best, f.BytesPerSecond()), true
-		}
+	if r.Solo != nil {
+		best, known = r.Solo.BytesPerSecond(), true
+	}
+	if r.Stealing != nil {
+		best, known = max(best, r.carried()), true
 	}
 	return best, known
+}
+
+// carried is what the rail carried in the striped burst, in bytes per second, others' included.
+func (r *RailResult) carried() float64 {
+	rate := r.Stealing.BytesPerSecond()
+	if r.Others != nil {
+		rate += *r.Others
+	}
+	return rate
 }

@@ -25,6 +25,7 @@ type round struct {
 
 	client    *client
 	remote    hello
+	past      *pastPeer // earlier rounds with the peer
 	rails     []localRail
 	paths     []*path
 	lease     *heldLease
@@ -32,20 +33,27 @@ type round struct {
 	cost      time.Duration // that the round may have, of all rails
 	reserved  time.Duration // of it, of the node's budget
 	session   workerSession
-	seed      uint64           // of the source
-	buffer    int64            // bytes of each rail's memory at the target
-	disturbed *failure.Failure // why the striped burst has no figure
+	seed      uint64                  // of the source
+	buffer    int64                   // bytes of each rail's memory at the target
+	disturbed *failure.Failure        // why the striped burst has no figure
+	counted   map[string]rail.Traffic // the last reading of the rails' counters
+	evenAlone bool                    // the rails are even in solo bursts, where the striped one found a bottleneck
 	res       Result
 }
 
 // path is one of this node's rails with the peer's rail that it is paired with.
 type path struct {
-	local     localRail
-	peer      *helloRail // nil: none
-	gid       rail.Choice
-	end       worker.End // ours, once opened
-	connected bool       // and not stopped at the target
-	result    *RailResult
+	local  localRail
+	peer   *helloRail // nil: none
+	gid    rail.Choice
+	own    []helloGID // our GIDs, when last examined
+	end    worker.End // ours, once opened
+	theirs netip.Addr // the GID of the peer's end, once opened
+	gone   bool       // the peer has no longer this rail
+
+	slowerSolo float64 // of two solo bursts, in bytes per second; 0: there was one
+	connected  bool    // and not stopped at the target
+	result     *RailResult
 }
 
 // run makes the round, from hello to release, and returns its result.
@@ -63,6 +71,9 @@ func (r *round) run(ctx context.Context) Result {
 		r.release(ctx)
 	}
 	r.free()
+	if r.past != nil {
+		r.past.note(&r.res, r.evenAlone, r.plan.runs > 1)
+	}
 	r.setOutcome(err)
 	r.res.Duration = time.Since(r.res.Start)
 	return r.res
@@ -93,6 +104,8 @@ func (r *round) exchangeHello(ctx context.Context) error {
 		r.addFailure(failure.New(failure.StageOpen, failure.Other, "cannot list the rails of this node: %v", err))
 	}
 	r.makePaths()
+	r.past = r.node.past.of(r.peer)
+	r.res.Missing = r.findMissing()
 	r.plan.QueuePairs = queuePairs(r.plan.QueuePairs, r.paths)
 	if len(r.rails) > 0 {
 		r.res.Class = r.node.class(ctx, r.plan.Options)
@@ -103,7 +116,6 @@ func (r *round) exchangeHello(ctx context.Context) error {
 
 func (r *round) makePaths() {
 	r.res.Rails = make([]RailResult, len(r.rails))
-	expected := expectations(r.rails, r.plan.ExpectedRate)
 	for i, j := range pairRails(r.rails, r.remote.Rails) {
 		p := &path{local: r.rails[i], result: &r.res.Rails[i]}
 		*p.result = RailResult{Rail: p.local.Name, Device: p.local.Device, Port: p.local.Port, Netdev: p.local.Netdev,
@@ -116,13 +128,7 @@ func (r *round) makePaths() {
 			if p.local.capacity > 0 && p.peer.Capacity > 0 {
 				p.result.Capacity = positive(min(p.local.capacity, p.peer.Capacity))
 			}
-		}
-		switch {
-		case p.peer == nil:
-		case r.plan.ExpectedRate > 0:
-			p.result.Expected = positive(expected[i])
-		case !p.software():
-			p.result.Expected = p.result.Capacity
+			p.result.Expected = p.expectation()
 		}
 		r.plan.software = r.plan.software || p.software()
 		p.gid = r.node.gid(p.local, prefixes)
@@ -300,6 +306,20 @@ func (r *round) free() {
 	r.node.slot.release()
 }
 
+// alike names the rails that failed as f's did.
+func (r *round) alike(f *failure.Failure) string {
+	n := 0
+	for _, other := range r.res.Failures {
+		if other.Rail != "" && other.Stage == f.Stage && other.Reason == f.Reason {
+			n++
+		}
+	}
+	if n < 2 {
+		return "rail " + f.Rail
+	}
+	return fmt.Sprintf("rail %s and %d more", f.Rail, n-1)
+}
+
 func (r *round) addFailure(err error) {
 	f := failure.As(failure.StageOpen, err)
 	if f != nil && !slices.Contains(r.res.Failures, *f) {
@@ -330,6 +350,6 @@ func (r *round) setOutcome(err error) {
 	}
 	r.res.Reason, r.res.Detail = f.Reason, f.Detail
 	if f.Rail != "" {
-		r.res.Detail = fmt.Sprintf("rail %s: %s", f.Rail, f.Detail)
+		r.res.Detail = fmt.Sprintf("%s: %s", r.alike(f), f.Detail)
 	}
 }

@@ -80,7 +80,7 @@ func TestRoundFallsBack(t *testing.T) {
 		{"the port is down there", "b", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen,
 			failure.PortDown},
 		{"no GID", "a", func(d *fakeverbs.Device) { d.GIDs = nil }, failure.StageOpen, failure.NoGID},
-		{"no GID there", "b", func(d *fakeverbs.Device) { d.GIDs = nil }, failure.StageOpen, failure.NoGID},
+		{"no GID there", "b", func(d *fakeverbs.Device) { d.GIDs = nil }, failure.StageOpen, failure.PeerGID},
 		{"no permission there", "b", func(d *fakeverbs.Device) {
 			d.OpenErrno = uint64(syscall.EPERM)
 		}, failure.StageOpen, failure.DevPerm},

@@ -106,9 +106,22 @@ func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArg
 	if l.session.current == nil {
 		return nil, failure.New(failure.StageVerify, failure.Protocol, "verify before open")
 	}
+	for _, written := range args.Rails {
+		var writes int64
+		for _, n := range written.Writes {
+			writes += n
+		}
+		i := slices.IndexFunc(l.guard.rails, func(own localRail) bool { return own.Name == written.Rail })
+		if bytes := writes * written.Chunk; i >= 0 && bytes <= l.guard.granted {
+			r.node.own.add(l.guard.rails[i].Rail, rail.Receive, bytes, 0)
+		}
+	}
 	v, err := l.session.current.Verify(ctx, *args)
 	if err != nil {
 		return nil, onPeer(err)
+	}
+	if args.Count {
+		v.Events = l.repeats()
 	}
 	return v, nil
 }

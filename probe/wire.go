@@ -55,6 +55,8 @@ type hello struct {
 	Versions  versions    `json:"versions"`
 	Rails     []helloRail `json:"rails"`
 	Addresses []address   `json:"addresses"` // of all its interfaces
+
+	Missing []helloMissing `json:"missing,omitempty"` // rails that it had
 }
 
 // versions are those of the components that should be similar on two nodes.
@@ -72,8 +74,9 @@ type helloRail struct {
 	Netdev    string         `json:"netdev"`
 	State     string         `json:"state"` // of the kernel: "4: ACTIVE"
 	Active    bool           `json:"active"`
-	Rate      float64        `json:"rate"`     // bytes per second; 0 unknown
-	Capacity  float64        `json:"capacity"` // bytes per second; 0 unknown
+	Rate      float64        `json:"rate"`               // bytes per second; 0 unknown
+	Capacity  float64        `json:"capacity"`           // bytes per second; 0 unknown
+	Expected  float64        `json:"expected,omitempty"` // configured or the best seen, bytes per second; 0: neither
 	NetdevMTU int            `json:"netdev_mtu"`
 	MTU       int            `json:"mtu"` // of RoCE, from the netdev's; 0 unknown
 	GID       netip.Addr     `json:"gid"` // chosen without a peer
@@ -82,6 +85,7 @@ type helloRail struct {
 	Software  bool           `json:"software,omitempty"` // rxe, siw
 	Members   int            `json:"members,omitempty"`  // of the bond that its device is
 	Prefixes  []netip.Prefix `json:"prefixes"`           // addresses of its interface, with their subnets
+	GIDs      []helloGID     `json:"gids,omitempty"`     // usable ones of an Ethernet port; nil: not reported
 }
 
 // address is one address of one interface.
@@ -150,9 +154,9 @@ type released struct {
 
 // check refuses a hello that no railscope sends.
 func (h *hello) check() error {
-	if len(h.Rails) > worker.MaxRails || len(h.Addresses) > maxAddresses {
-		return fmt.Errorf("%d rails and %d addresses: the limits are %d and %d", len(h.Rails), len(h.Addresses),
-			worker.MaxRails, maxAddresses)
+	if len(h.Rails) > worker.MaxRails || len(h.Addresses) > maxAddresses || len(h.Missing) > worker.MaxRails {
+		return fmt.Errorf("%d rails, %d missing ones and %d addresses: the limits are %d, %[4]d and %[5]d", len(h.Rails),
+			len(h.Missing), len(h.Addresses), worker.MaxRails, maxAddresses)
 	}
 	texts := []string{h.Node, h.Instance, h.Versions.Railscope, h.Versions.Kernel, h.Versions.RDMACore}
 	seen := map[string]bool{}
@@ -163,19 +167,28 @@ func (h *hello) check() error {
 			return fmt.Errorf("a rail without a unique name: %.40q", r.Name)
 		case r.Port < 1 || r.Port > 255:
 			return fmt.Errorf("port %d of rail %.40q", r.Port, r.Name)
-		case !(r.Rate >= 0 && r.Rate < 1e15) || !(r.Capacity >= 0 && r.Capacity < 1e15):
-			return fmt.Errorf("rate %v, capacity %v of rail %.40q", r.Rate, r.Capacity, r.Name)
+		case !(r.Rate >= 0 && r.Rate < 1e15) || !(r.Capacity >= 0 && r.Capacity < 1e15) ||
+			!(r.Expected >= 0 && r.Expected < 1e15):
+			return fmt.Errorf("rate %v, capacity %v, expected %v of rail %.40q", r.Rate, r.Capacity, r.Expected, r.Name)
 		case r.MTU < 0 || r.MTU > 1<<20 || r.NetdevMTU < 0 || r.NetdevMTU > 1<<20:
 			return fmt.Errorf("MTU %d, of its interface %d, of rail %.40q", r.MTU, r.NetdevMTU, r.Name)
 		case r.Members < 0 || r.Members > worker.MaxRails:
 			return fmt.Errorf("%d members of rail %.40q", r.Members, r.Name)
-		case len(r.Prefixes) > maxAddresses:
-			return fmt.Errorf("%d addresses of rail %.40q", len(r.Prefixes), r.Name)
+		case len(r.Prefixes) > maxAddresses || len(r.GIDs) > maxAddresses:
+			return fmt.Errorf("%d addresses and %d GIDs of rail %.40q", len(r.Prefixes), len(r.GIDs), r.Name)
+		}
+		for _, g := range r.GIDs {
+			if texts = append(texts, g.Type, g.Netdev); g.Addr.Zone() != "" {
+				return fmt.Errorf("a GID with the zone %.40q of rail %.40q", g.Addr.Zone(), r.Name)
+			}
 		}
 		seen[r.Name] = true
 	}
 	for _, a := range h.Addresses {
 		texts = append(texts, a.Netdev)
+	}
+	for _, m := range h.Missing {
+		texts = append(texts, m.Name, m.Device)
 	}
 	if h.Node == "" || h.Instance == "" {
 		return fmt.Errorf("a node without a name")
@@ -286,7 +299,8 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// sanitize limits a failure that a peer reports: it becomes labels and messages. stage replaces an unknown one.
+// sanitize limits a failure that a peer reports, which becomes labels and messages, and names it as the peer's. stage
+// replaces an unknown one.
 func sanitize(f *failure.Failure, stage failure.Stage) {
 	f.Detail = terminal.Plain(f.Detail)
 	if len(f.Detail) > maxDetail {
@@ -299,6 +313,7 @@ func sanitize(f *failure.Failure, stage failure.Stage) {
 	if !f.Reason.Known() {
 		f.Reason = failure.Other
 	}
+	f.Reason = ofPeer(f.Reason)
 	if len(f.Rail) > maxText || !printable(f.Rail) {
 		f.Rail = ""
 	}

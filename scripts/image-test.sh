@@ -66,6 +66,8 @@ provider=$(find .bin/image/storage/vfs/dir -name 'libmlx5-rdmav*.so' | sed -n '1
 IMAGE_RUN="--entrypoint /bin/true --env LD_PRELOAD=$provider --env LD_BIND_NOW=1" $run run >"$work/log" 2>&1 || fail "$provider does not load"
 if grep -q "cannot be preloaded" "$work/log"; then fail "$provider does not load"; fi
 
-$run run rails >"$work/log" 2>&1 || fail "railscope rails fails"
+rails=0
+$run run rails >"$work/log" 2>&1 || rails=$?
+[ "$rails" -le 1 ] || fail "railscope rails fails" # 1: no rails
 cat "$work/log"
 echo "image: serves as 65532 without capabilities over a read-only root file system; rdma-core $core, $(basename "$provider") loads"

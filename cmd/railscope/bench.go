@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/railscope/railscope/bench"
+	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hostport"
 	"github.com/railscope/railscope/probe"
-	"github.com/railscope/railscope/probe/report"
 )
 
 type benchSettings struct {
@@ -61,22 +65,48 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err != nil {
 		return misuse{err}
 	}
-	finder := s.newFinder(cfg, listBudget)
-	node := newProbeNode(s.common, nil, finder, gatherer(s.common, finder), s.logger())
+	if running, err := s.runningStatus(ctx, doctorBudget); err == nil && running.Simulated {
+		return s.benchDemo(ctx, peer, w)
+	}
+	finder, store := s.newFinder(cfg, listBudget)
+	keeper := newKeeper(s.common, cfg, finder, store, nil)
+	g := gatherer(s.common, finder, keeper, nil)
+	node := newProbeNode(s.common, nil, finder, keeper, g, s.logger())
 	defer node.Close()
+	here := s.nodeFindings(ctx, g)
 	progress, clear := func(probe.Progress) {}, func() {}
 	if isTerminal(os.Stderr) {
-		bar := report.NewBar(os.Stderr)
+		bar := bench.NewBar(os.Stderr)
 		progress, clear = bar.Update, bar.Clear
 	}
 	res := probe.Bench(ctx, node, opts, peer, progress)
 	clear()
-	if s.format == "json" {
-		err = report.WriteJSON(w, res)
-	} else {
-		err = report.WriteTable(w, res, page().Color)
+	out := bench.Options{Node: here, Color: page().Color}
+	return cmp.Or(writeRound(w, s.format, res, out), benchError(res))
+}
+
+func writeRound(w io.Writer, format string, res probe.Result, o bench.Options) error {
+	if format == "json" {
+		return bench.WriteJSON(w, res, o)
 	}
-	return cmp.Or(err, benchError(res))
+	return bench.WriteTable(w, res, o)
+}
+
+// nodeFindings returns what is wrong with this node: what the running railscope knows, else what it examines itself.
+func (c *common) nodeFindings(ctx context.Context, g *facts.Gatherer) []finding.Finding {
+	if running, err := c.runningStatus(ctx, doctorBudget); err == nil && running.Examined() {
+		return standing(running)
+	}
+	f := g.Gather(ctx, facts.OneNode)
+	if ctx.Err() != nil {
+		return nil // missing facts would be reported as faults
+	}
+	found := check.Node(f, nil)
+	for i := range found {
+		found[i].Node = ""
+	}
+	slices.SortStableFunc(found, finding.Finding.Compare)
+	return found
 }
 
 // benchError is nil if every rail carried what is expected.
@@ -97,7 +127,7 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 	if bad := p.Override(s.options); bad != nil {
 		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
-	opts = *probeOptions(&config.Config{Expect: cfg.Expect, Probe: p})
+	opts = *probeOptions(&config.Config{Probe: p})
 	opts.Budget = probe.Budget{Share: 1} // does not delay a round by hand
 	return opts, peer, checkToken(s.tokenFile)
 }

@@ -33,8 +33,9 @@ func (c *common) define(app *kingpin.Application) {
 		PlaceHolder("FILE").StringVar(&c.configFile)
 	app.Flag("node.name", "Name of this node for its peers. probe.name in the configuration takes precedence; without "+
 		"both it is the host's name.").PlaceHolder("NAME").StringVar(&c.nodeName)
-	app.Flag("state.dir", "Directory of the state that survives a restart: the numbers of rails. serve writes it, other "+
-		"commands read it. Empty: the state is lost when the process exits.").PlaceHolder("DIR").StringVar(&c.stateDir)
+	app.Flag("state.dir", "Directory of the state that survives a restart: the numbers of rails, and the best that was "+
+		"seen of them. serve writes it, other commands read it. Empty: the state is lost when the process exits.").
+		PlaceHolder("DIR").StringVar(&c.stateDir)
 	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&c.sysfs)
 	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&c.procfs)
 	app.Flag("path.rootfs", "Mount point of the host's root file system.").Default("/").StringVar(&c.rootfs)
@@ -74,11 +75,15 @@ func application() (*kingpin.Application, map[string]runFunc) {
 	var all common
 	all.define(app)
 	return app, map[string]runFunc{ // the help has this order
-		"serve":  (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run,
-		"rails":  (&railsSettings{common: &all}).define(app).run,
-		"bench":  (&benchSettings{common: &all}).define(app).run,
-		"doctor": (&doctorSettings{common: &all}).define(app).run,
-		"demo":   (&demoSettings{common: &all}).define(app).run,
+		"serve":   (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run,
+		"rails":   (&railsSettings{common: &all}).define(app).run,
+		"expect":  (&expectSettings{common: &all}).define(app).run,
+		"check":   (&checkSettings{common: &all}).define(app).run,
+		"bench":   (&benchSettings{common: &all}).define(app).run,
+		"doctor":  (&doctorSettings{common: &all}).define(app).run,
+		"metrics": (&metricsSettings{common: &all}).define(app).run,
+		"bundle":  (&bundleSettings{common: &all}).define(app).run,
+		"demo":    (&demoSettings{common: &all}).define(app).run,
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/railscope/railscope/demo"
+	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/nvml"
-	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -119,12 +119,14 @@ func serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.O
 		sources:       defaultSources(),
 		telemetryPath: "/metrics",
 	}
-	m := machine{notice: demo.Notice, nvml: nvml.NewSession(of.NVML()), ethtool: of.Ethtool(), probe: of.Probe}
-	n, err := assemble(settings, m, rail.Options{}, logger)
+	m := machine{notice: demo.Notice, nvml: nvml.NewSession(of.NVML()), ethtool: of.Ethtool(), probe: of.Probe,
+		socket: filepath.Dir(of.Sysfs)}
+	n, err := assemble(settings, m, &config.Config{}, logger)
 	if err != nil {
 		return err
 	}
 	defer n.close()
+	n.local.Handle("POST "+pathBench, benchHandler(n.probed, *opts))
 	if err := n.probing.start(ctx, opts); err != nil {
 		return portError(err)
 	}

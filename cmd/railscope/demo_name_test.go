@@ -5,6 +5,7 @@ import (
 
 	"github.com/railscope/railscope/demo"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -18,7 +19,8 @@ func TestDemoNames(t *testing.T) {
 	defer d.Close()
 	for _, n := range d.Nodes {
 		s := &common{sysfs: n.Sysfs, procfs: n.Procfs, rootfs: n.Rootfs}
-		g := gatherer(s, rail.NewFinder(s.sysfs, rail.Options{}, nil, doctorBudget))
+		finder := rail.NewFinder(s.sysfs, rail.Options{}, nil, doctorBudget)
+		g := gatherer(s, finder, newKeeper(s, &config.Config{}, finder, nil, nil), nil)
 		if got := g.Gather(t.Context(), facts.All).Node; got != n.Name {
 			t.Errorf("doctor calls the node %q, serve %q", got, n.Name)
 		}

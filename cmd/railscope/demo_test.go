@@ -108,7 +108,7 @@ func (n *shown) between(least, most float64, series string) bool {
 
 // TestDemo runs the demo's two nodes, healthy and with each fault: both show it, and their metrics are well-formed.
 func TestDemo(t *testing.T) {
-	const rdma = `transport="rdma"} 1`
+	const rdma = `transport="simulated"} 1`
 	degraded := regexp.MustCompile(`(?m)^railscope_probe_rounds_total\{.*result="degraded"\} [1-9]`)
 	well := func(n *shown) bool {
 		return strings.Contains(n.text, rdma) && n.value("probe_scaling_ratio") > 0 && strings.Count(n.text,
@@ -121,13 +121,13 @@ func TestDemo(t *testing.T) {
 	}{
 		"healthy": {"0.2", nil, func(_ int, n *shown) bool {
 			return well(n) && n.between(0, 0.3, "probe_imbalance_ratio") && n.between(0, 0.1,
-				`rails_imbalance_ratio{direction="transmit"}`) &&
+				`rails_imbalance_ratio{direction="transmit",role="compute"}`) &&
 				n.between(0, 0, `fallback_suspected{reason="rdma_idle_tcp_busy"}`) &&
 				n.between(0, 0.01, "probe_counter_mismatch_ratio") && n.value("gpu_memory_used_bytes") > 10e9
 		}},
 		"degraded": {"0.2", []string{"--degrade=rail1=0.3"}, func(_ int, n *shown) bool {
 			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.55,
-				0.85, `rails_imbalance_ratio{direction="transmit"}`) && degraded.MatchString(n.text)
+				0.85, `rails_imbalance_ratio{direction="transmit",role="compute"}`) && degraded.MatchString(n.text)
 		}},
 		"fallback": {"1", []string{"--fallback"}, func(_ int, n *shown) bool {
 			return strings.Contains(n.text, `transport="tcp"} 1`) && strings.Contains(n.text,
@@ -141,7 +141,7 @@ func TestDemo(t *testing.T) {
 			return strings.Contains(n.text, rdma) && n.between(float64(node), float64(node),
 				`port_up{device="demo0"`) && n.between(1, 1, `port_up{device="demo1"`) &&
 				strings.Contains(n.text, `rail="0"} 0`) && degraded.MatchString(n.text) && n.between(1, 1,
-				"probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive"}`)
+				"probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive",role="compute"}`)
 		}},
 	} {
 		// All begin now: of subtests only so many run at a time as there are processors, and most of this is waiting.

@@ -139,7 +139,7 @@ func TestPagesNameFlags(t *testing.T) {
 	}
 	// Of all flags only those that can be no other program's, and those on a command line of ours.
 	ours := regexp.MustCompile(`\bRAILSCOPE_[A-Z_]+|--(?:no-)?(?:collector|path|web|log|sample|nccl|config)\.[A-Za-z._-]*[A-Za-z]`)
-	line := regexp.MustCompile("(?:^|`|[ /])railscope (?:serve|rails|bench|doctor|demo)[^`#]*")
+	line := regexp.MustCompile("(?:^|`|[ /])railscope (?:serve|rails|bench|doctor|metrics|bundle|demo)[^`#]*")
 	for _, page := range slices.Concat(pages, runbooks, []string{"../../README.md"}) {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -182,7 +182,7 @@ func exitsText() string {
 
 // order is that of the commands in the reference.
 func order(command string) int {
-	return slices.Index([]string{"serve", "rails", "bench", "doctor", "demo"}, command)
+	return slices.Index([]string{"serve", "rails", "bench", "doctor", "metrics", "bundle", "demo"}, command)
 }
 
 func code(s string) string {

@@ -5,22 +5,24 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/collector"
+	collectorprocess "github.com/railscope/railscope/collector/process"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/report"
-	exporterpage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -29,56 +31,61 @@ const doctorBudget = 3 * time.Second
 
 type doctorSettings struct {
 	*common
+	selection
 	format, peer, tokenFile string
 	peerGiven               bool
 }
 
 func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
 	cmd := app.Command("doctor", "Find faults of the rails of this node and, with --peer, between two nodes. Each "+
-		"finding has what was read, why it matters, and the command that fixes it. The exit code is 1 if there is a fault.")
-	cmd.Flag("peer", "Node to examine too and to compare with, host or host:port. It must answer probes (probe.listen "+
-		"in its configuration).").PlaceHolder("HOST").IsSetByUser(&s.peerGiven).StringVar(&s.peer)
+		"finding has what was read, why it matters, and the command that fixes it. The exit code is 1 if one is critical.")
+	s.selection.define(cmd, "RAILSCOPE_DOCTOR")
+	cmd.Flag("peer", "Node to examine too, to compare with and to probe, host or host:port. It must answer probes "+
+		"(probe.listen in its configuration).").PlaceHolder("HOST").IsSetByUser(&s.peerGiven).StringVar(&s.peer)
 	tokenFlag(cmd, &s.tokenFile)
 	formatFlag(cmd, "RAILSCOPE_DOCTOR_FORMAT", &s.format, "text", "json")
 	return s
 }
 
-// gatherer reads the facts of this node. The page and peers share one, so that a hanging file blocks one thread.
-func gatherer(c *common, finder *rail.Finder) *facts.Gatherer {
-	return facts.New(facts.Options{
-		Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot, Budget: doctorBudget,
+// gatherer reads the facts of this node. The page and peers share one, so that a hanging file blocks one thread. jobs
+// is [facts.Options.Jobs].
+func gatherer(c *common, finder *rail.Finder, keeper *expect.Keeper, jobs func() ([]facts.GPUJob, bool),
+) *facts.Gatherer {
+	return facts.New(facts.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot,
+		Budget: doctorBudget, Expect: keeper, Jobs: jobs,
 	})
+}
+
+// gpuJobs are the jobs that the process source found in its last read; of nil none are known.
+func gpuJobs(processes *collectorprocess.Source) (list []facts.GPUJob, known bool) {
+	if processes == nil {
+		return nil, false
+	}
+	jobs, known := processes.Jobs()
+	for _, j := range jobs {
+		list = append(list, facts.GPUJob(j))
+	}
+	return list, known
+}
+
+// readJobs starts to read the processes of this node, and returns a function that waits for the jobs among them.
+func readJobs(c *common, finder *rail.Finder) func() ([]facts.GPUJob, bool) {
+	processes := collectorprocess.New(collectorprocess.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs,
+		Rails: finder.Rails, NVML: nvml.NewSession(nvml.NewLibrary("")), Budget: deviceBudget})
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_ = processes.Read(func(collector.Sample) {}) // without processes no job is judged
+	}()
+	return func() ([]facts.GPUJob, bool) {
+		<-read
+		return gpuJobs(processes)
+	}
 }
 
 // sharedFacts is the answer of the control channel to a peer's doctor.
 func sharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
-}
-
-// pageFindings is the part of doctor's findings that the live page shows: strangers see it, so none about processes.
-func pageFindings(g *facts.Gatherer) func(context.Context) ([]exporterpage.Finding, error) {
-	return func(ctx context.Context) (list []exporterpage.Finding, err error) {
-		here := g.Gather(ctx, facts.WithoutJobs)
-		for _, f := range report.Examine(here, nil).Sorted() {
-			list = append(list, exporterpage.Finding{Fault: f.Severity == check.Fault, Check: f.Check,
-				Subject: f.Subject, Read: f.Evidence, Why: f.Why, Fix: f.Fix})
-		}
-		return append(list, unjudged(here.Unread)...), ctx.Err()
-	}
-}
-
-// unjudged reports what doctor could not read, which is not known to be healthy.
-func unjudged(unread []string) []exporterpage.Finding {
-	if len(unread) == 0 {
-		return nil
-	}
-	const shown = 3
-	read := strings.Join(unread[:min(len(unread), shown)], "; ")
-	if more := len(unread) - shown; more > 0 {
-		read += fmt.Sprintf("; and %d more", more)
-	}
-	return []exporterpage.Finding{{Subject: "not read", Read: read,
-		Why: "What could not be read was not judged. railscope doctor on the node lists all of it."}}
 }
 
 func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
@@ -88,42 +95,61 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 		return err
 	}
 	peer, security, err := s.peerToAsk(cfg)
-	if err != nil {
+	if err := errors.Join(err, s.parse()); err != nil {
 		return misuse{err}
 	}
 	start := time.Now()
-	g := gatherer(s.common, s.newFinder(cfg, doctorBudget))
+	finder, store := s.newFinder(cfg, doctorBudget)
+	keeper := newKeeper(s.common, cfg, finder, store, nil)
+	g := gatherer(s.common, finder, keeper, readJobs(s.common, finder))
 	var there *facts.Facts
 	var peerErr error
 	var asking sync.WaitGroup
 	if peer != "" {
 		asking.Go(func() { there, peerErr = fetchFacts(ctx, peer, security) })
 	}
-	here := g.Gather(ctx, facts.All)
+	var running *status.Status // nil: none
+	asking.Go(func() { running, _ = s.runningStatus(ctx, doctorBudget) })
+	here := g.Gather(ctx, facts.ByHand)
 	asking.Wait()
+	var last *peerRound
+	if there != nil {
+		last = s.lastRound(ctx, cfg, running, peer)
+	}
 	if ctx.Err() != nil {
 		return errors.New("stopped before everything was read") // missing facts would be reported as faults
 	}
-	if here.Node = cmp.Or(s.nodeName, here.Node); cfg.Probe != nil {
-		here.Node = cmp.Or(cfg.Probe.Name, here.Node)
-	}
+	here.Node = s.nameOf(cfg, here)
 	if there != nil && there.Node == here.Node {
 		there.Node += " at " + peer
 	}
-	found := report.Examine(here, there)
+	found := report.Examine(here, there, s.wants)
 	if peerErr != nil {
 		found.AddPeerFailure(peer, peerErr, peerFix(peerErr)...)
 	}
+	if last != nil {
+		last.addTo(&found)
+	}
+	found.Add(remembered(running, store != nil))
 	found.Took(time.Since(start))
 	if s.format == "json" {
 		err = found.WriteJSON(w)
 	} else {
 		err = found.WriteText(w, page())
 	}
-	if err == nil && found.Faults > 0 {
+	if err == nil && found.Critical > 0 {
 		err = errReported
 	}
 	return err
+}
+
+// nameOf is the name of this node for its peers, of which its facts have that of the host.
+func (c *common) nameOf(cfg *config.Config, here *facts.Facts) string {
+	name := cmp.Or(c.nodeName, here.Node)
+	if cfg.Probe != nil {
+		name = cmp.Or(cfg.Probe.Name, name)
+	}
+	return name
 }
 
 // page is the terminal or file of the report.

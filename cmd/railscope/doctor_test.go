@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/doctor/facts"
-	exporterpage "github.com/railscope/railscope/exporter/page"
-	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -68,15 +68,15 @@ func found(t *testing.T, sys string, args ...string) (list []string, nodes int) 
 	out, errs, code := doctor1(t, sys, append(args, "--format=json")...)
 	var r struct {
 		Nodes    []struct{ Node string }
-		Findings []struct{ Check, Subject, Severity, Read string }
-		Faults   int
+		Findings []struct{ Check, Subject, Severity, Evidence string }
+		Critical int
 	}
-	if err := json.Unmarshal([]byte(out), &r); err != nil || errs != "" || code != min(r.Faults, 1) {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || errs != "" || code != min(r.Critical, 1) {
 		t.Fatalf("exit %d, %q, %q: %v", code, out, errs, err)
 	}
 	for _, f := range r.Findings {
 		if strings.HasPrefix(f.Subject, "rail ") || f.Check == "peer" || f.Check == "no_rails" {
-			list = append(list, f.Check+" "+f.Subject+" "+f.Read)
+			list = append(list, f.Check+" "+f.Subject+" "+f.Evidence)
 		}
 	}
 	return list, len(r.Nodes)
@@ -92,11 +92,11 @@ func TestDoctor(t *testing.T) {
 	if err := os.WriteFile(state, []byte("1: DOWN\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if list, _ := found(t, sys); len(list) != 1 || !strings.HasPrefix(list[0], "port_down rail 1 (mlx5_1)") {
+	if list, _ := found(t, sys); len(list) != 1 || !strings.HasPrefix(list[0], "port_down rail 1") {
 		t.Errorf("a port that is down: %q", list)
 	}
 	named := "--config.file=" + file(t, "rails: {names: {east: mlx5_1/1}}\n")
-	if list, _ := found(t, sys, named); len(list) != 1 || !strings.HasPrefix(list[0], "port_down rail east (mlx5_1)") {
+	if list, _ := found(t, sys, named); len(list) != 1 || !strings.HasPrefix(list[0], "port_down rail east") {
 		t.Errorf("a port that has a name: %q", list)
 	}
 	if list, _ := found(t, t.TempDir()); len(list) != 1 || !strings.HasPrefix(list[0], "no_rails") {
@@ -128,12 +128,13 @@ func TestDoctorPeer(t *testing.T) {
 	named, _, _ := doctor1(t, sys, "--peer="+peer,
 		"--config.file="+file(t, "probe: {name: spark-01, peers: [nobody], token_file: "+token+"}\n"))
 	same, _, _ := doctor1(t, sys, "--peer="+peer, "--token-file="+token, "--node.name=spark-02")
-	if !strings.Contains(named, "WARNING  spark-01: spark-01 and spark-02  peer_rails") || !strings.Contains(same,
-		"spark-02 and spark-02 at "+peer+"  peer_rails") {
+	if !strings.Contains(named, "WARNING  spark-01: peer spark-02  peer_rails") || !strings.Contains(same,
+		"WARNING  spark-02: peer spark-02 at "+peer+"  peer_rails") {
 		t.Errorf("nodes are not called what they call themselves: %s%s", named, same)
 	}
 	config := "--config.file=" + file(t, "probe: {peers: [nobody], token_file: "+token+"}\n")
-	if list, nodes := found(t, sys, "--peer="+peer, config); len(list) > 0 || nodes != 2 {
+	if list, nodes := found(t, sys, "--peer="+peer, config); len(list) != 1 || nodes != 2 ||
+		!strings.HasPrefix(list[0], "rail_failed rail 1 ") {
 		t.Errorf("the token of the configuration: %q, %d nodes", list, nodes)
 	}
 	if list, nodes := found(t, sys, "--peer="+peer,
@@ -256,40 +257,37 @@ func terminalPair(t *testing.T) (screen, tty *os.File) {
 	return screen, tty
 }
 
-// TestComplaints: the page lists what could not be read, which is not known to be healthy.
-func TestComplaints(t *testing.T) {
-	sys := tree(t)
-	ask := pageFindings(gatherer(&common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()},
-		rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
-	unread := func() (list []exporterpage.Finding) {
-		all, err := ask(t.Context())
-		if err != nil {
-			t.Fatal(err)
+// TestDoctorRound: with a peer, doctor judges a round, too: the last one of the running railscope, else one of its own.
+// Two nodes without a fault of their own are not good when RDMA between them is not.
+func TestDoctorRound(t *testing.T) {
+	token := file(t, "sesame, sesame")
+	peer := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--config.file="+
+		file(t, "probe: {name: spark-02, listen: 127.0.0.1:0, token_file: "+token+"}\n")).
+		line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
+	old, fresh := statusOf(), statusOf()
+	round := status.Round{Start: time.Now(), Outcome: "degraded", Findings: []finding.Finding{{
+		Check: "goodput_below_expected", Severity: finding.Critical, Subject: "rail 1", Evidence: "64 %",
+		Fix: []string{"railscope doctor --peer=x"}}}}
+	fresh.Peers = []status.Peer{{Name: peer, Last: &round}}
+	past := round
+	past.Start = past.Start.Add(-time.Hour)
+	old.Peers = []status.Peer{{Name: peer, Last: &past}}
+	drained := old
+	drained.Maintenance = true
+	for _, tt := range []struct {
+		status    status.Status
+		code      int
+		want, not string
+	}{
+		{fresh, 1, "goodput_below_expected", "RDMA to"},
+		{old, 1, "RDMA to " + peer + " failed", "goodput_below_expected"},
+		{drained, 0, "a round with " + peer + ": maintenance", "goodput_below_expected"},
+	} {
+		out, errs, code := doctor1(t, tree(t), "--peer="+peer, "--token-file="+token, "--state.dir="+
+			answer(t, asJSON(tt.status)), "--ignore=libibverbs,memlock")
+		if code != tt.code || !strings.Contains(out, tt.want) || strings.Contains(out, tt.not) ||
+			strings.Contains(out, "Nothing wrong:") || strings.Contains(out, "doctor --peer") {
+			t.Errorf("exit %d, want %d and %s: %s%s", code, tt.code, tt.want, out, errs)
 		}
-		for _, f := range all {
-			if f.Subject == "not read" {
-				list = append(list, f)
-			}
-		}
-		return list
-	}
-	if got := unread(); got != nil {
-		t.Errorf("of a node that can be read: %+v", got)
-	}
-	for i := range 2 {
-		state := filepath.Join(sys, fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/state", i))
-		if err := os.Remove(state); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(state, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := unread(); len(got) != 1 || got[0].Fault || !strings.Contains(got[0].Read,
-		"mlx5_0/ports/1/state") || !strings.Contains(got[0].Read, "mlx5_1/ports/1/state") {
-		t.Errorf("of states that cannot be read: %+v", got)
-	}
-	if got := unjudged([]string{"a", "b", "c", "d", "e"}); got[0].Read != "a; b; c; and 2 more" {
-		t.Errorf("%+v", got)
 	}
 }

@@ -29,7 +29,9 @@ func webEndpoints() []endpoint {
 	return []endpoint{
 		{method: "GET", path: "/metrics", status: 200,
 			answers: "metrics, at the path of `--web.telemetry-path`: text, or protobuf with native histograms, as " +
-				"requested by `Accept`; gzip if accepted"},
+				"requested by `Accept`; gzip if accepted. `?collect[]=rdma&collect[]=bond` reads and returns only these " +
+				"sources, and railscope's own metrics. A source that takes longer than " +
+				"`X-Prometheus-Scrape-Timeout-Seconds` is left out"},
 		{method: "GET", path: "/", status: 200, answers: "[the live page](page.md)"},
 		{method: "GET", path: "/-/page/events", status: 200,
 			answers: "changes of the page as an endless stream of server-sent events; 503 while 50 are open. The " +
@@ -37,6 +39,8 @@ func webEndpoints() []endpoint {
 		{method: "GET", path: "/-/healthy", status: 200, answers: "200 while the process serves"},
 		{method: "GET", path: "/-/ready", status: 200,
 			answers: "200 from the first read of every source until railscope stops; else 503"},
+		{method: "GET", path: "/-/status", status: 200,
+			answers: "[the status](status.md) of the node as JSON: verdict, rails, last rounds, findings"},
 		{method: "POST", path: "/-/reload", status: 200,
 			answers: "reloads the configuration: 200, or 500 with the error. PUT does the same. 403 without " +
 				"`--web.enable-lifecycle`, and for cross-site requests"},
@@ -168,9 +172,23 @@ func exits() []exit {
 		{"serve", 1, "it could not start or continue, for example because it cannot listen on the address",
 			end(null, "serve", "--web.listen-address=nonsense")},
 		{"serve", 2, misuse, end(null, "serve", "--nonsense")},
-		{"rails", 0, "the list was printed, even if empty", end(null, "rails")},
-		{"rails", 1, "the list could not be printed", end(full, "rails")},
+		{"serve", 0, "with `--config.check`: the configuration is valid", end(null, "serve", "--config.check")},
+		{"serve", 2, "with `--config.check`: it is not", end(null, "serve", "--config.check", "--config.file=/no/such")},
+		{"rails", 0, "the list was printed", func(t *testing.T) int {
+			cmd := command(t, nil, "rails", "--path.sysfs="+tree(t))
+			_ = cmd.Run() // the exit code is checked
+			return cmd.ProcessState.ExitCode()
+		}},
+		{"rails", 1, "there are no rails, or the list could not be printed", end(null, "rails")},
 		{"rails", 2, misuse, end(null, "rails", "--format=xml")},
+		{"check", 0, "no finding is as bad as `--min-severity`, or maintenance is active", func(t *testing.T) int {
+			cmd := command(t, nil, "check", "--path.sysfs="+tree(t))
+			_ = cmd.Run() // the exit code is checked
+			return cmd.ProcessState.ExitCode()
+		}},
+		{"check", 1, "a finding is", end(null, "check")},
+		{"check", 2, "it could not tell, for example because nobody answered in time, or the line could not be printed; " +
+			"and " + misuse, end(full, "check")},
 		{"bench", 0, "the result is `ok`: RDMA over all rails, none of them slow", nil},
 		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`; the report has the reason",
 			end(null, "bench", "127.0.0.1:1")},
@@ -185,6 +203,16 @@ func exits() []exit {
 		}},
 		{"doctor", 1, "a fault was found, or the report could not be printed", end(null, "doctor")},
 		{"doctor", 2, misuse, end(null, "doctor", "--peer=a b")},
+		{"metrics", 0, "the metrics were printed or written; `source_success` has what could not be read",
+			end(null, "metrics")},
+		{"metrics", 1, "they could not be printed or written", end(null, "metrics", "--textfile=/dev/null/railscope.prom")},
+		{"metrics", 2, misuse, end(null, "metrics", "--collector.process.limit=1")},
+		{"bundle", 0, "the archive was written; its manifest says what could not be read", func(t *testing.T) int {
+			return end(null, "bundle", "--output="+filepath.Join(t.TempDir(), "a.tar.gz"))(t)
+		}},
+		{"bundle", 1, "it could not be written, for example because the file exists",
+			end(null, "bundle", "--output=/dev/null")},
+		{"bundle", 2, misuse, end(null, "bundle", "--nonsense")},
 		{"demo", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int {
 			r := follow(t, command(t, nil, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json"))
 			r.line(t, `"msg":"(Serving)"`)

@@ -17,10 +17,11 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed.
+// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed, and of check that it cannot tell.
 const (
 	exitFailure = 1
 	exitMisuse  = 2
+	exitUnknown = 2
 )
 
 // workerCommand starts the process that uses libibverbs. It is not for users, so the parser does not know it.
@@ -56,6 +57,8 @@ func execute(args []string, limit time.Duration) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errUnknown):
+		return exitUnknown
 	case errors.Is(err, errReported):
 		return exitFailure
 	}

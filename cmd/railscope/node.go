@@ -4,21 +4,31 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"time"
 
 	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 
+	collectorprocess "github.com/railscope/railscope/collector/process"
+	"github.com/railscope/railscope/doctor/examine"
+	"github.com/railscope/railscope/doctor/facts"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	exporterpage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/scrape"
+	exporterstatus "github.com/railscope/railscope/exporter/status"
+	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/maintenance"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/state"
+	"github.com/railscope/railscope/internal/status"
+	"github.com/railscope/railscope/internal/statussock"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -43,6 +53,7 @@ type machine struct {
 	kernel      rail.Kernel
 	nvml        *nvml.Session
 	state       *state.Store               // nil: the state is lost with the process
+	socket      string                     // directory of the demo's socket, which has no state; empty: none
 	ethtool     ethtool.Ioctl              // nil: the kernel's
 	probe       func(o *probe.NodeOptions) // changes the options of the probe; nil: no change
 	maintenance string                     // file to watch; empty: none, as in the demo
@@ -54,36 +65,56 @@ func (s *nodeSettings) machine() machine {
 
 type node struct {
 	finder  *rail.Finder
+	keeper  *expect.Keeper
+	local   *http.ServeMux // what commands on this machine ask, on the socket of the state directory
 	probing *probing
+	probed  *probe.Node
 	scraper *scrape.Scraper
 	watch   *maintenanceWatch // nil: no file to watch
 	running []func(context.Context)
+	exam    *examine.Examiner
 	server  exporterhttp.Options
 	logger  *slog.Logger
 }
 
 // assemble makes a node of the machine m and the files that s names. Nothing runs yet, and the probe has no options.
-func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
-	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
+func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger) (*node, error) {
+	finder := rail.NewFinder(s.sysfs, railOptions(cfg), m.kernel, deviceBudget)
 	remember(finder, m.state)
+	var save func(string, any)
+	if m.state != nil {
+		save = m.state.Set
+	}
+	keeper := newKeeper(s.common, cfg, finder, m.state, save)
 	var watch *maintenanceWatch
 	if m.maintenance != "" {
 		watch = &maintenanceWatch{nvml: m.nvml, logger: logger}
 		watch.Watch = maintenance.New(m.maintenance, watch.observe)
 		m.probe = func(o *probe.NodeOptions) { o.Maintenance = watch.Active }
 	}
-	g := gatherer(s.common, finder)
-	probed := newProbeNode(s.common, m.probe, finder, g, logger)
-	list, running, err := s.sources.open(s.common, m, finder, probed, logger)
+	past := newBaselines(m.state)
+	var processes *collectorprocess.Source // nil: it is off
+	g := gatherer(s.common, finder, keeper, func() ([]facts.GPUJob, bool) { return gpuJobs(processes) })
+	probed := newProbeNode(s.common, m.probe, finder, keeper, g, logger)
+	list, running, err := s.sources.open(s.common, m, finder, keeper, probed, logger)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{finder: finder, watch: watch, running: running, probing: newProbing(probed, logger), logger: logger}
-	n.server = exporterhttp.Options{
-		Page: exporterpage.Options{Node: s.nodeName, Notice: m.notice, Metrics: s.telemetryPath,
-			Doctor: pageFindings(g), Logger: logger},
-		Lifecycle: s.lifecycle, MaxConnections: s.connections,
+	for _, source := range list {
+		if of, ok := source.(*collectorprocess.Source); ok {
+			processes = of
+		}
 	}
+	found := newFindings(logger)
+	hidden, err := silences(cfg)
+	if err != nil {
+		return nil, err
+	}
+	applySilences(found, hidden, logger)
+	n := &node{finder: finder, keeper: keeper, watch: watch, running: append(running, keeper.Run),
+		probing: newProbing(probed, found, past, m.notice != "", logger), probed: probed, local: http.NewServeMux(),
+		logger: logger}
+	n.local.Handle("POST "+pathReset, resetHandler(keeper, past))
 	opts := scrape.Options{Budget: sourceBudget, Logger: logger, Info: scrape.Info{
 		Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(),
 		Demo: m.notice != "",
@@ -93,9 +124,30 @@ func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger
 	}
 	if m.state != nil {
 		opts.State = m.state.Err
+		n.answer(s.stateDir, m.state.Owned)
+	} else if m.socket != "" {
+		n.answer(m.socket, func() bool { return true })
 	}
+	opts.Findings = func() ([]finding.Raised, int) { return found.List(time.Now()) }
 	n.scraper = scrape.New(append(list, n.probing.metrics), opts)
+	n.exam = newExaminer(g, *s.sources.on["process"], n.scraper, n.probing, found)
+	n.running = append(n.running, n.exam.Run)
+	page := exporterpage.Options{Node: s.nodeName, Notice: m.notice, Metrics: s.telemetryPath, Started: time.Now(),
+		Exam: pageExam(found, n.exam), Logger: logger}
+	n.server = exporterhttp.Options{Page: page, Lifecycle: s.lifecycle, MaxConnections: s.connections}
+	answer := exporterstatus.Handler(n.scraper, page)
+	n.local.Handle("GET /{$}", answer)
+	n.local.Handle("GET "+status.Path, answer)
 	return n, nil
+}
+
+// answer makes commands on this machine be answered on a socket in dir, while owned returns true.
+func (n *node) answer(dir string, owned func() bool) {
+	n.running = append(n.running, func(ctx context.Context) {
+		statussock.New(dir, n.local).Run(ctx, owned, func(err error) {
+			logResult(n.logger, err, "Socket of the state directory not opened, retried", "Socket opened", "dir", dir)
+		})
+	})
 }
 
 // serve serves until ctx is done. In-flight scrapes finish first.

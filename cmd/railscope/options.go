@@ -10,7 +10,12 @@ import (
 
 // railOptions returns the options of the finder.
 func railOptions(c *config.Config) rail.Options {
-	return rail.Options{Include: c.Rails.Include, Names: c.Rails.Ports}
+	o := rail.Options{Include: c.Rails.Include, Exclude: c.Rails.Exclude, Names: c.Rails.Ports,
+		VirtualFunctions: c.Rails.VirtualFunctions == config.ReportVirtual}
+	for _, r := range c.Rails.RoleRules {
+		o.Roles = append(o.Roles, rail.RoleRule(r))
+	}
+	return o
 }
 
 // probeOptions returns the options of the probe; nil: no probe.
@@ -43,7 +48,6 @@ func probeOptions(c *config.Config) *probe.Options {
 		SoloEvery:      int(p.SoloEvery),
 		Budget:         probe.Budget{Share: p.Budget.Share, Bytes: int64(p.Budget.Bytes)},
 		BusyAbove:      float64(p.BusyAbove),
-		ExpectedRate:   float64(c.Expect.Rate),
 		MinOfExpected:  float64(p.MinOfExpected),
 		TrafficClass:   int(p.TrafficClass),
 		ServiceLevel:   int(p.ServiceLevel),

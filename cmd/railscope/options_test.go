@@ -21,7 +21,7 @@ func TestProbeOptions(t *testing.T) {
 	}
 	p := &config.Probe{}
 	fill(reflect.ValueOf(p).Elem())
-	opts := probeOptions(&config.Config{Probe: p, Expect: config.Expect{Rate: 1}})
+	opts := probeOptions(&config.Config{Probe: p})
 	opts.Security.Name = "of the asked peer, not of the configuration"
 	unset(t, reflect.ValueOf(opts).Elem(), "probe.Options")
 	if config.DefaultPort != probe.DefaultPort {

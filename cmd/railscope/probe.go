@@ -3,38 +3,47 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"reflect"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/common/version"
 
+	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
+	"github.com/railscope/railscope/internal/baseline"
+	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/secret"
+	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/trafficclass"
 	"github.com/railscope/railscope/probe"
-	"github.com/railscope/railscope/probe/report"
 )
 
 // newProbeNode makes the probe's view of this machine. Its worker is this binary, also when the file has been replaced.
 // change, which may be nil, changes the options.
-func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finder, g *facts.Gatherer,
-	logger *slog.Logger) *probe.Node {
+func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finder, keeper *expect.Keeper,
+	g *facts.Gatherer, logger *slog.Logger) *probe.Node {
 	opts := probe.NodeOptions{
-		Version: cmp.Or(version.Version, "unknown"),
-		Name:    c.nodeName,
-		Sysfs:   c.sysfs,
-		Rails:   finder.Rails,
-		Facts:   sharedFacts(g),
-		Worker:  []string{"/proc/self/exe", workerCommand},
-		Log:     func(line string) { logger.Info("Probe worker wrote a line", "line", line) },
+		Version:  cmp.Or(version.Version, "unknown"),
+		Name:     c.nodeName,
+		Sysfs:    c.sysfs,
+		Rails:    finder.Rails,
+		Missing:  func() []rail.Missing { return finder.Snapshot().Missing },
+		Expected: keeper.Expected,
+		Facts:    sharedFacts(g),
+		Worker:   []string{"/proc/self/exe", workerCommand},
+		Log:      func(line string) { logger.Info("Probe worker wrote a line", "line", line) },
 		Refused: func(reason, from string) {
 			logger.Warn("Probe client refused (logged once until it stops)", "reason", reason, "address", from)
 		},
@@ -68,13 +77,19 @@ func jobClass(c *common, logger *slog.Logger) func(context.Context) probe.Class 
 type probing struct {
 	service *probe.Service
 	metrics *exporterprobe.Source
+	found   *finding.Store
 	logger  *slog.Logger
-	last    map[string]string // peer → summary of its last round; a change is logged
-	opts    *probe.Options    // in use
+	past    *baseline.Keeper
+
+	simulated bool // the demo
+
+	last map[string]string // peer → summary of its last round; a change is logged
+	opts *probe.Options    // in use
 }
 
-func newProbing(node *probe.Node, logger *slog.Logger) *probing {
-	p := &probing{logger: logger, last: map[string]string{}}
+func newProbing(node *probe.Node, found *finding.Store, past *baseline.Keeper, simulated bool, logger *slog.Logger,
+) *probing {
+	p := &probing{found: found, logger: logger, past: past, simulated: simulated, last: map[string]string{}}
 	p.service = probe.NewService(node, p.observe, probe.Events{
 		Answering: func(a net.Addr) { logger.Info("Answering probes", "listen", a.String()) },
 		Stopped: func(err error) {
@@ -96,12 +111,18 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 		},
 	})
 	p.metrics = exporterprobe.NewSource(p.service.Stats)
+	p.metrics.Simulated = simulated
 	return p
 }
 
 // setPeers sets the peers that have series. Like observe, it is called by one goroutine at a time.
 func (p *probing) setPeers(peers []string) {
 	p.metrics.SetPeers(peers)
+	p.past.SetPeers(peers)
+	p.found.Keep(func(source string) bool {
+		peer, ok := strings.CutPrefix(source, sourcePeer)
+		return !ok || slices.Contains(peers, peer)
+	})
 	last := map[string]string{}
 	for _, peer := range peers {
 		last[peer] = p.last[peer]
@@ -134,17 +155,31 @@ func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 	return nil
 }
 
+// sourcePeer begins the names of the peers' sources of findings.
+const sourcePeer = "peer "
+
 // observe exports a result, and logs it if it differs from the last one.
 func (p *probing) observe(r probe.Result) {
-	p.metrics.Observe(r)
+	r = compareWithPast(p.past, r)
+	found := check.Round(r)
+	p.metrics.Observe(r, found)
+	if r.Outcome != probe.Skipped {
+		p.found.Update(sourcePeer+r.Peer, r.Start, found)
+	}
 	debug.FreeOSMemory() // the memory of the round is not needed until the next one
-	log := p.logger.With("peer", r.Peer, "result", r.Outcome, "transport", r.Transport)
+	transport := string(r.Transport)
+	if p.simulated && r.Transport == probe.RDMA {
+		transport = "simulated"
+	}
+	log := p.logger.With("peer", r.Peer, "result", r.Outcome, "transport", transport)
 	summary := fmt.Sprint(r.Outcome, r.Reason)
 	for _, f := range r.Failures {
 		summary = fmt.Sprint(summary, " ", f.Rail, f.Stage, f.Reason)
 	}
-	slow := report.Slow(r)
-	for _, f := range slow {
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
+		return r.Outcome != probe.Degraded || f.Severity == finding.Info || f.Check == "rail_failed" // logged as a step
+	})
+	for _, f := range found {
 		summary = fmt.Sprint(summary, " ", f.Check, f.Subject)
 	}
 	if p.last[r.Peer] == summary {
@@ -156,6 +191,9 @@ func (p *probing) observe(r probe.Result) {
 	case probe.OK:
 		log.Info("Probe finished")
 	case probe.Degraded:
+		for _, f := range found[:min(len(found), 1)] { // all of them are findings, once they stand
+			log = log.With("check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
+		}
 		log.Warn("Probe finished")
 	case probe.Skipped:
 		log.Info("Probe skipped", "reason", r.Reason, "detail", r.Detail)
@@ -165,7 +203,40 @@ func (p *probing) observe(r probe.Result) {
 	for _, f := range r.Failures {
 		log.Warn("Probe step failed", "rail", f.Rail, "stage", f.Stage, "reason", f.Reason, "detail", f.Detail)
 	}
-	for _, f := range slow {
-		log.Warn("Probe finding", "check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
+}
+
+// compareWithPast adds what the rails carried alone before, and makes a round degraded in which one has become slow.
+func compareWithPast(past *baseline.Keeper, r probe.Result) probe.Result {
+	if r.Transport != probe.RDMA || r.Outcome == probe.Skipped {
+		return r
 	}
+	r.Rails = slices.Clone(r.Rails)
+	for i := range r.Rails {
+		one := &r.Rails[i]
+		if one.Solo == nil || one.Solo.BytesPerSecond() <= 0 {
+			one.Past = past.Last(r.Peer, one.Rail) // what the last full round found holds until the next one
+			continue
+		}
+		before := past.Observe(r.Peer, one.Rail, r.Start, one.Solo.BytesPerSecond())
+		one.Past = &before
+	}
+	if r.Outcome == probe.OK && r.Degraded() {
+		r.Outcome = probe.Degraded
+	}
+	return r
+}
+
+// newBaselines makes the keeper of what rails carried, with what the store remembers; nil: nothing.
+func newBaselines(store *state.Store) *baseline.Keeper {
+	const section = "baselines"
+	if store == nil {
+		return baseline.New(nil, nil)
+	}
+	var known baseline.State
+	_, err := store.Get(section, &known)
+	if err = errors.Join(err, known.Check()); err != nil {
+		store.Reject(section, err)
+		known = nil
+	}
+	return baseline.New(known, func(s baseline.State) { store.Set(section, s) })
 }

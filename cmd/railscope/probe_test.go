@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -9,6 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/internal/baseline"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -24,7 +29,8 @@ func TestBenchError(t *testing.T) {
 // TestObserveDegraded: a degraded round is logged as a warning with its findings, once while only figures change.
 func TestObserveDegraded(t *testing.T) {
 	var out strings.Builder
-	p := newProbing(probe.NewNode(probe.NodeOptions{}), slog.New(slog.NewTextHandler(&out, nil)))
+	p := newProbing(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
+		slog.New(slog.NewTextHandler(&out, nil)))
 	round := func(rate int64) probe.Result {
 		expected, sum := 1e10, float64(rate)
 		return probe.Result{Peer: "b:1", Outcome: probe.Degraded, Transport: probe.RDMA, MinOfExpected: 0.7,
@@ -36,11 +42,63 @@ func TestObserveDegraded(t *testing.T) {
 	p.observe(round(3e9))
 	p.observe(probe.Result{Peer: "b:1", Outcome: probe.OK, Transport: probe.RDMA})
 	got := regexp.MustCompile(`time=\S+ `).ReplaceAllString(out.String(), "")
-	want := `level=WARN msg="Probe finished" peer=b:1 result=degraded transport=rdma
-level=WARN msg="Probe finding" peer=b:1 result=degraded transport=rdma check=goodput_below_expected subject="rail 0" evidence="rail 0 carries 16.00 Gb/s, 20 % of the 80.00 Gb/s expected"
+	want := `level=WARN msg="Probe finished" peer=b:1 result=degraded transport=rdma check=goodput_below_expected subject="rail 0" evidence="rail 0 carries 16 Gb/s, 20 % of the 80 Gb/s expected"
 level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +logged:\n%s", diff)
+	}
+}
+
+// TestCompareWithPast: a rail that carries much less than on other days makes rounds degraded after two full ones that
+// agree, until a full one is better; a restart does not forget how it was.
+func TestCompareWithPast(t *testing.T) {
+	dir, expected := t.TempDir(), 50e9
+	store := state.Open(dir, nil)
+	past, at := newBaselines(store), time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
+	round := func(gigabytes int64) string {
+		at = at.Add(5 * time.Minute)
+		one := probe.RailResult{Rail: "3", Expected: &expected}
+		if gigabytes > 0 {
+			one.Solo = &probe.Flow{Bytes: gigabytes * 1e9, Active: time.Second}
+		}
+		given := probe.Result{Peer: "b:1", Start: at, Outcome: probe.OK, Transport: probe.RDMA,
+			Rails: []probe.RailResult{one}}
+		r := compareWithPast(past, given)
+		if given.Rails[0].Past != nil {
+			t.Error("the result was changed")
+		}
+		text := string(r.Outcome)
+		for _, f := range check.Round(r) {
+			text += fmt.Sprintf("; %s %s %s: %s", f.Severity, f.Check, f.Subject, f.Evidence)
+		}
+		return text
+	}
+	const slow = "degraded; warning goodput_degraded rail 3: rail 3 carries 192 Gb/s alone, 55 % of the 352 Gb/s on " +
+		"2026-11-20 (median of its best day of the last 7)"
+	for i, c := range []struct {
+		gigabytes int64
+		want      string
+	}{{44, "ok"}, {44, "ok"}, {44, "ok"}, {44, "ok"}, {44, "ok"}, {24, "ok"}, {0, "ok"}, {22, slow}, {0, slow},
+		{44, "ok"}} {
+		if got := round(c.gigabytes); got != c.want {
+			t.Errorf("round %d: %s, want %s", i+1, got, c.want)
+		}
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	store = state.Open(dir, nil)
+	past, at = newBaselines(store), at.Add(24*time.Hour)
+	_ = round(24)
+	if got := round(22); got != slow {
+		t.Errorf("after a restart: %s", got)
+	}
+	past.Forget("3") // after a planned change
+	if got := round(22); got != "ok" {
+		t.Errorf("after a reset: %s", got)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -31,7 +31,8 @@ type railsSettings struct {
 
 func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 	cmd := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, and the GID that a "+
-		"connection uses, with the reason; and the character devices that a container needs.")
+		"connection uses, with the reason; and the character devices that a container needs. The exit code is 1 without "+
+		"rails.")
 	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
 	cmd.Flag("forget", "Remove the rail of this name from --state.dir. Stop serve first. See docs/rails.md.").
 		NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
@@ -47,12 +48,17 @@ func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) e
 	if s.forget != "" {
 		return forget(s.stateDir, s.forget, cfg.Rails.Ports, w)
 	}
-	finder := s.newFinder(cfg, listBudget)
+	finder, _ := s.newFinder(cfg, listBudget)
 	list := inventory.Read(s.sysfs, finder, rdmadev.New(s.sysfs), listBudget)
 	if s.format == "json" {
-		return list.WriteJSON(w)
+		err = list.WriteJSON(w)
+	} else {
+		err = list.WriteTable(w)
 	}
-	return list.WriteTable(w)
+	if err == nil && len(list.Rails) == 0 {
+		err = errReported
+	}
+	return err
 }
 
 // railsSection is the part of the state with the identities of rails.
@@ -84,18 +90,21 @@ func remember(finder *rail.Finder, store *state.Store) {
 	}
 }
 
-// newFinder makes the finder of commands other than serve. It names the rails as serve does, and saves nothing.
-func (c *common) newFinder(cfg *config.Config, budget time.Duration) *rail.Finder {
+// newFinder makes the finder of commands other than serve. It names the rails as serve does, and saves nothing. The
+// store is that of serve, read only; nil without --state.dir.
+func (c *common) newFinder(cfg *config.Config, budget time.Duration) (*rail.Finder, *state.Store) {
 	finder := rail.NewFinder(c.sysfs, railOptions(cfg), rdmanl.New(budget), budget)
-	if c.stateDir != "" {
-		logger := c.logger()
-		remember(finder, state.OpenReadOnly(c.stateDir, func(err error) {
-			if err != nil {
-				logger.Warn("State not read", "err", err)
-			}
-		}))
+	if c.stateDir == "" {
+		return finder, nil
 	}
-	return finder
+	logger := c.logger()
+	store := state.OpenReadOnly(c.stateDir, func(err error) {
+		if err != nil {
+			logger.Warn("State not read", "err", err)
+		}
+	})
+	remember(finder, store)
+	return finder, store
 }
 
 func forget(dir, name string, names map[string]string, w io.Writer) error {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +81,7 @@ func TestRefusedReload(t *testing.T) {
 		{"comments only", "# soon\n", `is empty`},
 		{"nothing but the beginning", "---\n", `is empty`},
 		{"no security", "rails: {names: {west: mlx5_0/1}}\nprobe: {listen: \"" + address + "\"}\n", `token_file`},
+		{"an unknown check", "findings: {silence: [{check: mtu_lw, reason: a, until: 2027-01-31}]}\n", `mtu_low`},
 		{"no YAML", "rails: {names", `invalid YAML`},
 	} {
 		r.reload(tc.config)
@@ -120,5 +122,30 @@ func TestPortTakenAtStart(t *testing.T) {
 	r.has("when it is free", "railscope_probe_up 1")
 	if code := r.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// TestConfigCheck: a configuration is checked as by a reload, and nothing is started.
+func TestConfigCheck(t *testing.T) {
+	good := file(t, "rails: {include: ^mlx5_}\n")
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string // regular expression
+	}{
+		{[]string{"--config.file=" + good}, 0, `The configuration is valid\.`},
+		{nil, 0, `The configuration is valid\.`},
+		{[]string{"--config.file=" + file(t, "# soon\n")}, 2, `railscope: .* is empty, .*`},
+		{[]string{"--config.file=" + file(t, "rails:\n  inclde: a\n")}, 2, `railscope: .*:2: unknown key "inclde" .*`},
+		{[]string{"--config.file=" + file(t, "findings: {silence: [{check: mtu_lw, reason: a, until: 2027-01-31}]}\n")}, 2,
+			`railscope: .*:1: unknown check "mtu_lw" in findings\.silence; did you mean "mtu_low"\?`},
+		{[]string{"--config.file=" + good, "--web.config.file=" + file(t, "tls: {}\n")}, 2,
+			`railscope: --web\.config\.file (?s:.*)`},
+	} {
+		cmd := command(t, nil, append([]string{"serve", "--config.check", "--web.listen-address=nonsense"}, tt.args...)...)
+		out, _ := cmd.CombinedOutput() // the exit code is checked
+		if code := cmd.ProcessState.ExitCode(); code != tt.code || !regexp.MustCompile(`^`+tt.want+`\n$`).Match(out) {
+			t.Errorf("%q: exit %d, %q, want %d and %s", tt.args, code, out, tt.code, tt.want)
+		}
 	}
 }

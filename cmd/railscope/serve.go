@@ -29,7 +29,8 @@ import (
 
 type serveSettings struct {
 	nodeSettings
-	web *web.FlagConfig
+	web         *web.FlagConfig
+	configCheck bool
 }
 
 func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
@@ -42,7 +43,9 @@ func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
 		Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
 	cmd.Flag("web.enable-lifecycle", "Reload the configuration on POST or PUT to /-/reload. SIGHUP always reloads it.").
 		Default("false").BoolVar(&s.lifecycle)
-	s.sources.define(cmd)
+	cmd.Flag("config.check", "Check the configuration and --web.config.file, and exit: with code 0 if a reload would "+
+		"apply them, else with code 2 and what is wrong.").Default("false").NoEnvar().BoolVar(&s.configCheck)
+	s.sources.define(cmd, false)
 	return s
 }
 
@@ -61,7 +64,10 @@ func (s *serveSettings) check(*kingpin.CmdClause) error {
 }
 
 // run serves until ctx is done. In-flight scrapes finish first.
-func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer) error {
+func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
+	if s.configCheck {
+		return s.checkConfig(w)
+	}
 	logger := s.logger()
 	// A requested stop is a success: systemd and Kubernetes treat any other code as a crash.
 	parts.setExit(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
@@ -71,8 +77,8 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	if err != nil {
 		return misuse{err}
 	}
-	if err := web.Validate(*s.web.WebConfigFile); err != nil {
-		return misuse{fmt.Errorf("--web.config.file %s: %w", *s.web.WebConfigFile, err)}
+	if err := s.checkWeb(); err != nil {
+		return err
 	}
 	read()
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -84,7 +90,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 		defer func() { _ = m.state.Close() }() // errors are reported by the store
 	}
 	m.maintenance = cfg.MaintenanceFile()
-	n, err := assemble(s.nodeSettings, m, railOptions(cfg), logger)
+	n, err := assemble(s.nodeSettings, m, cfg, logger)
 	if err != nil {
 		return err
 	}
@@ -106,6 +112,41 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 		logger.Debug("Memory pages of the start not dropped", "err", err)
 	}
 	return n.serve(ctx, s.web, reload)
+}
+
+func (s *serveSettings) checkWeb() error {
+	if err := web.Validate(*s.web.WebConfigFile); err != nil {
+		return misuse{fmt.Errorf("--web.config.file %s: %w", *s.web.WebConfigFile, err)}
+	}
+	return nil
+}
+
+// checkConfig reports whether a reload would apply the configuration. Its errors are misuse.
+func (s *serveSettings) checkConfig(w io.Writer) error {
+	cfg, err := s.load()
+	if err != nil {
+		return err
+	}
+	if err := refuseEmpty(cfg, s.configFile); err != nil {
+		return misuse{err}
+	}
+	if _, err := silences(cfg); err != nil {
+		return err
+	}
+	if err := s.checkWeb(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, "The configuration is valid.")
+	return err
+}
+
+// refuseEmpty refuses a file without a key, as one is that is being written.
+func refuseEmpty(cfg *config.Config, file string) error {
+	if !cfg.Empty || file == "" {
+		return nil
+	}
+	return fmt.Errorf("%s is empty, as a file is while it is written: reload when it is complete, "+
+		"or write {} for a configuration without rails and probe", file)
 }
 
 // limitMemory trades speed for memory.
@@ -163,9 +204,12 @@ func (r *reloader) apply() error {
 	if err != nil {
 		return err
 	}
-	if cfg.Empty && r.file != "" {
-		return fmt.Errorf("%s is empty, as a file is while it is written: reload when it is complete, "+
-			"or write {} for a configuration without rails and probe", r.file)
+	if err := refuseEmpty(cfg, r.file); err != nil {
+		return err
+	}
+	hidden, err := silences(cfg)
+	if err != nil {
+		return err
 	}
 	commit, err := r.node.probing.prepare(probeOptions(cfg), false)
 	if err != nil {
@@ -173,7 +217,9 @@ func (r *reloader) apply() error {
 	}
 	// Nothing can fail from here on. The probe must find the rails under their new names.
 	r.node.finder.SetOptions(railOptions(cfg))
+	r.node.keeper.Configure(expectConfig(cfg))
 	r.node.watch.SetPath(cfg.MaintenanceFile())
+	applySilences(r.node.probing.found, hidden, r.node.logger)
 	commit(r.ctx)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/probe"
@@ -75,21 +77,35 @@ func defaultSources() sourceSettings {
 	return s
 }
 
-func (s *sourceSettings) define(cmd *kingpin.CmdClause) {
-	s.on = map[string]*bool{}
+// followers are the sources of what happens between two reads: one read shows nothing.
+func followers() []string { return []string{"nccl", "kmsg", "sampler"} }
+
+// define defines the flags of all sources, or of those of which one read shows something.
+func (s *sourceSettings) define(cmd *kingpin.CmdClause, once bool) {
+	*s = defaultSources()
 	for _, f := range sourceFlags() {
-		s.on[f.name] = cmd.Flag("collector."+f.name, "Read "+f.reads+".").Default(strconv.FormatBool(f.on)).Bool()
+		if on := s.on[f.name]; once && slices.Contains(followers(), f.name) {
+			*on = false
+		} else {
+			cmd.Flag("collector."+f.name, "Read "+f.reads+".").Default(strconv.FormatBool(f.on)).BoolVar(on)
+		}
 	}
-	cmd.Flag("sample.interval", fmt.Sprintf("Time between two samples of the traffic of each rail, from %v to %v.",
-		sampler.MinInterval, sampler.MaxInterval)).Default(sampler.DefaultInterval.String()).DurationVar(&s.interval)
+	if !once {
+		s.defineFollowers(cmd)
+	}
 	cmd.Flag("collector.process.limit", fmt.Sprintf("Maximum number of series of each metric of the process source, "+
 		"from 2 to %d. The rest is summed up as other.", maxProcessSeries)).Default("256").IntVar(&s.processLimit)
 	cmd.Flag("collector.gpu.processes", "Export the GPU memory of each process, by PID.").
 		Default("false").BoolVar(&s.gpuProcesses)
-	cmd.Flag("nccl.log", "Pattern of NCCL log files to follow. Repeatable.").
-		Default("/var/log/nccl/*.log").StringsVar(&s.ncclLogs)
 	cmd.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, as the dynamic linker finds it.").
 		PlaceHolder("FILE").StringVar(&s.nvml)
+}
+
+func (s *sourceSettings) defineFollowers(cmd *kingpin.CmdClause) {
+	cmd.Flag("sample.interval", fmt.Sprintf("Time between two samples of the traffic of each rail, from %v to %v.",
+		sampler.MinInterval, sampler.MaxInterval)).Default(sampler.DefaultInterval.String()).DurationVar(&s.interval)
+	cmd.Flag("nccl.log", "Pattern of NCCL log files to follow. Repeatable.").
+		Default("/var/log/nccl/*.log").StringsVar(&s.ncclLogs)
 }
 
 // check refuses values that the parser accepts.
@@ -105,26 +121,27 @@ func (s *sourceSettings) check() error {
 }
 
 // open makes the sources that are on, and what runs for them between scrapes.
-func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *probe.Node, logger *slog.Logger) (
-	list []collector.Source, running []func(context.Context), err error) {
+func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper *expect.Keeper, node *probe.Node,
+	logger *slog.Logger) (list []collector.Source, running []func(context.Context), err error) {
 	gpuProcesses := 0
 	if s.gpuProcesses {
 		gpuProcesses = maxGPUProcesses
 	}
 	gpus := gpu.New(c.procfs, m.nvml, deviceBudget, gpuProcesses)
 	ports := rdma.New(c.sysfs, finder.Snapshot, deviceBudget)
-	ports.MaxMTU = node.MaxMTU
+	ports.MaxMTU, ports.Expected = node.MaxMTU, keeper.Expected
+	processes := collectorprocess.New(collectorprocess.Options{
+		Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs,
+		Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit,
+	})
 	made := map[string]collector.Source{
 		"rdma":      ports,
 		"bond":      bond.New(c.sysfs, c.procfs, finder.Rails, deviceBudget),
 		"netdev":    netdev.New(c.sysfs, finder.Rails, deviceBudget, m.ethtool),
 		"gpudirect": gpudirect.New(c.sysfs, c.procfs, deviceBudget),
-		"pcie":      pcie.New(c.sysfs, finder.Rails, deviceBudget),
+		"pcie":      pcie.New(c.sysfs, finder.Snapshot, deviceBudget),
 		"gpu":       gpus,
-		"process": collectorprocess.New(collectorprocess.Options{
-			Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs,
-			Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit,
-		}),
+		"process":   processes,
 	}
 	if *s.on["kmsg"] {
 		made["kmsg"] = newKernelLog(c, m.state, finder)
@@ -140,8 +157,15 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 		if !*s.on["gpu"] {
 			gpus = nil
 		}
-		sampling := s.newSampler(c, m, finder, gpus, logger)
-		if m.notice == "" { // the demo's job pauses only when a round begins
+		opts := sampler.Options{Own: node.OwnTraffic}
+		if m.notice != "" { // the demo's rounds are not on its rails, and its job pauses only when one begins
+			opts.Own = nil
+		}
+		if *s.on["process"] {
+			opts.InUse = processes.RailsInUse
+		}
+		sampling := s.newSampler(c, m, finder, gpus, opts, logger)
+		if m.notice == "" {
 			node.UseTraffic(sampling.MeanTraffic)
 		}
 		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling.Run)
@@ -172,10 +196,11 @@ func newKernelLog(c *common, store *state.Store, finder *rail.Finder) collector.
 // gpuUseBudget is how long the sampler waits for GPUs. It reads them every second.
 const gpuUseBudget = 500 * time.Millisecond
 
-// newSampler makes the sampler, which reads the memory use of GPUs from gpus; nil: not at all.
-func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, gpus *gpu.Source,
+// newSampler makes the sampler, which reads the memory use of GPUs from gpus; nil: not at all. opts has what others
+// know of the traffic.
+func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, gpus *gpu.Source, opts sampler.Options,
 	logger *slog.Logger) *sampler.Sampler {
-	opts := sampler.Options{Sysfs: c.sysfs, Rails: finder.Rails, Interval: s.interval, Ethtool: m.ethtool}
+	opts.Sysfs, opts.Rails, opts.Interval, opts.Ethtool = c.sysfs, finder.Rails, s.interval, m.ethtool
 	opts.Paced = func(device string, every, took time.Duration) {
 		if every > s.interval {
 			logger.Warn("Sampling interval raised: a read takes longer than 1/10 of it",

@@ -205,6 +205,14 @@ func Rails(rails ...rail.Rail) func() ([]rail.Rail, error) {
 	return func() ([]rail.Rail, error) { return rails, nil }
 }
 
+// Snapshot is the finder of the same rails, for sources that need more than them.
+func Snapshot(rails func() ([]rail.Rail, error)) func() rail.Snapshot {
+	return func() rail.Snapshot {
+		list, err := rails()
+		return rail.Snapshot{Rails: list, Err: err}
+	}
+}
+
 // Edit rewrites files of a capture; empty content removes one.
 func Edit(t *testing.T, root string, files map[string]string) {
 	t.Helper()

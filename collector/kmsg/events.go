@@ -3,6 +3,7 @@ package kmsg
 import (
 	"strings"
 
+	"github.com/railscope/railscope/internal/kernellog"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -59,13 +60,13 @@ type event struct {
 }
 
 // classify returns the event that a message is about.
-func classify(list []pattern, r record) (event, bool) {
-	if name, address, ok := xid(r.text); ok {
+func classify(list []pattern, r kernellog.Record) (event, bool) {
+	if name, address, ok := xid(r.Text); ok {
 		return event{name: name, pci: address}, true
 	}
 	for _, p := range list {
-		e := event{name: p.event, pci: r.pci, netdev: netdev(r.text)}
-		if p.fits(r.text) && (r.pci != "" || p.netdev && sysfs.ValidNetdev(e.netdev)) {
+		e := event{name: p.event, pci: r.PCI, netdev: netdev(r.Text)}
+		if p.fits(r.Text) && (r.PCI != "" || p.netdev && sysfs.ValidNetdev(e.netdev)) {
 			return e, true
 		}
 	}

@@ -1,6 +1,6 @@
 // Package kmsg reads the kernel log: what drivers report about rails, GPUs and their PCIe links.
 //
-//	/dev/kmsg → record.go: message → events.go: event → source.go Read → collector.Sample
+//	/dev/kmsg → internal/kernellog: message → events.go: event → source.go Read → collector.Sample
 package kmsg
 
 import (
@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/kernellog"
 	"github.com/railscope/railscope/internal/rail"
 )
 
 // Bounds of one read and of all series.
 const (
-	maxRecord  = 16 << 10 // bytes; the kernel's own limit is 8 KiB
-	maxRecords = 50000    // of one read: some seconds' worth of a log that is flooded
+	maxRecords = 50000 // of one read: some seconds' worth of a log that is flooded
 	maxSeries  = 256
 
 	saveEvery = time.Minute // the cursor, unless an event was counted
@@ -60,7 +60,7 @@ type Source struct {
 	counts   map[series]uint64
 	lost     uint64
 	bad      uint64
-	buf      [maxRecord]byte
+	buf      [kernellog.MaxRecord]byte
 }
 
 type series struct{ event, subject string }
@@ -139,21 +139,20 @@ func (s *Source) follow() error {
 
 // take counts the event of a message, if it is about one.
 func (s *Source) take(b []byte, rails []rail.Rail) (counted bool) {
-	r, ok := parse(b)
+	r, ok := kernellog.Parse(b)
 	if !ok {
 		s.bad++
 		return false
 	}
 	last := s.cursor.Sequence
-	if last != 0 && r.sequence <= last {
+	if last != 0 && r.Sequence <= last {
 		return false // it was read before a restart
 	}
 	if last != 0 {
-		s.lost += r.sequence - last - 1
+		s.lost += r.Sequence - last - 1
 	}
-	s.cursor.Sequence = r.sequence
-	const kernel = 0 // LOG_KERN: what user space writes to /dev/kmsg is LOG_USER at least
-	if r.facility != kernel || s.skipping {
+	s.cursor.Sequence = r.Sequence
+	if r.Facility != kernellog.Kernel || s.skipping {
 		return false
 	}
 	e, ok := classify(s.patterns, r)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/collectortest"
+	"github.com/railscope/railscope/internal/kernellog"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -258,7 +259,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("NVRM: Xid (PCI:0000:1b:00): 79, x"))
 	list := patterns()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, ok := parse(b)
+		r, ok := kernellog.Parse(b)
 		if !ok {
 			return
 		}

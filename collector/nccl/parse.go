@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,12 +58,12 @@ const (
 	pluginName   = alphanumeric + " ._-+()" // also of a network
 )
 
-// parse calls each with the facts of a line, mostly none, without allocating. If writers interleave, a line holds
-// several messages. Colours are removed in place. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc,
+// parse calls each with the facts of a line, mostly none, without allocating, except to remove colours. If writers
+// interleave, a line holds several messages. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc,
 // src/init.cc, src/graph/topo.cc, src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
 func parse(line []byte, each func(event)) {
 	if bytes.IndexByte(line, 0x1b) >= 0 {
-		line = plain(line)
+		line = colour.ReplaceAll(line, nil)
 	}
 	for at := mark(line); at >= 0; {
 		rest := line[at+len("NCCL INFO "):]
@@ -94,20 +95,8 @@ func mark(line []byte) int {
 	}
 }
 
-func plain(line []byte) []byte {
-	out := line[:0]
-	for i := 0; i < len(line); i++ {
-		if line[i] != 0x1b {
-			out = append(out, line[i])
-			continue
-		}
-		if i+1 < len(line) && line[i+1] == '[' {
-			for i += 2; i < len(line) && (line[i] < '@' || line[i] > '~'); i++ { //nolint:revive // up to the final byte
-			}
-		}
-	}
-	return out
-}
+// colour is an escape sequence of a terminal, up to its final byte.
+var colour = regexp.MustCompile(`\x1b(\[[^@-~]*[@-~]?)?`)
 
 // message parses the text of a message. The kind of the event is 0 if the message is of no interest.
 func message(text []byte) event {
@@ -300,19 +289,16 @@ func warning(file, text []byte) event {
 	return e
 }
 
-// completionStatus reads "with status=IBV_WC_RETRY_EXC_ERR(12) opcode=…" (from 2.27 on), "with status=12 opcode=…", and
-// "with error 12, opcode …" (until 2.19).
+// completion finds the number of a status: "with status=IBV_WC_RETRY_EXC_ERR(12) opcode=…" (from 2.27 on), "with
+// status=12 opcode=…", and "with error 12, opcode …" (until 2.19).
+var completion = regexp.MustCompile(` with (?:error |status=(?:[^ (]*\()?)([0-9]{1,6})`)
+
 func completionStatus(text []byte) string {
-	n, ok := numberAfter(text, " with error ")
-	if !ok {
-		_, status, _ := bytes.Cut(text, []byte(" with status="))
-		word, _, _ := bytes.Cut(status, []byte(" "))
-		if n, ok = numberAfter(word, "("); !ok {
-			n, ok = numberAfter(word, "")
+	if m := completion.FindSubmatch(text); m != nil {
+		n, _ := strconv.Atoi(string(m[1])) // it is one
+		if names := statusNames(); n < len(names) && names[n] != "" {
+			return names[n]
 		}
-	}
-	if names := statusNames(); ok && n < len(names) && names[n] != "" {
-		return names[n]
 	}
 	return "other"
 }

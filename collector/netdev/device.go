@@ -98,7 +98,12 @@ type locked struct {
 	ioctl      ethtool.Ioctl // nil: no ethtool statistics
 	speedFacts collector.Facts
 	changed    uint64 // carrier_changes as of the last read
-	statistics statistics
+
+	// Of the statistics.
+	device     *ethtool.Device // nil before the first read
+	identified bool            // it is the interface that sysfs shows
+	refused    bool            // it has no statistics, which was reported
+	columns    []column
 }
 
 func (l *locked) Read(r *collector.Reading) {
@@ -107,8 +112,8 @@ func (l *locked) Read(r *collector.Reading) {
 	if v, err := l.files.Attr("carrier_changes").Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts = v, collector.Facts{}
 		// mlx5 takes the link down when PFC moves to another priority, which changes names of statistics: see ADR 3.
-		if d := l.statistics.device; d != nil {
-			d.Forget()
+		if l.device != nil {
+			l.device.Forget()
 		}
 	}
 	l.speedFacts.Read(r, func() { l.readSpeed(r) }) // a firmware command
@@ -137,16 +142,9 @@ func (l *locked) readSpeed(r *collector.Reading) {
 
 func (l *locked) Close() {
 	l.files.Close()
-	if d := l.statistics.device; d != nil {
-		_ = d.Close() // nothing was written to it
+	if l.device != nil {
+		_ = l.device.Close() // nothing was written to it
 	}
-}
-
-type statistics struct {
-	device     *ethtool.Device // nil before the first read
-	identified bool            // it is the interface that sysfs shows
-	refused    bool            // it has no statistics, which was reported
-	columns    []column
 }
 
 type column struct {
@@ -157,8 +155,7 @@ type column struct {
 
 // readStatistics emits what ethtool reports. That an interface has no statistics is reported once.
 func (l *locked) readStatistics(r *collector.Reading) {
-	s := &l.statistics
-	if s.refused {
+	if l.refused {
 		return
 	}
 	values, err := l.fetchStatistics()
@@ -167,29 +164,28 @@ func (l *locked) readStatistics(r *collector.Reading) {
 		if errors.Is(err, errOtherNamespace) {
 			f.Reason = "other_namespace"
 		}
-		s.refused = s.device != nil && f.Expected
+		l.refused = l.device != nil && f.Expected
 		r.Fault(f)
 		return
 	}
-	for _, c := range s.columns {
+	for _, c := range l.columns {
 		r.Record(c.statistic.row, c.statistic.origin.Value(values[c.at]), nil, c.labels...)
 	}
 }
 
 func (l *locked) fetchStatistics() (values []uint64, err error) {
-	s := &l.statistics
-	if s.device == nil {
-		if s.device, err = ethtool.NewDevice(l.key.name, l.ioctl); err != nil {
+	if l.device == nil {
+		if l.device, err = ethtool.NewDevice(l.key.name, l.ioctl); err != nil {
 			return nil, err
 		}
 	}
-	if !s.identified {
+	if !l.identified {
 		if err := l.identify(); err != nil {
 			return nil, err
 		}
-		s.identified = true
+		l.identified = true
 	}
-	return s.device.Read(l.index)
+	return l.device.Read(l.index)
 }
 
 var (
@@ -205,7 +201,7 @@ func (l *locked) identify() error {
 	if err != nil || !pciAddress.MatchString(address) {
 		return nil
 	}
-	_, bus, err := l.statistics.device.Driver()
+	_, bus, err := l.device.Driver()
 	if errors.Is(err, unix.ENODEV) && sysfs.Exists(l.files.Dir) != nil {
 		return err // removed just now
 	}
@@ -217,7 +213,7 @@ func (l *locked) identify() error {
 
 // index finds the rows of a driver's statistics. Of several names for one series, the row's first is used.
 func (l *locked) index(names []string) {
-	columns := l.statistics.columns[:0]
+	columns := l.columns[:0]
 	for at, name := range names {
 		m, known := l.table.statistics[name]
 		if !known {
@@ -233,5 +229,5 @@ func (l *locked) index(names []string) {
 			columns[i].at, columns[i].statistic = at, m
 		}
 	}
-	l.statistics.columns = columns
+	l.columns = columns
 }

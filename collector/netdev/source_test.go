@@ -39,7 +39,7 @@ func mlx5Stats(names ...string) (list []ethtooltest.Stat) {
 
 func lagKernel() *ethtooltest.Kernel {
 	return &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{
-		"bond0": {Err: unix.EOPNOTSUPP},
+		"bond0": {Before: refuse(unix.EOPNOTSUPP)},
 		"ib0":   {Stats: mlx5Stats("rx_csum", "ch0_events")},
 		"enp1s0f0np0": {Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: mlx5Stats("rx_packets", "rx_prio3_pause",
 			"rx_prio3_pause_duration", "tx_prio3_pause", "tx_prio3_pause_duration",
@@ -268,12 +268,16 @@ func TestNetdevMovedPFC(t *testing.T) {
 	if diff := cmp.Diff([]string{fmt.Sprintf(line, 4)}, pause()); diff != "" {
 		t.Error(diff)
 	}
-	netdev.Calls = nil
+	calls := map[uint32]int{}
+	netdev.Before = func(cmd uint32) error { calls[cmd]++; return nil }
 	pause()
-	if diff := cmp.Diff(map[uint32]int{unix.ETHTOOL_GSTATS: 1}, netdev.Calls); diff != "" {
+	if diff := cmp.Diff(map[uint32]int{unix.ETHTOOL_GSTATS: 1}, calls); diff != "" {
 		t.Errorf("requests of a read (-want +got):\n%s", diff)
 	}
 }
+
+// refuse answers every request with an error.
+func refuse(err error) func(uint32) error { return func(uint32) error { return err } }
 
 // TestNetdevEthtoolFaults checks that whatever ethtool answers, sysfs is served.
 func TestNetdevEthtoolFaults(t *testing.T) {
@@ -294,10 +298,10 @@ func TestNetdevEthtoolFaults(t *testing.T) {
 			k.Netdevs["enp1s0f0np0"].Driver = ""
 		}, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
 		"broken": {func(k *ethtooltest.Kernel) {
-			k.Netdevs["enp1s0f0np0"].Err = unix.EIO
+			k.Netdevs["enp1s0f0np0"].Before = refuse(unix.EIO)
 		}, [2][]string{{"enp1s0f0np0: io"}, {"enp1s0f0np0: io"}}},
 		"panics": {func(k *ethtooltest.Kernel) {
-			k.Netdevs["enp1s0f0np0"].Before = func(uint32) { panic("oh") }
+			k.Netdevs["enp1s0f0np0"].Before = func(uint32) error { panic("oh") }
 		}, [2][]string{{"enp1s0f0np0: panic"}, {"enp1s0f0np0: panic"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

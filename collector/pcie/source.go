@@ -4,24 +4,18 @@ package pcie
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // Source is the source of the PCIe links of rails and GPUs.
 type Source struct {
 	*table
-	sysfs string
-	rails func() ([]rail.Rail, error)
-
-	gpus      []string // PCI addresses
-	scanned   time.Time
+	sysfs     string
+	find      func() rail.Snapshot
 	functions *collector.Set[key, *function]
 }
 
@@ -32,18 +26,17 @@ type key struct {
 }
 
 // New returns the source of the tree at sysfsRoot. A function that is slower than budget is left out.
-func New(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
-	s := &Source{sysfs: sysfsRoot, rails: rails, table: newTable()}
+func New(sysfsRoot string, find func() rail.Snapshot, budget time.Duration) *Source {
+	s := &Source{sysfs: sysfsRoot, find: find, table: newTable()}
 	s.functions = collector.NewSet(budget, func(k key) string { return k.address }, s.open)
 	return s
 }
 
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
-	rails, _ := s.rails() // the rdma source reports what cannot be examined
-	s.scanGPUs()
+	found := s.find() // the rdma source reports what cannot be examined
 	var keys []key
-	for _, r := range rails {
+	for _, r := range found.Rails {
 		i := slices.IndexFunc(keys, func(k key) bool { return k.address == r.PCIAddress })
 		switch {
 		case r.PCIAddress == "":
@@ -53,30 +46,12 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 			keys = append(keys, key{r.PCIAddress, r.Name, "nic"})
 		}
 	}
-	for _, address := range s.gpus {
-		keys = append(keys, key{address, "", "gpu"})
+	for _, gpu := range found.GPUs {
+		keys = append(keys, key{gpu.PCIAddress, "", "gpu"})
 	}
 	_, faults := s.functions.Read(keys, emit)
 	if len(keys) == 0 {
 		return fmt.Errorf("no rail and no GPU on PCIe below %s: %w", s.sysfs, collector.ErrAbsent)
 	}
 	return errors.Join(faults...)
-}
-
-// scanGPUs searches the hundreds of PCI functions for GPUs, which are rarely plugged in, once a minute.
-func (s *Source) scanGPUs() {
-	if time.Since(s.scanned) < time.Minute {
-		return
-	}
-	s.scanned, s.gpus = time.Now(), nil
-	dir := filepath.Join(s.sysfs, "bus/pci/devices")
-	list, _ := sysfs.List(dir) // no PCI bus: no GPUs
-	for _, e := range list {
-		vendor, _ := sysfs.ReadString(dir, e.Name, "vendor")
-		class, _ := sysfs.ReadString(dir, e.Name, "class")
-		const display = "0x03" // PCI base class, include/linux/pci_ids.h
-		if (vendor == "0x10de" || vendor == "0x1002") && strings.HasPrefix(class, display) {
-			s.gpus = append(s.gpus, e.Name)
-		}
-	}
 }

@@ -62,7 +62,8 @@ func newPCIeTree(t *testing.T) (root sysfstest.Root, read func() (values map[str
 	rails := []rail.Rail{{Name: "0", Device: "mlx4_0", Port: 1, PCIAddress: "0000:1a:00.0"},
 		{Name: "1", Device: "mlx4_0", Port: 2, PCIAddress: "0000:1a:00.0"},
 		{Name: "soft", Device: "rxe0", Port: 1}}
-	source := New(root.Sys(), func() ([]rail.Rail, error) { return rails, nil }, time.Second)
+	gpus := rail.NewFinder(root.Sys(), rail.Options{}, nil, time.Second).Snapshot().GPUs
+	source := New(root.Sys(), func() rail.Snapshot { return rail.Snapshot{Rails: rails, GPUs: gpus} }, time.Second)
 	return root, func() (map[string]float64, []string) {
 		values, faults := map[string]float64{}, []string(nil)
 		err := source.Read(func(s collector.Sample) {
@@ -150,7 +151,7 @@ func TestPCIeBadInput(t *testing.T) {
 
 // TestPCIeAbsent: no function to look at is no hardware.
 func TestPCIeAbsent(t *testing.T) {
-	source := New(filepath.Join(t.TempDir(), "sys"), func() ([]rail.Rail, error) { return nil, nil }, time.Second)
+	source := New(filepath.Join(t.TempDir(), "sys"), collectortest.Snapshot(collectortest.NoRails), time.Second)
 	if err := source.Read(func(s collector.Sample) { t.Errorf("%+v", s) }); !errors.Is(err, collector.ErrAbsent) {
 		t.Error(err)
 	}
@@ -176,8 +177,10 @@ func TestPCIeBudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		root := sysfstest.Unpack(t, "../../internal/rail/testdata/hgx-h100.txtar")
 		finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, collectortest.Budget)
-		return New(root.Sys(), collectortest.SlowRails(slow, finder.Rails), collectortest.Budget)
+		return New(root.Sys(), collectortest.Snapshot(collectortest.SlowRails(slow, finder.Rails)), collectortest.Budget)
 	})
 }
 
-func TestPCIeTable(t *testing.T) { collectortest.TestTable(t, New("", collectortest.NoRails, 0)) }
+func TestPCIeTable(t *testing.T) {
+	collectortest.TestTable(t, New("", collectortest.Snapshot(collectortest.NoRails), 0))
+}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/collector"
@@ -49,6 +50,9 @@ type Source struct {
 	spans   spanCache
 
 	queuePairs, memory, without *seriesKeeper
+
+	jobs atomic.Pointer[dated[[]Job]]
+	used atomic.Pointer[dated[map[string]bool]]
 }
 
 // New returns the process source. It needs the host's PID namespace: in another one a Read fails with
@@ -105,6 +109,7 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	faults = append(faults, p.identify(r))
 	if r.holders != nil {
 		p.addQueuePairs(r)
+		p.noteRails(r)
 		for _, h := range r.holdings {
 			if o := r.holders[h.pid]; o != nil {
 				p.memory.add(h.memory, h.gpu, o.pod, o.container, o.Comm)

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/collectortest"
+	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -115,6 +117,67 @@ func TestProcessBare(t *testing.T) {
 		`process_gpu_without_rdma{pod="",container="c0ffee00c0ff",comm="trtllm",spans="gpus"} 0`,
 	}
 	same(t, want, processLines(m.source(0)))
+}
+
+// TestJobs: a job has the rails of all its connected queue pairs, and the variables that its processes set. A rail is
+// in use while a process other than railscope has a queue pair on it that is or was connected.
+func TestJobs(t *testing.T) {
+	find := func(m *processMachine) (string, *Source) {
+		p := m.source(0)
+		processLines(p)
+		jobs, knownJobs := p.Jobs()
+		used, knownRails := p.RailsInUse()
+		return fmt.Sprintf("%+v %v; %v %v", jobs, knownJobs, slices.Sorted(maps.Keys(used)), knownRails), p
+	}
+	for name, tt := range map[string]struct {
+		change func(m *processMachine)
+		want   string
+	}{
+		"training on both rails": {func(*processMachine) {},
+			"[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0 1] EnvironmentRead:false Variables:[]}] true; [0 1] true"},
+		"with environments": {func(m *processMachine) {
+			m.environ(t, 4001, "HOME=/", "NCCL_IB_HCA=mlx5_0", "UCX_NET_DEVICES=")
+			m.environ(t, 4002, "NCCL_IB_HCA=mlx5_0", "NCCL_DEBUG=INFO")
+		}, "[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0 1] EnvironmentRead:true " +
+			"Variables:[NCCL_IB_HCA UCX_NET_DEVICES]}] true; [0 1] true"},
+		"on one of them": {func(m *processMachine) { m.kernel.qps["mlx5_1"] = nil },
+			"[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0] EnvironmentRead:false Variables:[]}] true; [0] true"},
+		"a connection that broke": {func(m *processMachine) {
+			m.kernel.qps["mlx5_1"] = []rdmanl.QP{{Port: 1, State: 6, PID: 4101}}
+		}, "[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0] EnvironmentRead:false Variables:[]}] true; [0 1] true"},
+		"too young": {func(m *processMachine) { m.now = 900_000 + 119*100 }, "[] true; [0 1] true"},
+		"an owner that is hidden": {func(m *processMachine) {
+			m.kernel.qps["mlx5_1"] = []rdmanl.QP{{Port: 1, State: rdmanl.RTS}}
+		}, "[] false; [0 1] true"},
+		"a device that failed": {func(m *processMachine) {
+			m.kernel.err = map[string]error{"mlx5_1": unix.EIO}
+		}, "[] false; [] false"},
+		"a rail whose device is elsewhere": {func(m *processMachine) { m.kernel.devices = m.kernel.devices[:1] },
+			"[] false; [] false"},
+		"its own probe": {func(m *processMachine) {
+			m.task(t, []string{"8000", "8000", "7999", "8000", "0", "1000", "/x", "railscope"})
+			m.kernel.qps["mlx5_0"] = nil
+			m.kernel.qps["mlx5_1"] = []rdmanl.QP{{Port: 1, State: rdmanl.RTS, PID: 8000}}
+			self := filepath.Join(m.dir, "proc/self")
+			if err := errors.Join(os.Rename(self, filepath.Join(m.dir, "proc/7999")), os.Symlink("7999", self)); err != nil {
+				t.Fatal(err)
+			}
+		}, "[] true; [] true"},
+	} {
+		m := capture(t, "kubernetes")
+		tt.change(m)
+		if got, _ := find(m); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, tt.want)
+		}
+	}
+	lanetest.Test(t, func(t *testing.T) {
+		_, p := find(capture(t, "kubernetes"))
+		time.Sleep(qpFresh)
+		_, jobs := p.Jobs()
+		if _, rails := p.RailsInUse(); jobs || rails {
+			t.Error("known without a read for two minutes")
+		}
+	})
 }
 
 // judged returns the lines that judge.

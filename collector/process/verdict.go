@@ -69,7 +69,9 @@ type spanCache struct {
 // spanKnown is what is known of a process whose environment was read, whether or not that was permitted.
 type spanKnown struct {
 	jobSpan
-	same bool // in our network namespace
+	same      bool     // in our network namespace
+	permitted bool     // its environment could be read
+	variables []string // names of RailVariables that are set there
 }
 
 func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
@@ -91,7 +93,15 @@ func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 			if time.Now().After(deadline) {
 				break
 			}
-			env, _, _ := proc.Environ(b.procfs, l.PID, sized) // without the permission it is empty
+			env, _, err := proc.Environ(b.procfs, l.PID, func(name string) bool {
+				return sized(name) || slices.Contains(RailVariables(), name)
+			}) // without the permission it is empty
+			span := spanKnown{jobSpan: spanOf(env), permitted: err == nil}
+			for _, name := range RailVariables() {
+				if _, set := env[name]; set {
+					span.variables = append(span.variables, name)
+				}
+			}
 			its, err := proc.Namespace(b.procfs, strconv.Itoa(l.PID), "net")
 			if now, statErr := proc.ReadStat(b.procfs, l.PID); statErr != nil || now.Instance != l {
 				continue // it was, or may have been, another process under this PID
@@ -100,7 +110,8 @@ func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 			if len(b.known) > 4096 {
 				clear(b.known)
 			}
-			b.known[l] = spanKnown{spanOf(env), err == nil && its == ours}
+			span.same = err == nil && its == ours
+			b.known[l] = span
 			b.mu.Unlock()
 		}
 		return struct{}{}
@@ -151,10 +162,13 @@ func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job 
 	return jobs
 }
 
+// settled reports whether the job is two minutes old: until then it may not have opened its first connection.
+func (j *job) settled(at uint64) bool { return at-min(at, j.oldest.Start) >= 120*proc.Tick }
+
 // verdict returns how a job spans nodes or GPUs, so that it should have queue pairs; empty if it cannot be judged.
 func (j *job) verdict(at uint64) string {
-	switch age := at - min(at, j.oldest.Start); {
-	case age < 120*proc.Tick: // until then it may not have opened its first connection
+	switch {
+	case !j.settled(at):
 	case j.foreign && !j.connected: // its queue pairs may not be visible here
 	case j.spans == spanNodes:
 		return "nodes"
@@ -171,9 +185,10 @@ func (p *Source) judge(r *processReading) {
 		return
 	}
 	at := p.clock()
-	connected := map[string]bool{}
+	connected := map[string]map[string]bool{} // rails by group
 	for _, q := range r.tallies {
-		if _, none := p.railsOf(q.device, r.rails); none && r.allRails {
+		of, none := p.railsOf(q.device, r.rails)
+		if none && r.allRails {
 			continue
 		}
 		at = min(at, q.begun) // the age of a job when its queue pairs were listed
@@ -185,15 +200,21 @@ func (p *Source) judge(r *processReading) {
 			if o == nil && !r.ended(key.thread) {
 				return
 			}
-			if o != nil {
-				connected[o.group] = true
+			if o == nil {
+				continue
+			}
+			if connected[o.group] == nil {
+				connected[o.group] = map[string]bool{}
+			}
+			if name := railName(of, key.port); name != "" {
+				connected[o.group][name] = true
 			}
 		}
 	}
 	jobs := jobsOf(r.holdings, r.holders)
 	p.spans.readMissing(p.opts.Budget/4, jobs)
 	for group, j := range jobs {
-		j.connected = connected[group]
+		j.connected = connected[group] != nil
 		for _, m := range j.members {
 			span, read := p.spans.of(m)
 			j.unread = j.unread || !read
@@ -205,4 +226,5 @@ func (p *Source) judge(r *processReading) {
 			p.without.add(collector.Bool(!j.connected), o.pod, o.container, o.Comm, kind)
 		}
 	}
+	p.noteJobs(jobs, connected, at)
 }

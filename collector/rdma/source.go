@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -19,14 +20,17 @@ type Source struct {
 	// MaxMTU returns the largest RDMA MTU of a port in bytes, which the kernel only reports to a process that opens the
 	// device; 0 is unknown. It must not block, and be safe for concurrent use. Set it before the first Read.
 	MaxMTU func(device string, port int) int
+	// Expected returns what is expected of the rails, in their order; likewise.
+	Expected func([]rail.Rail) []expect.Rail
 
 	sysfs  string
 	find   func() rail.Snapshot
 	budget time.Duration
 	live   bool // the running kernel's sysfs
 
-	set    *collector.Set[key, *port]
-	limits map[string]rail.Limits // by rail name, of the last reading
+	set     *collector.Set[key, *port]
+	virtual *collector.Set[rail.VirtualFunction, *virtualPort]
+	limits  map[string]rail.Limits // by rail name, of the last reading
 
 	histories sync.Map // of *gidHistory by rail name: kept when a device goes
 }
@@ -40,8 +44,10 @@ type key struct {
 // New returns the source for the tree at sysfsRoot. A port that does not answer within budget is left out of that read.
 func New(sysfsRoot string, find func() rail.Snapshot, budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, find: find, budget: budget, live: sysfs.Live(sysfsRoot), table: newTable(),
-		MaxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}}
+		MaxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{},
+		Expected: func(rails []rail.Rail) []expect.Rail { return make([]expect.Rail, len(rails)) }}
 	s.set = collector.NewSet(budget, func(k key) string { return k.rail.Device }, s.open)
+	s.virtual = collector.NewSet(budget, func(v rail.VirtualFunction) string { return v.Device }, s.openVirtual)
 	return s
 }
 
@@ -61,6 +67,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		keys[i] = key{r, i == 0 || rails[i-1].ID != r.ID}
 	}
 	answered, faults := s.set.Read(keys, emit)
+	faults = append(faults, s.readVirtual(found.Virtual, emit)...)
 	if len(rails) == 0 && found.Err == nil {
 		return fmt.Errorf("no RDMA port below %s that is a rail: %w", s.sysfs, collector.ErrAbsent)
 	}
@@ -84,4 +91,5 @@ func (s *Source) emitCapacity(rails []rail.Rail, answered []*port, emit func(col
 			emit(collector.Sample{Metric: s.capacity, Labels: l, Value: c})
 		}
 	}
+	s.emitExpected(rails, limits, emit)
 }

@@ -285,6 +285,49 @@ func TestRDMAMissing(t *testing.T) {
 	})
 }
 
+// TestRDMAVirtual: the counters of virtual functions, with their numbers, of at most 256 ports.
+func TestRDMAVirtual(t *testing.T) {
+	tree := newRDMATree(t)
+	snap := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second).Snapshot()
+	port := snap.Rails[1]
+	snap.Rails, snap.Virtual = snap.Rails[:1], []rail.VirtualFunction{{Rail: port, PF: "mlx5_0", VF: 3}}
+	tree.source = New(tree.sys, func() rail.Snapshot { return snap }, time.Second)
+	t.Cleanup(func() { tree.source.set.Close(); tree.source.virtual.Close() })
+	for name, value := range map[string]string{"counters/port_rcv_data": "250", "counters/port_xmit_data": "500",
+		"counters/port_rcv_packets": "3", "counters/port_xmit_packets": "4", "hw_counters/out_of_sequence": "5",
+		"hw_counters/packet_seq_err": "6"} {
+		tree.write(tree.port(1, name), value+"\n")
+	}
+	virtual := func() (map[string]float64, []string) {
+		values, faults := tree.read()
+		maps.DeleteFunc(values, func(k string, _ float64) bool { return !strings.HasPrefix(k, "vf_") })
+		return values, faults
+	}
+	want := map[string]float64{
+		"vf_port_receive_bytes_total mlx5_1 1 mlx5_0 3": 1000, "vf_port_transmit_bytes_total mlx5_1 1 mlx5_0 3": 2000,
+		"vf_port_receive_packets_total mlx5_1 1 mlx5_0 3": 3, "vf_port_transmit_packets_total mlx5_1 1 mlx5_0 3": 4,
+		"vf_port_out_of_sequence_packets_total mlx5_1 1 mlx5_0 3": 5,
+		"vf_port_packet_sequence_errors_total mlx5_1 1 mlx5_0 3":  6}
+	got, faults := virtual()
+	if diff := cmp.Diff(want, got); diff != "" || faults != nil {
+		t.Errorf("faults %v (-want +got):\n%s", faults, diff)
+	}
+	if err := os.RemoveAll(tree.port(1, "hw_counters")); err != nil { // another driver has none
+		t.Fatal(err)
+	}
+	snap.Virtual = nil
+	for i := range 257 {
+		snap.Virtual = append(snap.Virtual, rail.VirtualFunction{Rail: port, PF: "0000:18:00.0", VF: i - 1})
+	}
+	got, faults = virtual()
+	if v := got["vf_port_transmit_packets_total mlx5_1 1 0000:18:00.0 "]; v != 4 || len(got) != 4*256 {
+		t.Errorf("packets of a function without number %v, %d series", v, len(got))
+	}
+	if diff := cmp.Diff([]string{" too_large"}, faults); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
 // TestRDMAMaxMTU: what a port could do is told of the ports that somebody knows
 // it of.
 func TestRDMAMaxMTU(t *testing.T) {

@@ -22,9 +22,13 @@ type table struct {
 	collector.Table
 	info, excluded, missing                       *collector.Metric
 	up, state, physState, rate, capacity, mtu     *collector.Metric
+	expected, expectedInfo                        *collector.Metric
 	receiveBytes, transmitBytes, ipv4ReceiveBytes *collector.Metric
 	lifespan, saturated, hwSource                 *collector.Metric
 	gid, gids, misbound, gidChanges               *collector.Metric
+
+	virtual                         []*collector.Metric // of virtual functions: the first of their files that exists
+	virtualReceive, virtualTransmit *collector.Metric
 
 	ports      *index // counters/ and hw_counters/
 	legacy     *index // counters_ext/
@@ -35,6 +39,7 @@ func newTable() *table {
 	t := &table{Table: collector.Table{Source: "rdma"}, ports: newIndex(), legacy: newIndex(), deviceWide: newIndex()}
 	port := t.Group(refABI, "rail", "device", "port")
 	t.addState(port)
+	t.addExpected(port)
 	t.addCounters(port)
 	t.addLegacyCounters(port)
 	native := port.With("counter").Row(collector.Untyped, "port_native_counter", "A counter without its own metric, "+
@@ -42,17 +47,21 @@ func newTable() *table {
 	t.ports.native, t.legacy.native = native, native
 	t.addFacts(port)
 	t.addDeviceCounters()
+	t.addVirtual()
 	return t
 }
 
 func (t *table) addState(port collector.Group) {
-	t.info = port.With("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id", "firmware").Gauge(
-		"rail_info", "Identity and location of a rail, always 1. numa_node is -1 where it is unknown.")
+	t.info = port.Ref("docs/rails.md").With("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id",
+		"firmware", "role", "gpu", "gpu_distance").Gauge("rail_info", "Identity and location of a rail, always 1. numa_node "+
+		"is -1 where it is unknown. gpu is the PCI address of the nearest GPU, of equally near ones the first, as in the "+
+		"label pci_address of gpu_info; gpu_distance is PIX, PXB, PHB, NODE or SYS, as nvidia-smi topo -m names it. Both "+
+		"are empty without a GPU.")
 	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device whose ports are not rails because "+
-		"rails.include leaves it out, always 1. Virtual functions are not reported.")
+		"rails.include or rails.exclude leaves it out, always 1. Virtual functions are not reported.")
 	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info", "A rail "+
 		"that is remembered, or named in rails.names, and is not there, always 1. device and pci_address are those last "+
-		"seen. Not a function that a bond took, nor a device that rails.include leaves out or that does not answer.")
+		"seen. Not a function that a bond took, nor a device that the configuration leaves out or that does not answer.")
 	t.up = port.Gauge("port_up", "1 when the port is ACTIVE, 0 when it is in any other state.", "state")
 	t.state = port.Gauge("port_state_id", "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active defer.",
 		"state")

@@ -38,6 +38,7 @@ type account struct {
 	lastCapacity float64
 
 	group    rail.Group // by the highest rate so far
+	unused   bool       // no job is connected over it, and some are over others of its role
 	tally    [directions]Tally
 	bytes    [directions]uint64  // seen by samples
 	seconds  [directions]float64 // covered by them

@@ -14,11 +14,14 @@ type Set struct {
 	Imbalanced float64 // of these, seconds in which the window was imbalanced
 	Imbalance  float64 // over the window, of the worst group of rails
 	Balanced   bool    // Imbalance is known: a group of two rails or more was busy
+
+	Roles map[string]float64 // the imbalance of each role in which it is known; not changed
 }
 
-// judge compares what rails carried in a window of seconds, except in groups without a busy rail: stray packets.
+// judge compares what rails carried in a window of seconds, except in groups without a busy rail: stray packets. Rails
+// over which no job is connected are not compared.
 func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced bool) {
-	s.Known, s.Active, s.Balanced, s.Imbalance = false, 0, false, 0
+	s.Known, s.Active = false, 0
 	loads, busy := make([]rail.Load, 0, len(accounts)), map[rail.Group]bool{}
 	for _, a := range accounts {
 		if a.lastCapacity <= 0 {
@@ -29,14 +32,21 @@ func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced 
 		if w.seconds <= 0 {
 			continue // it hangs, or has just been found
 		}
-		loads = append(loads, rail.Load{Group: a.group, Rate: float64(w.bytes) / w.seconds, Capacity: a.lastCapacity})
 		if w.busy > 0 {
 			s.Active++
-			busy[a.group] = true
 		}
+		if a.unused {
+			continue
+		}
+		busy[a.group] = busy[a.group] || w.busy > 0
+		loads = append(loads, rail.Load{Group: a.group, Rate: float64(w.bytes) / w.seconds, Capacity: a.lastCapacity})
 	}
 	loads = slices.DeleteFunc(loads, func(l rail.Load) bool { return !busy[l.Group] })
-	s.Imbalance, s.Balanced = rail.Imbalance(loads)
+	s.Roles, s.Imbalance = rail.Imbalances(loads), 0
+	s.Balanced = len(s.Roles) > 0
+	for _, of := range s.Roles {
+		s.Imbalance = max(s.Imbalance, of)
+	}
 	return s.Imbalance > rail.ImbalancedAbove
 }
 
@@ -84,6 +94,7 @@ const (
 	streakReads   = 3     // in a row, that raise a suspicion, clear it, or make it unknown
 	idleShare     = 0.005 // of the capacity, below which all rails are idle
 	idleReads     = 6     // in a row, after which other traffic is another job: 30 s
+	maxDelayed    = 5     // in a row, for which a measurement under way puts off the verdict
 	evenLeast     = 0.5   // of the mean load, which every rail has while they are balanced
 	singleShare   = 0.9   // of all traffic, which one rail has if it is the only one
 	singleStays   = 0.7   // of all traffic, down to which that suspicion stays
@@ -99,7 +110,7 @@ type Suspicion struct {
 	Suspected bool
 }
 
-// railLoad is what one rail carried between two reads, both directions together.
+// railLoad is what one compute rail carried between two reads, both directions together.
 type railLoad struct {
 	tcp, rdma           float64 // bytes per second: a lower and an upper bound
 	tcpKnown, rdmaKnown bool
@@ -114,14 +125,44 @@ type suspicion struct {
 	blind  [suspicions]int              // reads in a row that could not be judged
 	before map[string][directions]point // by Rail.Key, at the last read
 
+	own     map[string][directions]uint64 // likewise: bytes of own measurements
+	delayed int                           // reads in a row that a measurement under way put off
+
 	balanced, idle int // reads
 }
 
+// ownLocked returns the bytes of own measurements by Rail.Key, or false while one is under way: the next read then
+// covers both times. After maxDelayed of them, they are what is known.
+func (s *Sampler) ownLocked() (own map[string][directions]uint64, settled bool) {
+	own, settled = map[string][directions]uint64{}, true
+	if s.opts.Own == nil {
+		return own, true
+	}
+	for _, r := range s.rails {
+		bytes, done := s.opts.Own(r)
+		own[r.Key()], settled = bytes, settled && done
+	}
+	if s.suspect.delayed++; settled || s.suspect.delayed > maxDelayed {
+		s.suspect.delayed = 0
+		return own, true
+	}
+	return nil, false
+}
+
 func (s *Sampler) suspectLocked() {
+	own, settled := s.ownLocked()
+	if !settled {
+		return
+	}
+	ownBefore := s.suspect.own
+	s.suspect.own = own
 	before := s.suspect.before
 	s.suspect.before = make(map[string][directions]point, len(s.rails))
 	loads := make([]railLoad, 0, len(s.rails))
 	for _, r := range s.rails {
+		if r.Role != rail.Compute { // storage may use one rail, and TCP
+			continue
+		}
 		a := s.accounts[r.Key()]
 		now := [directions]point{a.now(Receive), a.now(Transmit)}
 		s.suspect.before[r.Key()] = now
@@ -129,7 +170,8 @@ func (s *Sampler) suspectLocked() {
 		l := railLoad{capacity: a.lastCapacity, carriedKnown: known}
 		for d := range now {
 			if took := now[d].seconds - was[d].seconds; took > 0 {
-				l.carried += float64(now[d].bytes-was[d].bytes) / took
+				bytes := float64(now[d].bytes - was[d].bytes)
+				l.carried += max(bytes-float64(own[r.Key()][d]-ownBefore[r.Key()][d]), 0) / took
 			} else {
 				l.carriedKnown = false // it hangs, or has no byte counter
 			}
@@ -145,7 +187,8 @@ func (s *Sampler) suspectLocked() {
 	}
 	for key, was := range before {
 		// A rail that left while they were balanced counts as idle: its traffic went to the others, or ended.
-		if _, present := s.suspect.before[key]; !present && s.suspect.balanced >= balancedReads {
+		present := slices.ContainsFunc(s.rails, func(r rail.Rail) bool { return r.Key() == key })
+		if !present && s.suspect.balanced >= balancedReads {
 			s.suspect.before[key] = was
 			loads = append(loads, railLoad{capacity: s.accounts[key].lastCapacity, carriedKnown: true, rdmaKnown: true})
 		}

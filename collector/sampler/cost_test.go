@@ -24,10 +24,10 @@ func tenRails(tb testing.TB) (s *Sampler, devices []*device) {
 	}
 	s = New(Options{Sysfs: sys, Rails: finder.Rails, Interval: MinInterval})
 	s.epoch = time.Now()
-	s.readers.total.Store(10)
 	for _, r := range rails {
 		d := s.newDeviceLocked([]rail.Rail{r})
 		d.ports[0].account.capacity = 400 * gigabit
+		s.devices[r.ID] = d
 		tb.Cleanup(d.close)
 		d.sample(time.Now()) // opens the files
 		devices = append(devices, d)
@@ -82,7 +82,6 @@ func BenchmarkSnapshot(b *testing.B) {
 		m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, idle})
 	}
 	s := m.sampler(DefaultInterval, Options{})
-	s.readers.start(b.Context())
 	s.updateDevices()
 	var snap Snapshot
 	b.ReportAllocs()

@@ -24,19 +24,17 @@ type Device struct {
 }
 
 type device struct {
-	s       *Sampler
-	ports   []*port
-	cost    *Device      // the sampler's mutex protects it
-	stopped atomic.Bool  // the result of a read that is stuck will be dropped
-	began   atomic.Int64 // start of the current read, in nanoseconds since the epoch of ticks; 0 if there is none
+	s     *Sampler
+	ports []*port
+	cost  *Device      // the sampler's mutex protects it
+	began atomic.Int64 // start of the current read, in nanoseconds since the epoch of ticks; 0 if there is none
 
-	// The following belong to the reader.
+	turn chan struct{} // held by who reads or closes it; protects all following fields
+	// Locks of reads are channels, because a test in fake time can wait for those.
 	pace      pace
 	lastTick  int64
 	nextTick  int64
 	nextState time.Time
-	took      time.Duration // of the last sample
-	quick     int           // samples in a row within readers.share
 }
 
 type port struct {
@@ -69,17 +67,9 @@ func (d *device) readFor() time.Duration {
 	return time.Since(d.s.epoch) - time.Duration(began)
 }
 
-func (d *device) due() time.Time {
-	if tick := d.s.epoch.Add(time.Duration(d.nextTick) * d.s.opts.Interval); tick.Before(d.nextState) {
-		return tick
-	}
-	return d.nextState
-}
-
-// slow reports whether reading the device usually takes longer than limit.
-func (d *device) slow(limit time.Duration) bool { return d.took > limit && d.pace.usual() > limit }
-
+// read reads what is due, and then releases the device's turn.
 func (d *device) read() {
+	defer func() { <-d.turn }()
 	start := time.Now()
 	d.began.Store(int64(start.Sub(d.s.epoch)) | 1) // never 0
 	if d.s.tick(start) >= d.nextTick {
@@ -101,9 +91,6 @@ func (d *device) sample(start time.Time) {
 		if !start.Before(p.notUntil) {
 			end = d.readPort(p, end)
 		}
-	}
-	if d.stopped.Load() {
-		return
 	}
 	d.record(d.s.tick(start), start, end.Sub(start))
 	stride := int64(d.pace.stride) // devices of the same pace are due at the same ticks
@@ -158,14 +145,13 @@ func (p *port) fail(most time.Duration) (now time.Time) {
 
 // record makes samples of the readings, adds the cost of the tick, and changes the pace.
 func (d *device) record(tick int64, start time.Time, took time.Duration) {
-	if d.took = took; took > d.s.readers.share() {
-		d.quick = 0
-	} else {
-		d.quick++
-	}
 	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
 	d.lastTick = tick
 	d.s.mu.Lock()
+	if d.goneLocked() {
+		d.s.mu.Unlock()
+		return
+	}
 	c := d.cost
 	c.Err = nil
 	failing := false
@@ -232,21 +218,27 @@ func (d *device) updateLimits(p *port) {
 	}
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	if !d.stopped.Load() { // else the account belongs to another device
+	if !d.goneLocked() {
 		p.account.limits = limits
 	}
 }
 
+// goneLocked reports whether the accounts belong to another device now: the result of a read that was stuck is dropped.
+func (d *device) goneLocked() bool { return d.s.devices[d.ports[0].rail.ID] != d }
+
+// close closes the files when nothing reads them, and keeps the turn: nothing reads them any more.
 func (d *device) close() {
+	d.turn <- struct{}{}
 	for _, p := range d.ports {
 		p.files.Close()
 	}
 }
 
-// same ignores names: a device that hangs must not be read again because the configuration renamed it.
+// same ignores names and roles: a device that hangs must not be read again because the configuration changed them, or a
+// GPU is gone.
 func (d *device) same(rails []rail.Rail) bool {
 	return slices.EqualFunc(rails, d.ports, func(r rail.Rail, p *port) bool {
-		r.Name = p.rail.Name
+		r.Name, r.Role, r.GPU, r.GPUDistance = p.rail.Name, p.rail.Role, p.rail.GPU, p.rail.GPUDistance
 		return r == p.rail
 	})
 }
@@ -301,6 +293,9 @@ func (p *pace) note(took time.Duration) (changed bool) {
 func (p *pace) needed(took time.Duration) int {
 	return min(p.most(), max(p.least, int((took*share+p.interval-1)/p.interval)))
 }
+
+// longest is the longest of the last reads.
+func (p *pace) longest() time.Duration { return slices.Max(p.took[:]) }
 
 func (p *pace) usual() time.Duration {
 	sorted := p.took

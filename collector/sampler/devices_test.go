@@ -3,6 +3,7 @@ package sampler
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -219,6 +220,14 @@ func TestRailsGone(t *testing.T) {
 				}
 			}
 			expect("even", Suspicion{Known: true})
+			others := slices.Clone(all)
+			others[1].Role, others[2].Role = "storage", "storage"
+			only(others)
+			time.Sleep(30 * time.Second)
+			expect("two of three are for storage", Suspicion{})
+			only(all)
+			time.Sleep(30 * time.Second)
+			expect("even again", Suspicion{Known: true})
 			only(all[1:])
 			time.Sleep(30 * time.Second)
 			expect("one of three left", Suspicion{Known: true})
@@ -267,7 +276,7 @@ func TestRenamed(t *testing.T) {
 		m.mlx5("mlx5_0", 400, [directions]func(time.Duration) float64{idle, steady(400, 0.5)})
 		rename := func(name string) {
 			m.mu.Lock()
-			m.rails[0].Name = name
+			m.rails[0].Name, m.rails[0].Role, m.rails[0].GPU, m.rails[0].GPUDistance = name, name, name, rail.PIX
 			m.mu.Unlock()
 			time.Sleep(2 * time.Second)
 		}

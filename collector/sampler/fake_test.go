@@ -29,7 +29,7 @@ type machine struct {
 	latency func(path string) (before, after time.Duration) // of a read, before and after the time of its value
 	reads   map[string]int
 	rails   []rail.Rail
-	alarms  atomic.Int64 // of readers that are open
+	alarms  atomic.Int64 // that are open
 }
 
 func newMachine() *machine {
@@ -94,7 +94,8 @@ const gigabit = 125e6
 // carries: bytes in each direction since the start of the test.
 func (m *machine) mlx5(device string, gbit int, carried [directions]func(since time.Duration) float64) rail.Rail {
 	dir := "/sys/class/infiniband/" + device
-	r := rail.Rail{Name: strings.TrimPrefix(device, "mlx5_"), Device: device, Port: 1, ID: device + "#1", Dir: dir,
+	r := rail.Rail{Name: strings.TrimPrefix(device, "mlx5_"), Role: rail.Compute, Device: device, Port: 1,
+		ID: device + "#1", Dir: dir,
 		Netdev: "eth_" + device, LinkLayer: "Ethernet", Driver: "mlx5_core"}
 	port := filepath.Join(dir, "ports/1")
 	m.text(port+"/state", "4: ACTIVE\n")
@@ -134,17 +135,17 @@ func (m *machine) find() ([]rail.Rail, error) {
 
 // sampler returns a sampler of the machine.
 func (m *machine) sampler(interval time.Duration, opts Options) *Sampler {
-	opts.Sysfs, opts.Rails, opts.Interval, opts.Alarm = "/sys", m.find, interval, RuntimeAlarm
-	s := New(opts)
-	s.open = m.open
-	s.readers.newAlarm = func() Alarm {
+	opts.Sysfs, opts.Rails, opts.Interval = "/sys", m.find, interval
+	opts.Alarm = func() Alarm {
 		m.alarms.Add(1)
 		return countedAlarm{RuntimeAlarm(), sync.OnceFunc(func() { m.alarms.Add(-1) })}
 	}
+	s := New(opts)
+	s.open = m.open
 	return s
 }
 
-// countedAlarm is an alarm of a reader that counts until it is closed.
+// countedAlarm is an alarm that counts until it is closed.
 type countedAlarm struct {
 	Alarm
 	closed func()

@@ -114,8 +114,8 @@ func TestSingleRail(t *testing.T) {
 func (m *machine) rxe(n int, rdma, tcp func(time.Duration) float64) {
 	const mtu = 4200
 	name := fmt.Sprintf("rxe%d", n)
-	r := rail.Rail{Name: strconv.Itoa(n), Device: name, Port: 1, ID: name + "#1", Dir: "/sys/class/infiniband/" + name,
-		Netdev: fmt.Sprintf("eth%d", n), LinkLayer: "Ethernet", Software: true}
+	r := rail.Rail{Name: strconv.Itoa(n), Role: rail.Compute, Device: name, Port: 1, ID: name + "#1",
+		Dir: "/sys/class/infiniband/" + name, Netdev: fmt.Sprintf("eth%d", n), LinkLayer: "Ethernet", Software: true}
 	begin := time.Now()
 	number := func(f func(time.Duration) float64) func() (string, error) {
 		return func() (string, error) { return strconv.FormatUint(uint64(f(time.Since(begin))), 10) + "\n", nil }
@@ -143,18 +143,22 @@ func TestFallbackRxe(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rdma, tcp float64
 		want      bool
+		role      string
 	}{
-		"TCP alone":          {0, 50e6, true},
-		"with RDMA as much":  {50e6, 50e6, false},
-		"RDMA alone":         {50e6, 0, false},
-		"RDMA of a probe":    {1e6, 50e6, true},
-		"too little to tell": {0, 4e6, false},
+		"TCP alone":              {0, 50e6, true, rail.Compute},
+		"with RDMA as much":      {50e6, 50e6, false, rail.Compute},
+		"RDMA alone":             {50e6, 0, false, rail.Compute},
+		"RDMA of a probe":        {1e6, 50e6, true, rail.Compute},
+		"too little to tell":     {0, 4e6, false, rail.Compute},
+		"TCP on a storage rail":  {0, 50e6, false, "storage"},
+		"RDMA on a storage rail": {50e6, 0, false, "storage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lanetest.Test(t, func(t *testing.T) {
 				m := newMachine()
 				m.rxe(0, between(begins, ends, tc.rdma), between(begins, ends, tc.tcp))
 				m.rxe(1, idle, idle)
+				m.rails[0].Role = tc.role
 				s := m.sampler(DefaultInterval, Options{})
 				begin := time.Now()
 				var snap Snapshot
@@ -205,9 +209,10 @@ func TestTCPBytes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var got []string
 	look := func(what string) {
-		l := r.read()
+		r.Read(nil)
+		l := r.last
 		now = now.Add(tcpEvery)
-		l.at = now
+		l.At = now
 		for d := range rates {
 			rates[d].add(l, d)
 		}
@@ -254,7 +259,8 @@ func TestTCPBytes(t *testing.T) {
 	other := &tcpReader{rail: rail.Rail{Netdev: "eth0", LinkLayer: "Ethernet"},
 		s: &Sampler{opts: Options{Sysfs: sys}, ioctl: k.Ioctl}}
 	defer other.Close()
-	if l := other.read(); l.ok || !l.hasPhysical || l.physical != [directions]uint64{Receive: 7, Transmit: 8} {
+	other.Read(nil)
+	if l := other.last; l.HasStack || !l.HasPhysical || l.Physical != [directions]uint64{Receive: 7, Transmit: 8} {
 		t.Errorf("of a driver that mixes both: %+v", l)
 	}
 }
@@ -292,8 +298,9 @@ func TestTCPOfReplacedDevice(t *testing.T) {
 			{Name: "tx_vport_unicast_bytes", Value: bytes}}
 		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, id: life,
 			s: &Sampler{opts: Options{Sysfs: sys}, ioctl: k.Ioctl}}
-		look := r.read()
-		look.at = time.Unix(1000, 0).Add(time.Duration(life) * tcpEvery)
+		r.Read(nil)
+		look := r.last
+		look.At = time.Unix(1000, 0).Add(time.Duration(life) * tcpEvery)
 		rate.add(look, Receive)
 		r.Close()
 	}

@@ -3,9 +3,13 @@ package sampler
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
@@ -17,6 +21,7 @@ func TestGroups(t *testing.T) {
 		gbit int
 		ib   bool
 		part float64
+		role string
 	}
 	with := func(n int, like port, others ...port) []port {
 		for range n {
@@ -24,23 +29,27 @@ func TestGroups(t *testing.T) {
 		}
 		return others
 	}
-	compute := port{400, true, 0.9}
+	compute := port{gbit: 400, ib: true, part: 0.9}
+	ethernet := func(gbit int, part float64) port { return port{gbit: gbit, part: part} }
+	storage := func(part float64) port { return port{gbit: 400, ib: true, part: part, role: "storage"} }
 	for name, tc := range map[string]struct {
 		ports  []port
 		judged bool
 		want   float64
 	}{
-		"an H100 node, its storage bond is idle": {with(8, compute, port{200, false, 0}), true, 0},
-		"the same, its storage bond is busy":     {with(8, port{400, true, 0}, port{200, false, 0.8}), false, 0},
-		"one of eight at 61 %, storage is idle": {with(7, compute, port{400, true, 0.549}, port{200, false, 0}),
+		"an H100 node, its storage bond is idle": {with(8, compute, ethernet(200, 0)), true, 0},
+		"the same, its storage bond is busy":     {with(8, port{gbit: 400, ib: true}, ethernet(200, 0.8)), false, 0},
+		"one of eight at 61 %, storage is idle": {with(7, compute, port{gbit: 400, ib: true, part: 0.549}, ethernet(200, 0)),
 			true, 0.39},
-		"compute and storage of one rate": {with(8, compute, port{400, false, 0}), true, 0},
-		"two storage ports, one of them idle": {with(8, compute, port{200, false, 0.4}, port{200, false, 0}),
+		"compute and storage of one rate": {with(8, compute, ethernet(400, 0)), true, 0},
+		"two storage ports, one of them idle": {with(8, compute, ethernet(200, 0.4), ethernet(200, 0)),
 			true, 1},
-		"two storage ports, both all but idle": {with(8, compute, port{200, false, 0.004}, port{200, false, 0}),
+		"two storage ports, both all but idle": {with(8, compute, ethernet(200, 0.004), ethernet(200, 0)),
 			true, 0},
-		"two rails, each of a rate of its own": {[]port{{400, false, 0.9}, {100, false, 0.1}}, false, 0},
-		"one rail":                             {[]port{compute}, false, 0},
+		"two rails, each of a rate of its own":         {[]port{ethernet(400, 0.9), ethernet(100, 0.1)}, false, 0},
+		"one rail":                                     {[]port{compute}, false, 0},
+		"an unused storage port of the same rate":      {with(8, compute, storage(0)), true, 0},
+		"two storage ports of the same rate, one idle": {with(8, compute, storage(0.4), storage(0)), true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lanetest.Test(t, func(t *testing.T) {
@@ -48,6 +57,9 @@ func TestGroups(t *testing.T) {
 				for i, p := range tc.ports {
 					m.mlx5(fmt.Sprintf("mlx5_%d", i), p.gbit, [directions]func(time.Duration) float64{idle,
 						steady(p.gbit, p.part)})
+					if p.role != "" {
+						m.rails[i].Role = p.role
+					}
 					if p.ib {
 						m.rails[i].LinkLayer = "InfiniBand"
 					}
@@ -58,6 +70,45 @@ func TestGroups(t *testing.T) {
 				}
 				if imbalanced := set.Imbalanced > 0; imbalanced != (tc.want > 0.25) {
 					t.Errorf("%v imbalanced seconds of %v", set.Imbalanced, set.Busy)
+				}
+			})
+		})
+	}
+}
+
+// TestInUse: where it is known which rails jobs use, only these are compared, in roles that have any.
+func TestInUse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		used   string // rails; -: unknown
+		judged bool
+		want   map[string]float64
+	}{
+		"unknown":                    {"-", true, map[string]float64{"compute": 1, "storage": 0.5}},
+		"all":                        {"0 1 2 3 4 5", true, map[string]float64{"compute": 1, "storage": 0.5}},
+		"none":                       {"", true, map[string]float64{"compute": 1, "storage": 0.5}},
+		"two compute rails":          {"0 1", true, map[string]float64{"compute": 0.5, "storage": 0.5}},
+		"two, one of which is idle":  {"0 2", true, map[string]float64{"compute": 1, "storage": 0.5}},
+		"one of each role":           {"0 4", false, map[string]float64{}},
+		"only idle ones":             {"2 3", true, map[string]float64{"storage": 0.5}},
+		"a rail that does not exist": {"9", true, map[string]float64{"compute": 1, "storage": 0.5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lanetest.Test(t, func(t *testing.T) {
+				m := newMachine()
+				for i, part := range []float64{0.8, 0.4, 0, 0, 0.8, 0.4} {
+					m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, steady(400, part)})
+				}
+				m.rails[4].Role, m.rails[5].Role = "storage", "storage"
+				set := run(t, m.sampler(DefaultInterval, Options{InUse: func() (map[string]bool, bool) {
+					used := map[string]bool{}
+					for name := range strings.FieldsSeq(tc.used) {
+						used[name] = true
+					}
+					return used, tc.used != "-"
+				}}), 20*time.Second, nil).Sets[Transmit]
+				if set.Balanced != tc.judged || set.Active != 4 ||
+					cmp.Diff(tc.want, set.Roles, cmpopts.EquateApprox(0, 0.01)) != "" {
+					t.Errorf("%+v, want %v", set, tc.want)
 				}
 			})
 		})

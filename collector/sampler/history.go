@@ -146,12 +146,12 @@ type physicalRate struct {
 	known bool // it was read once
 }
 
-func (p *physicalRate) add(r tcpReading, d int, interval time.Duration) {
-	p.known, p.ok = p.known || r.hasPhysical, false
-	if !r.hasPhysical {
+func (p *physicalRate) add(r rail.StatisticsReading, d int, interval time.Duration) {
+	p.known, p.ok = p.known || r.HasPhysical, false
+	if !r.HasPhysical {
 		return
 	}
-	grew, took, what := p.last.advance(mark{value: r.physical[d], at: r.at, opens: r.opens}, 2*interval)
+	grew, took, what := p.last.advance(mark{value: r.Physical[d], at: r.At, opens: r.Generation}, 2*interval)
 	if p.ok = what == counted; p.ok {
 		p.rate, p.took = float64(grew)/took.Seconds(), took
 	}

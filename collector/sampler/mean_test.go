@@ -24,7 +24,8 @@ func TestMeanTraffic(t *testing.T) {
 				a.history[d].add(s.seconds, a.now(d))
 			}
 			if port += 1000; s.seconds%5 == 0 {
-				reading := tcpReading{at: time.Now(), physical: [directions]uint64{port, 2 * port}, hasPhysical: true}
+				reading := rail.StatisticsReading{At: time.Now(), Physical: [directions]uint64{port, 2 * port},
+					HasPhysical: true}
 				for d := range directions {
 					a.physical[d].add(reading, d, tcpEvery)
 				}
@@ -52,7 +53,7 @@ func TestMeanTraffic(t *testing.T) {
 		want("later", true, rail.MeanTraffic{Rate: [2]float64{500, 1000}, Port: [2]float64{1000, 2000}, Physical: true,
 			Over: 7 * time.Second})
 		for d := range directions {
-			a.physical[d].add(tcpReading{}, d, tcpEvery)
+			a.physical[d].add(rail.StatisticsReading{}, d, tcpEvery)
 		}
 		want("the port cannot be read", false, rail.MeanTraffic{})
 		s.seconds += 3

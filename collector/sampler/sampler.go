@@ -28,26 +28,34 @@ type Options struct {
 	Rails func() ([]rail.Rail, error)
 	// Interval is the time between two samples of a rail, from MinInterval to MaxInterval.
 	Interval time.Duration
+	// InUse returns the names of the rails on which jobs have connected queue pairs, without blocking. Only these are
+	// compared with each other, in a role that has any. Nil, or not known: all.
+	InUse func() (rails map[string]bool, known bool)
 	// GPUs returns the use of GPUs every second, in bounded time, and whether that is all of them; nil: there are none.
 	GPUs func() (list []collector.GPUUse, known bool)
 	// Paced is called when a device's interval changes, with how long a read takes. It must not block, and may be nil.
 	Paced func(device string, every, took time.Duration)
 	// Ethtool answers for the interfaces below Sysfs. By default it is the kernel if Sysfs is its own, else nothing.
 	Ethtool ethtool.Ioctl
-	// Alarm makes the alarms that wake readers, by default [KernelAlarm]. Tests in fake time need [RuntimeAlarm].
+	// Own is what this node's own measurements put on a rail, which is no traffic of a job; nil: nothing.
+	Own OwnTraffic
+	// Alarm makes the alarms that ring at each tick, by default [KernelAlarm]. Tests in fake time need [RuntimeAlarm].
 	Alarm func() Alarm
 }
+
+// OwnTraffic returns how many bytes of its traffic a rail owes to measurements since the start. settled is false while
+// one is under way, whose bytes may not be in them. It must not block.
+type OwnTraffic func(rail.Rail) (bytes [directions]uint64, settled bool)
 
 // unionReach is how late a sample may be and still count as time in which any rail was busy.
 const unionReach = 2 * time.Second
 
 // Sampler samples. Safe for concurrent use.
 type Sampler struct {
-	opts    Options
-	open    rail.OpenFile // replaced by tests
-	ioctl   ethtool.Ioctl // nil if sysfs is not this machine's
-	epoch   time.Time     // of tick 0
-	readers readers
+	opts  Options
+	open  rail.OpenFile // replaced by tests
+	ioctl ethtool.Ioctl // nil if sysfs is not this machine's
+	epoch time.Time     // of tick 0
 
 	mu       sync.Mutex // protects all following fields
 	union    union
@@ -71,7 +79,6 @@ func New(opts Options) *Sampler {
 	}
 	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: rail.KeepOpen,
 		accounts: map[string]*account{}, costs: map[string]*Device{}, devices: map[string]*device{}}
-	s.readers = readers{interval: opts.Interval, newAlarm: opts.Alarm, running: &s.running}
 	s.gpus.add(nil, opts.GPUs == nil)
 	s.union.ticks = make([]uint8, int((2*unionReach+MaxInterval)/opts.Interval)+16)
 	return s
@@ -93,8 +100,8 @@ func (s *Sampler) Run(ctx context.Context) {
 			s.ioctl = socket.Ioctl
 		}
 	}
-	s.readers.start(ctx)
 	s.updateDevices()
+	s.running.Go(func() { s.guard(ctx) })
 	s.running.Go(func() { s.watchTCP(ctx) })
 	if s.opts.GPUs != nil {
 		s.running.Go(func() {
@@ -110,6 +117,9 @@ func (s *Sampler) Run(ctx context.Context) {
 		s.updateDevices()
 		s.second()
 	})
+	for _, d := range s.devices {
+		d.close()
+	}
 	s.running.Wait()
 }
 
@@ -137,14 +147,13 @@ func (s *Sampler) updateDevices() {
 	}
 	for id, d := range s.devices {
 		if !d.same(byID[id]) {
-			d.stopped.Store(true)
 			delete(s.devices, id)
+			s.running.Go(d.close)
 		}
 	}
 	for id, of := range byID {
 		if s.devices[id] == nil {
 			s.devices[id] = s.newDeviceLocked(of)
-			s.readers.add(s.devices[id])
 		}
 	}
 }
@@ -155,7 +164,8 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 		s.costs[name] = &Device{Name: name}
 	}
 	now := time.Now()
-	d := &device{s: s, cost: s.costs[name], pace: newPace(s.opts.Interval), lastTick: s.tick(now), nextState: now}
+	d := &device{s: s, cost: s.costs[name], turn: make(chan struct{}, 1), pace: newPace(s.opts.Interval),
+		lastTick: s.tick(now), nextState: now}
 	d.nextTick = d.lastTick + 1
 	d.cost.Interval = s.opts.Interval
 	for _, r := range rails {
@@ -164,7 +174,6 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 			a = &account{}
 			s.accounts[r.Key()] = a
 		}
-		a.group.LinkLayer = r.LinkLayer
 		d.ports = append(d.ports, &port{rail: r, account: a, files: rail.NewPort(s.opts.Sysfs, r, s.open), state: -1})
 	}
 	return d
@@ -178,13 +187,16 @@ func (s *Sampler) second() {
 	accounts, limits := make([]*account, len(s.rails)), make([]rail.Limits, len(s.rails))
 	for i, r := range s.rails {
 		a := s.accounts[r.Key()]
+		a.group.Role, a.group.LinkLayer = r.Role, r.LinkLayer
 		for d := range a.history {
 			a.history[d].add(s.seconds, a.now(d))
 		}
 		accounts[i], limits[i] = a, a.limits
 	}
+	used, inRole := s.inUse()
 	for i, c := range rail.Capacities(limits) {
-		a := accounts[i]
+		a, r := accounts[i], s.rails[i]
+		a.unused = inRole[r.Role] && !used[r.Name]
 		a.capacity = c
 		a.lastCapacity = cmp.Or(c, a.lastCapacity)
 		a.group.Rate = max(a.group.Rate, limits[i].Rate)
@@ -202,6 +214,22 @@ func (s *Sampler) second() {
 			s.sets[d].Imbalanced += seconds
 		}
 	}
+}
+
+// inUse returns the rails on which jobs have connected queue pairs, and the roles that have such a rail.
+func (s *Sampler) inUse() (rails, roles map[string]bool) {
+	if s.opts.InUse == nil {
+		return nil, nil
+	}
+	rails, known := s.opts.InUse()
+	if !known {
+		return nil, nil
+	}
+	roles = map[string]bool{}
+	for _, r := range s.rails {
+		roles[r.Role] = roles[r.Role] || rails[r.Name]
+	}
+	return rails, roles
 }
 
 // Rail is what is known of one rail.

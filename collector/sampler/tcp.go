@@ -42,16 +42,9 @@ type tcpReader struct {
 }
 
 type tcpReading struct {
-	ok     bool
-	exact  bool
-	values [directions]uint64 // bytes of TCP if exact, else all
-	rdma   [directions]uint64 // packets of RDMA if not exact
-	mtu    uint64
-	opens  int // changes when the values cannot be compared with those before
-	at     time.Time
-
-	physical    [directions]uint64 // bytes of the physical port, also if ok is false
-	hasPhysical bool
+	rail.StatisticsReading                    // of a software device, Stack has all bytes
+	rdma                   [directions]uint64 // packets of RDMA of a software device
+	mtu                    uint64             // of a software device, else 0
 }
 
 // watchTCP reads the TCP traffic of all rails until ctx is done, in lanes: ethtool waits for a lock of the driver's.
@@ -76,7 +69,7 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 			a := s.accounts[r.Key()]
 			for d := range directions {
 				a.tcp[d].add(readings[r], d)
-				a.physical[d].add(readings[r], d, max(tcpEvery, 2*s.opts.Interval))
+				a.physical[d].add(readings[r].StatisticsReading, d, max(tcpEvery, 2*s.opts.Interval))
 			}
 		}
 		s.suspectLocked()
@@ -85,7 +78,7 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 
 func (t *tcpRate) add(r tcpReading, d int) {
 	t.known = false
-	if !r.ok { // the next one covers both times
+	if !r.HasStack { // the next one covers both times
 		if t.failed++; t.failed >= streakReads {
 			t.exact = false
 		}
@@ -93,15 +86,15 @@ func (t *tcpRate) add(r tcpReading, d int) {
 	}
 	t.failed = 0
 	const most = 12 * tcpEvery
-	grew, took, what := t.bytes.advance(mark{value: r.values[d], at: r.at, opens: r.opens}, most)
-	if t.exact = r.exact; t.exact {
+	grew, took, what := t.bytes.advance(mark{value: r.Stack[d], at: r.At, opens: r.Generation}, most)
+	if t.exact = r.mtu == 0; t.exact {
 		if what == counted {
 			t.total += grew
 			t.known, t.least, t.rdma = true, float64(grew)/took.Seconds(), 0 // the samples have RDMA
 		}
 		return
 	}
-	packets, _, also := t.packets.advance(mark{value: r.rdma[d], at: r.at, opens: r.opens}, most)
+	packets, _, also := t.packets.advance(mark{value: r.rdma[d], at: r.At, opens: r.Generation}, most)
 	if what != counted || also != counted {
 		return
 	}
@@ -111,34 +104,21 @@ func (t *tcpRate) add(r tcpReading, d int) {
 	t.least = max(0, float64(grew)-rdma) / took.Seconds()
 }
 
-func (r *tcpReader) Read(*collector.Reading) { r.last = r.read() }
-
-func (r *tcpReader) read() (reading tcpReading) {
+func (r *tcpReader) Read(*collector.Reading) {
 	const maxOpens = 1 << 20 // of one reader
-	defer func() { reading.opens += r.id * maxOpens }()
+	r.last = tcpReading{}
 	switch {
 	case r.rail.Netdev == "":
-		return reading
 	case r.rail.Software:
-		return r.readSoftware()
-	case r.s.ioctl == nil:
-		return reading
+		r.last = r.readSoftware()
+	case r.s.ioctl != nil:
+		if r.stats == nil {
+			r.stats = rail.NewStatistics(r.s.opts.Sysfs, r.rail.Netdev, r.s.ioctl)
+		}
+		r.last.StatisticsReading, _ = r.stats.Read() // it says what it has
+		r.last.HasPhysical = r.last.HasPhysical && r.rail.LinkLayer == "Ethernet"
 	}
-	return r.readStatistics()
-}
-
-func (r *tcpReader) readStatistics() (reading tcpReading) {
-	if r.stats == nil {
-		r.stats = rail.NewStatistics(r.s.opts.Sysfs, r.rail.Netdev, r.s.ioctl)
-	}
-	all, ok := r.stats.Read()
-	if !ok {
-		return tcpReading{}
-	}
-	reading.ok, reading.exact, reading.values = all.HasStack, all.HasStack, all.Stack
-	reading.physical, reading.hasPhysical = all.Physical, all.HasPhysical && r.rail.LinkLayer == "Ethernet"
-	reading.opens, reading.at = all.Generation, all.At
-	return reading
+	r.last.Generation += r.id * maxOpens
 }
 
 func (r *tcpReader) Close() {
@@ -165,7 +145,7 @@ func (r *tcpReader) readSoftware() (reading tcpReading) {
 		}
 	}
 	var buf [64]byte
-	reading.at = time.Now()
+	reading.At = time.Now()
 	for d, packets := range r.packets {
 		bytes, generation, err := r.port.Bytes(d)
 		if err != nil || !r.port.BytesShared() {
@@ -178,10 +158,10 @@ func (r *tcpReader) readSoftware() (reading tcpReading) {
 		if reading.rdma[d], err = sysfs.ParseUint(text); err != nil {
 			return tcpReading{}
 		}
-		reading.values[d] = bytes
-		reading.opens += generation + packets.Opens()
+		reading.Stack[d] = bytes
+		reading.Generation += generation + packets.Opens()
 	}
 	mtu, _, err := r.port.MTU()
-	reading.mtu, reading.ok = uint64(mtu), err == nil
+	reading.mtu, reading.HasStack = uint64(mtu), err == nil
 	return reading
 }

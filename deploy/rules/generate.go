@@ -67,7 +67,11 @@ func Table(page []byte, dir, runbooks string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s.md: %w", r.Alert, err)
 		}
-		fmt.Fprintf(&t, "| [%s](runbooks/%[1]s.md) | %s | %s | %s |\n", r.Alert, r.Labels["severity"], r.For, means)
+		severity := r.Labels["severity"]
+		if strings.HasPrefix(severity, "{{") {
+			severity = "its own"
+		}
+		fmt.Fprintf(&t, "| [%s](runbooks/%[1]s.md) | %s | %s | %s |\n", r.Alert, severity, r.For, means)
 	}
 	before, rest, ok := strings.Cut(string(page), begin)
 	_, after, ok2 := strings.Cut(rest, end)

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/railscope/railscope/dashboards"
+	"github.com/railscope/railscope/doctor/check"
 )
 
 var update = flag.Bool("update", false, "write prometheusrule.yaml and the table of docs/alerts.md anew")
@@ -156,6 +159,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s is there twice", r.Alert)
 		case r.For == "" || r.For == "0s":
 			t.Errorf("%s has no for: it would fire for what is over at once", r.Alert)
+		case r.Alert == "RailscopeFinding" && r.Labels["severity"] == "{{ $labels.severity }}": // the finding's
 		case len(r.Labels) != 1 || !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]):
 			t.Errorf("%s has labels %v, not one severity of critical, warning, info", r.Alert, r.Labels)
 		case len(a) != 4 || a["summary"] == "" || a["description"] == "" || a["runbook_url"] == "" ||
@@ -400,5 +404,26 @@ func TestInhibitions(t *testing.T) {
 				t.Errorf("%s is no label of alerts", l)
 			}
 		}
+	}
+}
+
+// TestFindingAlert: RailscopeFinding leaves to other alerts exactly the checks that have one.
+func TestFindingAlert(t *testing.T) {
+	all := alerts(t)
+	named := func(name string) *Rule {
+		i := slices.IndexFunc(all, func(r Rule) bool { return r.Alert == name })
+		if i < 0 {
+			return nil
+		}
+		return &all[i]
+	}
+	for id, alert := range check.Alerts() {
+		if named(alert) == nil {
+			t.Errorf("%s: no alert %s", id, alert)
+		}
+	}
+	want := fmt.Sprintf("check!~%q", strings.Join(slices.Sorted(maps.Keys(check.Alerts())), "|"))
+	if got := named("RailscopeFinding").Expr; !strings.Contains(got, want) {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }

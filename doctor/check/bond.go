@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 )
 
 func checkBondMode(f *facts.Facts, b *facts.Bond, report reporter) {
@@ -16,7 +17,7 @@ func checkBondMode(f *facts.Facts, b *facts.Bond, report reporter) {
 	if facts.BondCarriesRDMA(b.Mode) || len(on) == 0 && !rail {
 		return
 	}
-	out := Finding{Fix: dissolve(f, b),
+	out := finding.Finding{Fix: dissolve(f, b),
 		Evidence: fmt.Sprintf("mode %s (/sys/class/net/%s/bonding/mode), over %s", b.Mode, b.Name,
 			cmp.Or(listed(on), "a rail")),
 		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and only of " +
@@ -29,7 +30,7 @@ func checkBondMode(f *facts.Facts, b *facts.Bond, report reporter) {
 
 // protectManagement keeps a fix from disconnecting the node: an interface with the default route, while other rails do
 // without it, is more likely for management than for RDMA.
-func protectManagement(f *facts.Facts, out Finding, netdev string, on ...*facts.Rail) Finding {
+func protectManagement(f *facts.Facts, out finding.Finding, netdev string, on ...*facts.Rail) finding.Finding {
 	toAll := func(p netip.Prefix) bool { return p.Bits() == 0 }
 	others := slices.ContainsFunc(f.Rails, func(r facts.Rail) bool {
 		same := func(o *facts.Rail) bool { return o.Name == r.Name }
@@ -38,7 +39,7 @@ func protectManagement(f *facts.Facts, out Finding, netdev string, on ...*facts.
 	if !others || !slices.ContainsFunc(f.Netdev(netdev).Gateways, toAll) {
 		return out
 	}
-	out.Severity = Warning
+	out.Severity = warning
 	out.Evidence += fmt.Sprintf("; %s has the default route", netdev)
 	lines := []string{note("if %s is for management: exclude its ports by rails.include in the configuration, and "+
 		"change nothing. If it is for RDMA, from a console:", netdev)}
@@ -54,12 +55,13 @@ func checkBondNoLAG(f *facts.Facts, b *facts.Bond, report reporter) {
 	if !facts.BondCarriesRDMA(b.Mode) || len(on) < 2 {
 		return
 	}
-	out := Finding{Fix: dissolve(f, b),
+	out := finding.Finding{Fix: dissolve(f, b),
 		Evidence: fmt.Sprintf("%s are members, mode %s, and each is still its own RDMA device: the driver made no "+
 			"device of the bond", listed(on), b.Mode),
 		Why: "The rails' GIDs move to the bond: two devices have one address, and the peer reaches only one of them. " +
 			"RDMA libraries use several rails without a bond, and better."}
 	if oneAdapter(f, b) {
+		out.Evidence += whyNoLAG(b, on)
 		out.Fix = append([]string{"# both are ports of one adapter, of which a driver can make one device: dmesg says " +
 			"why it did not (SR-IOV, old firmware). Without the bond:"}, out.Fix...)
 	}
@@ -137,7 +139,7 @@ func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report reporter) {
 			continue
 		}
 		n := f.Netdev(m.Name)
-		out := Finding{Subject: fmt.Sprintf("%s of %s", m.Name, b.Name),
+		out := finding.Finding{Subject: "interface " + m.Name, Where: "member of " + b.Name,
 			Evidence: fmt.Sprintf("the bond reports it down (/sys/class/net/%s/bonding_slave/mii_status)", m.Name),
 			Why:      fmt.Sprintf("%s carries its traffic, including RDMA, over fewer links than it has.", b.Name)}
 		switch {
@@ -172,7 +174,7 @@ func checkBondLACP(_ *facts.Facts, b *facts.Bond, report reporter) {
 			apart = append(apart, fmt.Sprintf("%s in %d", m.Name, m.Aggregator))
 		}
 	}
-	out := Finding{
+	out := finding.Finding{
 		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, or none.",
 		Fix: []string{note("configure the switch ports of these links as one LACP group (mode active); then: cat "+
 			"/proc/net/bonding/%s", shellWord(b.Name)),

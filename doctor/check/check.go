@@ -10,76 +10,75 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/text"
-)
-
-// Severity says how much a finding matters.
-type Severity string
-
-// The severities. Only a fault makes `railscope doctor` exit with 1.
-const (
-	Fault   Severity = "fault"   // prevents RDMA, or certainly degrades it
-	Warning Severity = "warning" // works now, but may fail or is slower than possible
 )
 
 // PeerUnanswered is the check of the finding that a peer did not send its facts.
 const PeerUnanswered = "peer"
 
-// Finding is one thing that is wrong.
-type Finding struct {
-	Node     string   `json:"node"`  // where it is, and where Fix is to be run
-	Check    string   `json:"check"` // the ID of the check that found it
-	Severity Severity `json:"severity"`
-	Subject  string   `json:"subject"` // for example "rail 1 (mlx5_1 port 1, eth1)", "bond0", "this node"
-	Evidence string   `json:"read"`    // what was read, with figures and where; lower case, no full stop
-	Why      string   `json:"why"`     // why it matters, in sentences
-	Fix      []string `json:"mend"`    // lines for a root shell, or comments that begin with # and say what to do
-}
+const (
+	critical = finding.Critical
+	warning  = finding.Warning
+	info     = finding.Info
+)
 
-// reporter takes the findings of a check, and completes them with Node, Check, Severity and Subject.
-type reporter func(Finding)
+// reporter completes the findings of a check with Node, Check, Severity and Subject, and keeps them.
+type reporter func(finding.Finding)
+
+// thisNode is the subject of a finding that is about no part of the node.
+const thisNode = "node"
 
 // Check is one row of the table of checks of one node.
 type Check struct {
-	ID       string   // lower_case, the name in Finding.Check and in docs/doctor.md
-	Severity Severity // of a finding, unless it has another
-	About    string   // one line for docs/doctor.md: what it finds
+	ID       string           // lower_case, the name in Finding.Check and in docs/doctor.md
+	Severity finding.Severity // of a finding, unless it has another
+	About    string           // one line for docs/doctor.md: what it finds
 	run      func(*facts.Facts, reporter)
+}
+
+// Own reports whether the check is about what the examining process can use itself.
+func (c Check) Own() bool {
+	return slices.Contains([]string{"memlock", "uverbs_missing", "uverbs_permission", "uverbs_device_rules", "rdma_cm",
+		"libibverbs", "provider"}, c.ID)
 }
 
 // PeerCheck is one row of the table of checks that compare two nodes.
 type PeerCheck struct {
 	ID       string
-	Severity Severity
+	Severity finding.Severity
 	About    string
 	run      func(here, there *facts.Facts, report reporter)
 }
 
 // Find returns the findings of one node.
-func (c Check) Find(f *facts.Facts) (list []Finding) {
-	c.run(f, collect(&list, Finding{Check: c.ID, Severity: c.Severity, Node: f.Node, Subject: "this node"}))
+func (c Check) Find(f *facts.Facts) (list []finding.Finding) {
+	c.run(f, collect(&list, finding.Finding{Check: c.ID, Severity: c.Severity, Node: f.Node, Subject: thisNode}))
 	return list
 }
 
 // Find returns the findings between this node and a peer.
-func (c PeerCheck) Find(here, there *facts.Facts) (list []Finding) {
-	c.run(here, there, collect(&list, Finding{Check: c.ID, Severity: c.Severity, Node: here.Node}))
+func (c PeerCheck) Find(here, there *facts.Facts) (list []finding.Finding) {
+	c.run(here, there, collect(&list, finding.Finding{Check: c.ID, Severity: c.Severity, Node: here.Node}))
 	return list
 }
 
-func collect(list *[]Finding, usual Finding) reporter {
-	return func(f Finding) {
+func collect(list *[]finding.Finding, usual finding.Finding) reporter {
+	return func(f finding.Finding) {
 		f.Node, f.Check = cmp.Or(f.Node, usual.Node), usual.Check
 		f.Severity, f.Subject = cmp.Or(f.Severity, usual.Severity), cmp.Or(f.Subject, usual.Subject)
+		if f.Fix == nil {
+			f.Fix = usual.Fix
+		}
 		f.Fix = typable(f.Fix)
 		*list = append(*list, f)
 	}
 }
 
-func (report reporter) about(subject string) reporter {
-	return func(f Finding) {
-		f.Subject = cmp.Or(f.Subject, subject)
+func (report reporter) about(subject, where string) reporter {
+	return func(f finding.Finding) {
+		f.Subject, f.Where = cmp.Or(f.Subject, subject), cmp.Or(f.Where, where)
 		report(f)
 	}
 }
@@ -87,68 +86,126 @@ func (report reporter) about(subject string) reporter {
 // Checks are all checks of one node, in the order of their findings.
 func Checks() []Check {
 	list := []Check{
-		{"no_rails", Fault, "no rail: no RDMA in the kernel, no RDMA device, or every port excluded", checkNoRails},
-		{"netdev_down", Fault, "the rail's interface is administratively down", eachRail(checkNetdevDown)},
-		{"port_down", Fault, "the rail's port is not ACTIVE although its interface is up", eachRail(checkPortDown)},
-		{"carrier_flapping", Warning, "the rail's link went down more than 20 times, and more than 4 times a day",
+		{"no_rails", critical, "no rail: no RDMA in the kernel, no RDMA device, or every port excluded", checkNoRails},
+		{"netdev_down", critical, "the rail's interface is administratively down", eachRail(checkNetdevDown)},
+		{"port_down", critical, "the rail's port is not ACTIVE although its interface is up", eachRail(checkPortDown)},
+		{"rail_missing", critical, "a known rail is absent, or there are fewer than `expect.rails`", checkRailMissing},
+		{"rate_lost", critical, "the port is slower than configured, or than it ever was", eachRail(checkRateLost)},
+		{"pcie_lost", warning, "the PCIe link is slower than it ever was", checkPCIeLost},
+		{"mtu_lost", warning, "the RoCE MTU is smaller than configured, or than it ever was", eachRail(checkMTULost)},
+		{"gpu_missing", critical, "there are fewer GPUs on PCI than configured, or than there ever were", checkGPUMissing},
+		{"carrier_flapping", warning, "the rail's link went down more than 20 times, and more than 4 times a day",
 			eachRail(checkFlapping)},
-		{"mtu_low", Warning, "the interface's MTU leaves RoCE less than 4096", eachRail(checkMTULow)},
-		{"mtu_unlike", Warning, "rails of one rate have interfaces with different MTUs", checkMTUUnlike},
-		{"gid_missing", Fault, "no RoCE v2 GID, or none over IPv4", eachRail(checkGIDMissing)},
-		{"gid_link_local", Fault, "only link-local RoCE v2 GIDs: the interface has no address", eachRail(checkGIDLinkLocal)},
-		{"gid_misbound", Fault, "the RoCE v2 IPv4 GIDs of the rail belong to a bond or bridge over its interface",
+		{"mtu_low", warning, "the interface's MTU leaves RoCE less than 4096", eachRail(checkMTULow)},
+		{"mtu_unlike", warning, "rails of one rate have interfaces with different MTUs", checkMTUUnlike},
+		{"gid_missing", critical, "no RoCE v2 GID, or none over IPv4", eachRail(checkGIDMissing)},
+		{"gid_link_local", critical, "only link-local RoCE v2 GIDs: the interface has no address",
+			eachRail(checkGIDLinkLocal)},
+		{"gid_misbound", critical, "the RoCE v2 IPv4 GIDs of the rail belong to a bond or bridge over its interface",
 			eachRail(checkGIDMisbound)},
-		{"gid_index_unlike", Warning, "the GID to use has another index than on the other rails", checkGIDIndex},
-		{"half_unused", Warning, "one of the two PCIe halves of a port (DGX Spark) is unused", eachRail(checkHalfUnused)},
-		{"same_subnet", Fault, "several rails in one subnet without the ARP settings or routes it needs", checkSameSubnet},
-		{"bond_mode", Fault, "a bond over rails in a mode that no driver supports for RDMA", eachBond(checkBondMode)},
-		{"bond_no_lag", Fault, "a bond of which the driver made no single RDMA device", eachBond(checkBondNoLAG)},
-		{"bond_member_down", Fault, "a member of a bond over rails is down", eachBond(checkBondMemberDown)},
-		{"bond_lacp", Fault, "an 802.3ad bond without a LACP partner, or split into aggregators", eachBond(checkBondLACP)},
-		{"pcie_link_low", Warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for the port",
+		{"gid_index_unlike", warning, "the GID to use has another index than on the other rails", checkGIDIndex},
+		{"half_unused", warning, "one of the two PCIe halves of a port (DGX Spark) is unused", eachRail(checkHalfUnused)},
+		{"same_subnet", critical, "several rails in one subnet without the ARP settings or routes it needs", checkSameSubnet},
+		{"bond_mode", critical, "a bond over rails in a mode that no driver supports for RDMA", eachBond(checkBondMode)},
+		{"bond_no_lag", critical, "a bond of which the driver made no single RDMA device", eachBond(checkBondNoLAG)},
+		{"bond_empty", warning, "a bond is up and has no member", checkBondEmpty},
+		{"bond_member_down", critical, "a member of a bond over rails is down", eachBond(checkBondMemberDown)},
+		{"bond_lacp", critical, "an 802.3ad bond without a LACP partner, or split into aggregators", eachBond(checkBondLACP)},
+		{"pcie_link_low", warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for the port",
 			checkPCIeLink},
-		{"pcie_shared", Warning, "ports share a PCIe link that cannot carry all of them at their rate", checkPCIeShared},
-		{"numa_far", Warning, "GPUs of a processor without a rail", checkNUMA},
-		{"memlock", Fault, "this process may lock too little memory for RDMA", checkMemlock},
-		{"uverbs_module", Fault, "the kernel module ib_uverbs is not loaded", checkUverbsModule},
-		{"uverbs_missing", Fault, "`/dev/infiniband/uverbsN` of an RDMA device is missing",
+		{"pcie_shared", warning, "ports share a PCIe link that cannot carry all of them at their rate", checkPCIeShared},
+		{"numa_far", warning, "GPUs of a processor without a rail", checkNUMA},
+		{"memlock", critical, "this process may lock too little memory for RDMA", checkMemlock},
+		{"uverbs_module", critical, "the kernel module ib_uverbs is not loaded", checkUverbsModule},
+		{"uverbs_missing", critical, "`/dev/infiniband/uverbsN` of an RDMA device is missing",
 			eachUverbs(facts.UverbsMissing, uverbsMissing)},
-		{"uverbs_permission", Fault, "the permissions of `/dev/infiniband/uverbsN` refuse this user",
+		{"uverbs_permission", critical, "the permissions of `/dev/infiniband/uverbsN` refuse this user",
 			eachUverbs(facts.UverbsDenied, uverbsDenied)},
-		{"uverbs_device_rules", Fault, "the device rules of a container or a service refuse `/dev/infiniband/uverbsN`",
+		{"uverbs_device_rules", critical, "the device rules of a container or a service refuse `/dev/infiniband/uverbsN`",
 			eachUverbs(facts.UverbsRules, uverbsRules)},
-		{"rdma_cm", Warning, "`/dev/infiniband/rdma_cm` is missing: programs that connect with rdmacm fail", checkRDMACM},
-		{"libibverbs", Fault, "`libibverbs.so.1` is not installed", checkLibibverbs},
-		{"provider", Fault, "libibverbs has no provider for a rail's driver, or does not load it", checkProvider},
-		{"gpudirect", Warning, "neither peer memory nor dma-buf: GPU memory is copied through host memory", checkGPUDirect},
-		{"peermem_legacy", Warning, "GPUDirect by the unmaintained module nv_peer_mem although the driver has its own",
+		{"rdma_cm", warning, "`/dev/infiniband/rdma_cm` is missing: programs that connect with rdmacm fail", checkRDMACM},
+		{"libibverbs", critical, "`libibverbs.so.1` is not installed", checkLibibverbs},
+		{"provider", critical, "libibverbs has no provider for a rail's driver, or does not load it", checkProvider},
+		{"ucx_no_transport", warning, "UCX lists no RDMA transport for a rail (`ucx_info -d`)", checkUCXTransports},
+		{"gpudirect", warning, "neither peer memory nor dma-buf: GPU memory is copied through host memory", checkGPUDirect},
+		{"peermem_legacy", warning, "GPUDirect by the unmaintained module nv_peer_mem although the driver has its own",
 			checkPeermemLegacy},
-		{"pfc", Warning, "rails of one kind differ in PFC, trust or global pause", checkQoS(qosPFC)},
-		{"dcqcn", Warning, "rails of one kind differ in DCQCN priorities or parameters", checkQoS(qosDCQCN)},
-		{"traffic_class", Warning, "rails of one kind differ in traffic class", checkQoS(qosClass)},
+		{"acs_enabled", warning, "PCIe ACS sends traffic between a rail and a GPU below one switch through the root complex",
+			checkACS},
+		{"relaxed_ordering_off", info, "an adapter may not use PCIe relaxed ordering", checkRelaxedOrdering},
+		{"pfc", warning, "rails of one kind differ in PFC, trust or global pause", checkQoS(qosPFC)},
+		{"dcqcn", warning, "rails of one kind differ in DCQCN priorities or parameters", checkQoS(qosDCQCN)},
+		{"traffic_class", warning, "rails of one kind differ in traffic class", checkQoS(qosClass)},
 	}
 	for _, c := range jobChecks() {
 		list = append(list, Check{c.id, "", c.about, c.run})
 	}
+	list = append(list, Check{"job_uses_few_rails", warning, "a job holds more GPUs than it has rails with connected " +
+		"queue pairs, and other compute rails are active", checkFewRails},
+		Check{"process_numa_far", info, "a process may run only far from all rails that it uses", checkProcessNUMA})
+	return append(list, liveChecks()...)
+}
+
+// Node returns what the checks of one node find, those that wanted accepts; nil: all.
+func Node(f *facts.Facts, wanted func(Check) bool) (list []finding.Finding) {
+	for _, c := range Checks() {
+		if wanted == nil || wanted(c) {
+			list = append(list, c.Find(f)...)
+		}
+	}
 	return list
+}
+
+// Names are the names of all checks: of a node, of a pair and of a round.
+func Names() []string {
+	list := []string{PeerUnanswered}
+	for _, c := range Checks() {
+		list = append(list, c.ID)
+	}
+	for _, c := range PeerChecks() {
+		list = append(list, c.ID)
+	}
+	for _, c := range RoundChecks() {
+		list = append(list, c.ID)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Remembered reports whether only a running railscope can make a check: it needs rounds, how counters moved, or, unless
+// the state is known, the best that was ever seen.
+func Remembered(id string, stateKnown bool) bool {
+	return slices.ContainsFunc(RoundChecks(), func(c RoundCheck) bool { return c.ID == id }) ||
+		slices.ContainsFunc(liveChecks(), func(c Check) bool { return c.ID == id }) ||
+		!stateKnown && slices.Contains([]string{"rail_missing", "rate_lost", "pcie_lost", "mtu_lost", "gpu_missing"}, id)
+}
+
+// Served returns a finding as a running railscope shows it to everybody: without the processes that it is about, and
+// the values of their variables.
+func Served(f finding.Finding) finding.Finding {
+	job := slices.ContainsFunc(jobChecks(), func(c jobCheck) bool { return c.id == f.Check })
+	if job || f.Check == "process_numa_far" {
+		f.Where, f.Fix = "", []string{onThatNode}
+	}
+	return f
 }
 
 // PeerChecks are all checks of a pair.
 func PeerChecks() []PeerCheck {
 	list := []PeerCheck{
-		{"peer_rails", Warning, "the nodes have different numbers of rails", checkPeerRails},
-		{"peer_link_layer", Fault, "rails of one name are Ethernet on one node and InfiniBand on the other",
+		{"peer_rails", warning, "the nodes have different numbers of rails", checkPeerRails},
+		{"peer_link_layer", critical, "rails of one name are Ethernet on one node and InfiniBand on the other",
 			eachPair(checkPeerLinkLayer)},
-		{"peer_rate", Warning, "rails of one name have different rates", eachPair(checkPeerRate)},
-		{"peer_mtu", Warning, "the interfaces of rails of one name have different MTUs", eachPair(checkPeerMTU)},
-		{"peer_subnet", Fault, "no common subnet or route between rails of one name", eachPair(checkPeerSubnet)},
-		{"peer_gid", Fault, "rails of one name would use GIDs of different types", eachPair(checkPeerGID)},
-		{"peer_pfc", Warning, "PFC, trust or global pause differ from the peer's", comparePeerQoS(qosPFC)},
-		{"peer_dcqcn", Warning, "DCQCN differs from the peer's", comparePeerQoS(qosDCQCN)},
-		{"peer_traffic_class", Warning, "the traffic class of rails differs from the peer's", comparePeerQoS(qosClass)},
+		{"peer_rate", warning, "rails of one name have different rates", eachPair(checkPeerRate)},
+		{"peer_mtu", warning, "the interfaces of rails of one name have different MTUs", eachPair(checkPeerMTU)},
+		{"peer_subnet", critical, "no common subnet or route between rails of one name", eachPair(checkPeerSubnet)},
+		{"peer_gid", critical, "rails of one name would use GIDs of different types", eachPair(checkPeerGID)},
+		{"peer_pfc", warning, "PFC, trust or global pause differ from the peer's", comparePeerQoS(qosPFC)},
+		{"peer_dcqcn", warning, "DCQCN differs from the peer's", comparePeerQoS(qosDCQCN)},
+		{"peer_traffic_class", warning, "the traffic class of rails differs from the peer's", comparePeerQoS(qosClass)},
 	}
 	for _, c := range components() {
-		list = append(list, PeerCheck{"peer_" + c.id, Warning, c.about, c.compare})
+		list = append(list, PeerCheck{"peer_" + c.id, warning, c.about, c.compare})
 	}
 	return list
 }
@@ -158,7 +215,7 @@ func eachRail(check func(*facts.Facts, *facts.Rail, reporter)) func(*facts.Facts
 	return func(f *facts.Facts, report reporter) {
 		for i := range f.Rails {
 			if r := &f.Rails[i]; !f.Unused(r) {
-				check(f, r, report.about(r.String()))
+				check(f, r, report.about(r.Subject(), r.Where()))
 			}
 		}
 	}
@@ -167,7 +224,7 @@ func eachRail(check func(*facts.Facts, *facts.Rail, reporter)) func(*facts.Facts
 func eachBond(check func(*facts.Facts, *facts.Bond, reporter)) func(*facts.Facts, reporter) {
 	return func(f *facts.Facts, report reporter) {
 		for i := range f.Bonds {
-			check(f, &f.Bonds[i], report.about(f.Bonds[i].Name))
+			check(f, &f.Bonds[i], report.about("bond "+f.Bonds[i].Name, ""))
 		}
 	}
 }
@@ -246,14 +303,20 @@ func listed[T any](list []T) string {
 }
 
 func railsOf(rails []*facts.Rail) string {
+	subject, where := subjects(rails)
+	return fmt.Sprintf("%s (%s)", subject, where)
+}
+
+// subjects are the subject and the place of a finding about several rails.
+func subjects(rails []*facts.Rail) (subject, where string) {
 	if len(rails) == 1 {
-		return rails[0].String()
+		return rails[0].Subject(), rails[0].Where()
 	}
 	var names, devices []string
 	for _, r := range rails {
 		names, devices = append(names, r.Name), append(devices, r.Device)
 	}
-	return fmt.Sprintf("rails %s (%s)", listed(names), listed(devices))
+	return "rails " + listed(names), listed(devices)
 }
 
 func gigabits(bytesPerSecond float64) string { return fmt.Sprintf("%.4g Gb/s", bytesPerSecond*8/1e9) }

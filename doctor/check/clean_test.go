@@ -79,7 +79,7 @@ func FuzzSystemPeer(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(seed)
-	f.Add([]byte(`{"version":2,"rails":{"rails":[{"device":"d","port":-1,"state_id":4,"kind":"k"}]},"system":{
+	f.Add([]byte(`{"version":3,"rails":{"rails":[{"device":"d","port":-1,"state_id":4,"kind":"k"}]},"system":{
 		"qos":[{"device":"d","port":-1,"settings":[{"name":"pfc","value":"9"}]}]}}`))
 	here := travelled(f, evilFacts())
 	f.Fuzz(func(t *testing.T, data []byte) {

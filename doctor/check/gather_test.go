@@ -188,6 +188,10 @@ func docs() string {
 		row(c.ID, c.About)
 	}
 	row(PeerUnanswered, "the peer does not answer, refuses, is too old, or speaks another version of facts")
+	b.WriteString("\n### Of a round of the probe\n\n| check | finds |\n|---|---|\n")
+	for _, c := range RoundChecks() {
+		row(c.ID, c.About)
+	}
 	return b.String()
 }
 
@@ -206,7 +210,8 @@ func TestDocs(t *testing.T) {
 	golden(t, path, head+from+docs()+to+tail)
 }
 
-// TestChecksComplete: IDs are unique, and each check has a description.
+// TestChecksComplete: IDs are unique among the checks of nodes and among those of rounds, and each check has a
+// description.
 func TestChecksComplete(t *testing.T) {
 	seen := map[string]bool{}
 	add := func(id, about string) {
@@ -219,6 +224,10 @@ func TestChecksComplete(t *testing.T) {
 		add(c.ID, c.About)
 	}
 	for _, c := range PeerChecks() {
+		add(c.ID, c.About)
+	}
+	clear(seen) // a round may find the same fault as an examination of the node
+	for _, c := range RoundChecks() {
 		add(c.ID, c.About)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -34,7 +35,7 @@ func checkGIDMissing(f *facts.Facts, r *facts.Rail, report reporter) {
 	if !gidJudged(f, r) || any || best.Rank.LinkLocal() {
 		return
 	}
-	out := Finding{Fix: giveGID(f, r),
+	out := finding.Finding{Fix: giveGID(f, r),
 		Why: "RoCE v2 needs a GID, which the kernel makes of each address of the interface. " +
 			`Without one no queue pair connects ("no RoCE v2 GID", rtr_einval), and jobs use TCP.`}
 	switch best.Rank {
@@ -43,7 +44,7 @@ func checkGIDMissing(f *facts.Facts, r *facts.Rail, report reporter) {
 	case rail.OnlyRoCEv1:
 		out.Evidence = fmt.Sprintf("%s has RoCE v1 GIDs only (index %d: %s)", r.Device, g.Index, g.Type)
 	default:
-		out.Severity = Warning
+		out.Severity = warning
 		out.Evidence = fmt.Sprintf("%s has RoCE v2 GIDs over IPv6 only (index %d: %s)", r.Device, g.Index, g.Addr)
 		out.Why = "NCCL and perftest look for IPv4 unless configured otherwise (NCCL_IB_ADDR_FAMILY=AF_INET6, --ipv6), " +
 			"and choose a GID that reaches nobody."
@@ -56,11 +57,11 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report reporter) {
 	if !gidJudged(f, r) || !best.Rank.LinkLocal() {
 		return
 	}
-	out := Finding{Fix: giveGID(f, r),
+	out := finding.Finding{Fix: giveGID(f, r),
 		Why: "A link-local address does not identify the subnet: NCCL ignores it, connections time out (rtr_unreachable)."}
 	// Two nodes on one cable may assign IPv4 link-local addresses (link-local: [ipv4] in netplan).
 	if i := slices.IndexFunc(r.GIDs, func(g facts.GID) bool { return g.IPv4() && g.Own }); i >= 0 {
-		best.GID, out.Severity = r.GIDs[i].GID, Warning
+		best.GID, out.Severity = r.GIDs[i].GID, warning
 		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. But all rails " +
 			"are then in one subnet: TCP leaves by whichever the kernel chooses, the address may change after a restart, " +
 			"and the probe cannot pair rails by it."
@@ -90,7 +91,7 @@ func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report reporter) {
 	}
 	g := r.GIDs[slices.IndexFunc(r.GIDs, facts.GID.IPv4)]
 	n := f.Netdev(r.Netdev)
-	report(protectManagement(f, Finding{Fix: release(f, r, n.Master),
+	report(protectManagement(f, finding.Finding{Fix: release(f, r, n.Master),
 		Evidence: fmt.Sprintf("GID %d (%s) belongs to %s, and none over IPv4 to %s itself",
 			g.Index, g.Addr.Unmap(), cmp.Or(g.Netdev, "no interface"), n.Name),
 		Why: fmt.Sprintf("Packets of this rail leave by whichever interface %s chooses, under an address that others "+
@@ -140,7 +141,7 @@ func checkGIDIndex(f *facts.Facts, report reporter) {
 			if index(r) == usual {
 				continue
 			}
-			report(Finding{Subject: r.String(),
+			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 				Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d",
 					r.Device, index(r), usual),
 				Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another GID " +
@@ -158,7 +159,7 @@ func checkHalfUnused(f *facts.Facts, r *facts.Rail, report reporter) {
 		return
 	}
 	n := f.Netdev(r.Netdev)
-	out := Finding{
+	out := finding.Finding{
 		Evidence: fmt.Sprintf("it is the same physical port as %s over another PCIe link (%s beside %s), and ", t,
 			r.PCIAddress, t.PCIAddress),
 		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches about half "+
@@ -235,17 +236,19 @@ func addressed(f *facts.Facts, match func(netip.Prefix) bool) bool {
 // or arp_filter, arp_announce), and packets from that address leave by it.
 func checkSameSubnet(f *facts.Facts, report reporter) {
 	for _, s := range f.Subnets() {
-		var lacks, fix, rails, at []string
+		var lacks, fix, at []string
+		var rails []*facts.Rail
 		for i, e := range s.Ends {
 			l, x := lacking(f, e, i)
 			lacks, fix = append(lacks, l...), append(fix, x...)
-			rails = append(rails, e.Rail.String())
+			rails = append(rails, e.Rail)
 			at = append(at, e.Rail.Netdev+" "+e.Prefix.String())
 		}
 		if len(lacks) == 0 {
 			continue
 		}
-		report(Finding{Subject: listed(rails), Fix: fix,
+		subject, where := subjects(rails)
+		report(finding.Finding{Subject: subject, Where: where, Fix: fix,
 			Evidence: fmt.Sprintf("they share the subnet %s (%s), and %s", s.Prefix, listed(at), listed(lacks)),
 			Why: "The kernel answers for each address on each rail and sends by the first one: traffic of one rail arrives " +
 				"at the other, connections to the second time out, and the byte counters do not match. Alternatively, give " +

@@ -2,18 +2,24 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
+const onThatNode = "# run railscope doctor on that node, as root: it prints the processes, the values and the fix"
+
 type verdict struct {
-	severity Severity
+	severity finding.Severity
 	what     string // what the value does, lower case
 	why      string
 	fix      string // what to set it to; empty to unset it
+	advice   string // what to do instead; empty: fix applies
 }
 
 type jobCheck struct {
@@ -32,6 +38,8 @@ func jobChecks() []jobCheck {
 		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes", judgeUCXTLS},
 		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist",
 			judgeUCXDevices},
+		{"nixl_etcd", nixlEndpoints, "`NIXL_ETCD_ENDPOINTS` has no valid address, or processes that share it have " +
+			"different namespaces", judgeNIXL},
 	}
 }
 
@@ -74,9 +82,40 @@ func (c jobCheck) run(f *facts.Facts, report reporter) {
 	c.repeat(f, report)
 	for _, g := range c.groups(f) {
 		where, fix := g.holders(c.variable)
-		report(Finding{Severity: g.verdict.severity, Subject: c.variable + "=" + terminal.PlainName(g.value),
-			Evidence: where + ": " + terminal.PlainName(g.verdict.what), Why: g.verdict.why, Fix: fix})
+		if g.verdict.advice != "" {
+			fix = []string{note("%s", g.verdict.advice)}
+		}
+		report(finding.Finding{Severity: g.verdict.severity, Subject: g.subject(),
+			Where: fmt.Sprintf("%s=%s in %s: %s", c.variable, terminal.PlainName(g.value), where,
+				terminal.PlainName(g.verdict.what)),
+			Evidence: fmt.Sprintf("%s (%s)", strings.ReplaceAll(c.about, "`", ""), g.count()), Why: g.verdict.why, Fix: fix})
 	}
+}
+
+// subject is the first file or process, by its command: a PID would make another finding of each job.
+func (g *jobGroup) subject() string {
+	for _, env := range g.envs {
+		switch {
+		case env.File != "":
+			return "file " + env.File
+		case len(env.Processes) > 0:
+			return "process " + terminal.PlainName(env.Processes[0].Comm)
+		}
+	}
+	return thisNode
+}
+
+func (g *jobGroup) count() string { return holderCount(g.processes, g.files) }
+
+func holderCount(processes, files int) string {
+	var parts []string
+	if processes > 0 {
+		parts = append(parts, terminal.Count(processes, "process"))
+	}
+	if files > 0 {
+		parts = append(parts, terminal.Count(files, "configuration file"))
+	}
+	return listed(parts)
 }
 
 func (g *jobGroup) holders(variable string) (where string, fix []string) {
@@ -120,19 +159,23 @@ func edit(variable, value, file string) string {
 func Share(f *facts.Facts) *facts.Facts {
 	out := *f
 	out.Jobs = facts.Jobs{Read: f.Jobs.Read, Conclusions: conclude(f)}
-	out.Unread = slices.DeleteFunc(slices.Clone(f.Unread),
-		func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
-	if len(out.Unread) < len(f.Unread) {
-		out.Unread = append(out.Unread,
-			facts.UnreadJobs+": not all were read; run railscope doctor on that node for the reasons")
-	}
+	out.Unread = ServedUnread(f.Unread)
 	return &out
+}
+
+// ServedUnread returns what could not be read as everybody may see it: without the processes.
+func ServedUnread(unread []string) []string {
+	list := slices.DeleteFunc(slices.Clone(unread), func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
+	if len(list) < len(unread) {
+		list = append(list, facts.UnreadJobs+": not all were read; run railscope doctor on that node for the reasons")
+	}
+	return list
 }
 
 func conclude(f *facts.Facts) []facts.Conclusion {
 	list := []facts.Conclusion{}
 	for _, check := range jobChecks() {
-		for _, severity := range []Severity{Fault, Warning} {
+		for _, severity := range []finding.Severity{critical, warning} {
 			c := facts.Conclusion{Check: check.id, Severity: string(severity)}
 			for _, g := range check.groups(f) {
 				if g.verdict.severity == severity {
@@ -149,27 +192,69 @@ func conclude(f *facts.Facts) []facts.Conclusion {
 
 // repeat reports what a peer concluded of its own processes, each severity once, if it makes sense.
 func (c jobCheck) repeat(f *facts.Facts, report reporter) {
-	seen := map[Severity]bool{}
+	seen := map[finding.Severity]bool{}
 	for _, peer := range f.Jobs.Conclusions {
-		severity := Severity(peer.Severity)
-		valid := (severity == Fault || severity == Warning) && min(peer.Processes, peer.Files) >= 0 &&
+		severity := finding.Severity(peer.Severity)
+		valid := (severity == critical || severity == warning) && min(peer.Processes, peer.Files) >= 0 &&
 			max(peer.Processes, peer.Files) > 0
 		if peer.Check != c.id || !valid || seen[severity] {
 			continue
 		}
 		seen[severity] = true
-		var where []string
-		if peer.Processes > 0 {
-			where = append(where, terminal.Count(peer.Processes, "process"))
-		}
-		if peer.Files > 0 {
-			where = append(where, terminal.Count(peer.Files, "configuration file"))
-		}
 		why := strings.ReplaceAll(c.about, "`", "")
-		report(Finding{Severity: severity, Subject: c.variable,
-			Evidence: fmt.Sprintf("the node itself found it wrong in %s; values and processes are not reported to peers",
-				listed(where)),
+		report(finding.Finding{Severity: severity,
+			Evidence: fmt.Sprintf("%s: the node itself found it wrong in %s; values and processes are not reported to peers",
+				c.variable, holderCount(peer.Processes, peer.Files)),
 			Why: strings.ToUpper(why[:1]) + why[1:] + ".",
-			Fix: []string{"# run railscope doctor on that node, as root: it prints the processes, the values and the fix"}})
+			Fix: []string{onThatNode}})
 	}
+}
+
+// checkFewRails finds jobs that do not use the rails that their GPUs need. A job without any is another fault, or none.
+func checkFewRails(f *facts.Facts, report reporter) {
+	var names, devices []string
+	for _, r := range f.Rails {
+		if r.Role == rail.Compute && r.Active() {
+			names, devices = append(names, r.Name), append(devices, fmt.Sprintf("%s:%d", r.Device, r.Port))
+		}
+	}
+	for _, j := range f.Jobs.GPU {
+		used := slices.DeleteFunc(slices.Clone(j.Rails), func(name string) bool { return !slices.Contains(names, name) })
+		if len(used) == 0 || len(used) >= min(j.GPUs, len(names)) {
+			continue
+		}
+		evidence := fmt.Sprintf("it holds memory of %d GPUs and has connected queue pairs on %d of %d active compute "+
+			"rails (%s)", j.GPUs, len(used), len(names), listed(used))
+		switch {
+		case len(j.Variables) > 0:
+			evidence += "; its environment sets " + listed(j.Variables)
+		case !j.EnvironmentRead:
+			evidence += "; its environment was not read completely"
+		}
+		report(finding.Finding{Subject: "job " + terminal.PlainName(j.Name), Where: terminal.PlainName(j.Comm),
+			Evidence: evidence, Fix: useAllRails(j, devices),
+			Why: "Its traffic between nodes has only the bandwidth of these rails, and waits for them."})
+	}
+}
+
+// useAllRails are the lines that make a job use all devices, of the form device:port.
+func useAllRails(j facts.GPUJob, devices []string) (fix []string) {
+	list := strings.Join(devices, ",")
+	lines := map[string][]string{
+		"NCCL_IB_HCA":        {note("or unset NCCL_IB_HCA: NCCL then uses all ports"), sh("export NCCL_IB_HCA=%s", "="+list)},
+		"NCCL_NET_GDR_LEVEL": {note("NCCL then uses the rails that are near each GPU"), "unset NCCL_NET_GDR_LEVEL"},
+		"UCX_NET_DEVICES":    {sh("export UCX_NET_DEVICES=%s", list)},
+		"UCX_MAX_RMA_RAILS":  {fmt.Sprintf("export UCX_MAX_RMA_RAILS=%[1]d UCX_MAX_RNDV_RAILS=%[1]d", len(devices))},
+	}
+	fix = []string{note("set where the job is started, and restart it: a running process keeps its environment")}
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		if slices.Contains(j.Variables, name) {
+			fix = append(fix, lines[name]...)
+		}
+	}
+	if len(fix) > 1 {
+		return fix
+	}
+	return []string{note("NCCL: NCCL_DEBUG=INFO prints the devices that it uses, and /etc/nccl.conf may set NCCL_IB_HCA"),
+		note("UCX, NIXL: %s where the job is started", lines["UCX_MAX_RMA_RAILS"][0])}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
@@ -103,24 +105,55 @@ func TestUCXDevices(t *testing.T) {
 	for _, tt := range []struct {
 		text    string
 		foreign bool
-		want    Severity
+		want    finding.Severity
 		fix     string
 	}{
 		{text: ""}, {text: "all"}, {text: "mlx5_0:1"}, {text: "mlx5_0"}, {text: "mlx5_0:1, mlx5_1:1"},
 		{text: "mlx5_0:1,eth0,lo"}, {text: "mlx5_0:1,"}, {text: "^mlx5_0"}, {text: "^mlx5_9:1"},
 		{text: "mlx5_[0-7]"}, {text: "all,mlx5_9:1"}, {text: "^lo"},
-		{text: "lo", want: Fault}, {text: "eth0", want: Fault}, {text: "eth0,lo", want: Fault},
-		{text: "mlx5_9:1", want: Fault}, {text: "eth0,mlx5_9:1", want: Fault},
-		{text: "^mlx5_0,mlx5_1:1", want: Fault}, {text: "mlx5_0:2", want: Fault}, {text: "eth9", want: Fault},
-		{text: "mlx5_0:1,mlx5_9:1", want: Warning, fix: "mlx5_0:1"},
-		{text: "mlx5_1:1,eth0,eth9", want: Warning, fix: "mlx5_1:1,eth0"},
-		{text: "lo", foreign: true, want: Fault}, {text: "eth9", foreign: true}, {text: "mlx5_9:1", foreign: true},
+		{text: "lo", want: finding.Critical}, {text: "eth0", want: finding.Critical}, {text: "eth0,lo", want: finding.Critical},
+		{text: "mlx5_9:1", want: finding.Critical}, {text: "eth0,mlx5_9:1", want: finding.Critical},
+		{text: "^mlx5_0,mlx5_1:1", want: finding.Critical}, {text: "mlx5_0:2", want: finding.Critical}, {text: "eth9", want: finding.Critical},
+		{text: "mlx5_0:1,mlx5_9:1", want: finding.Warning, fix: "mlx5_0:1"},
+		{text: "mlx5_1:1,eth0,eth9", want: finding.Warning, fix: "mlx5_1:1,eth0"},
+		{text: "lo", foreign: true, want: finding.Critical}, {text: "eth9", foreign: true}, {text: "mlx5_9:1", foreign: true},
 	} {
 		v := judgeUCXDevices(f, facts.Env{Vars: map[string]string{"UCX_NET_DEVICES": tt.text},
 			Foreign: tt.foreign})
 		if v.severity != tt.want || v.fix != tt.fix {
 			t.Errorf("%q (foreign %v): %+v; want %q, fixed by %q", tt.text, tt.foreign, v, tt.want, tt.fix)
 		}
+	}
+}
+
+// TestFewRails: a job needs as many compute rails as it has GPUs, as far as there are active ones.
+func TestFewRails(t *testing.T) {
+	active := func(name, role string) facts.Rail {
+		return facts.Rail{Name: name, Device: "mlx5_" + name, Port: 1, Role: role, StateID: rail.StateActive}
+	}
+	down := active("3", rail.Compute)
+	down.StateID = 1
+	f := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{active("0", rail.Compute), active("1", rail.Compute),
+		active("2", rail.Compute), down, active("4", "storage")}}}
+	for _, tt := range []struct {
+		gpus  int
+		rails string
+		want  bool
+	}{
+		{8, "0 1 2", false}, {3, "0 1 2", false}, {2, "0 1", false}, {1, "0", false}, {0, "0", false}, // as many as there are
+		{8, "0 1", true}, {3, "0 1", true}, {2, "0", true},
+		{3, "0 1 4", true}, {3, "0 1 3", true}, // neither storage nor a port that is down
+		{8, "", false}, {8, "4", false}, // without any it is not known to need them
+	} {
+		f.Jobs.GPU = []facts.GPUJob{{Name: "x", GPUs: tt.gpus, Rails: strings.Fields(tt.rails)}}
+		found := false
+		checkFewRails(f, func(finding.Finding) { found = true })
+		if found != tt.want {
+			t.Errorf("%d GPUs, rails %s: %v, want %v", tt.gpus, tt.rails, found, tt.want)
+		}
+	}
+	if Share(f).Jobs.GPU != nil {
+		t.Error("peers get the names of jobs")
 	}
 }
 
@@ -177,8 +210,8 @@ func TestJobsMany(t *testing.T) {
 	}
 	for _, want := range []string{"/etc/environment, /proc/5000/environ (python), ",
 		"/proc/5007/environ (python) and 292 more processes: "} {
-		if !strings.Contains(list[0].Evidence, want) {
-			t.Errorf("%q does not have %q", list[0].Evidence, want)
+		if !strings.Contains(list[0].Where, want) {
+			t.Errorf("%q does not have %q", list[0].Where, want)
 		}
 	}
 	if want := []string{`sed -i -E '/^[[:space:]]*(export[[:space:]]+)?NCCL_IB_DISABLE[[:space:]]*=/d' ` +
@@ -253,16 +286,17 @@ func FuzzJobs(f *testing.F) {
 			file.Vars[name] = value
 		}
 		node.Jobs.Envs = []facts.Env{file, process}
-		for _, finding := range runSystem(node) {
-			pasteable(t, finding)
+		for _, f := range runSystem(node) {
+			pasteable(t, f)
 		}
 	})
 }
 
 // pasteable holds that a finding can be printed, and its commands be pasted.
-func pasteable(t *testing.T, f Finding) {
+func pasteable(t *testing.T, f finding.Finding) {
 	t.Helper()
-	if f.Severity != Fault && f.Severity != Warning || f.Subject == "" || f.Evidence == "" || f.Why == "" ||
+	known := f.Severity == finding.Critical || f.Severity == finding.Warning
+	if !known || f.Subject == "" || f.Evidence == "" || f.Why == "" ||
 		len(f.Fix) == 0 {
 		t.Errorf("not complete: %+v", f)
 	}

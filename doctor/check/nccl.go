@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -41,14 +42,14 @@ func judgeIBDisable(f *facts.Facts, env facts.Env) verdict {
 	if !ibDisabled(env) || otherPlugin(env) || onlyEFA(f) {
 		return verdict{}
 	}
-	return verdict{severity: Fault, what: "NCCL does not look for RDMA devices", why: whyNCCL}
+	return verdict{severity: critical, what: "NCCL does not look for RDMA devices", why: whyNCCL}
 }
 
 func judgeNCCLNet(_ *facts.Facts, env facts.Env) verdict {
 	if !strings.EqualFold(env.Vars["NCCL_NET"], "Socket") {
 		return verdict{}
 	}
-	return verdict{severity: Fault, what: "NCCL uses its socket transport", why: whyNCCL}
+	return verdict{severity: critical, what: "NCCL uses its socket transport", why: whyNCCL}
 }
 
 // hca is NCCL_IB_HCA: ^ excludes the list, = matches whole names instead of prefixes, and a name may have a port.
@@ -112,12 +113,12 @@ func judgeIBHCA(f *facts.Facts, env facts.Env) verdict {
 	}
 	switch {
 	case len(selected) == 0:
-		return verdict{severity: Fault, why: whyNCCL,
+		return verdict{severity: critical, why: whyNCCL,
 			what: fmt.Sprintf("it selects none of the ports in /sys/class/infiniband (%s)", listed(names))}
 	case len(absent) == 0:
 		return verdict{}
 	}
-	return verdict{severity: Warning, fix: "=" + strings.Join(selected, ","),
+	return verdict{severity: warning, fix: "=" + strings.Join(selected, ","),
 		what: fmt.Sprintf("%s is not in /sys/class/infiniband (%s)", listed(absent), listed(names)),
 		why:  "NCCL silently ignores what it does not find: the job uses fewer rails than intended."}
 }
@@ -148,15 +149,15 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 	}
 	v := verdict{why: "Indices move with addresses and bonds. Without the variable, NCCL 2.21 or later finds the entry."}
 	var parts []string
-	add := func(severity Severity, what string, rails []string) {
+	add := func(severity finding.Severity, what string, rails []string) {
 		if len(rails) > 0 {
 			v.severity, parts = cmp.Or(v.severity, severity), append(parts, what+" "+listed(rails))
 		}
 	}
-	add(Fault, "is empty on", empty)
-	add(Warning, "is RoCE v1 on", v1)
-	add(Warning, "is not IPv4 on", other)
-	if v.severity == Fault {
+	add(critical, "is empty on", empty)
+	add(warning, "is RoCE v1 on", v1)
+	add(warning, "is not IPv4 on", other)
+	if v.severity == critical {
 		v.why = "An empty entry fails the job (ibv_modify_qp to RTR: Invalid argument). " + v.why
 	}
 	v.what = fmt.Sprintf("entry %d of the GID table (ports/*/gids and gid_attrs below /sys/class/infiniband) %s", index,

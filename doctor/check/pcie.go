@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -60,11 +61,14 @@ func generation(speed float64, width int) string { return fmt.Sprintf("%g GT/s x
 
 func checkPCIeLink(f *facts.Facts, report reporter) {
 	for _, l := range linksOf(f) {
+		_, lost := l.lost()
 		switch {
+		case lost: // pcie_lost
 		case l.Speed < l.canSpeed || l.Width < l.canWidth:
 			report(l.degraded())
 		case l.ports == 1 && l.need > l.can() && (l.canSpeed < l.MaxSpeed || l.canWidth < l.MaxWidth):
-			report(Finding{Subject: listed(l.rails),
+			subject, where := subjects(l.rails)
+			report(finding.Finding{Subject: subject, Where: where,
 				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s", l.Address,
 					generation(l.canSpeed, l.canWidth), gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth),
 					gigabits(l.need)),
@@ -74,7 +78,7 @@ func checkPCIeLink(f *facts.Facts, report reporter) {
 	}
 }
 
-func (l *pcieLink) degraded() Finding {
+func (l *pcieLink) degraded() finding.Finding {
 	const reseat = "reseat the adapter and its riser; check the BIOS for a limit of the slot, and for an update"
 	now, ends := linkBytes(l.Speed, l.Width), "both ends support"
 	var fix []string
@@ -86,12 +90,13 @@ func (l *pcieLink) degraded() Finding {
 		fix = []string{"# retrains the link, which interrupts traffic over it",
 			sh("setpci -s %s CAP_EXP+10.w=20:20", l.slot.Address), "# if that does not help: " + reseat}
 	}
-	out := Finding{Subject: listed(l.rails), Fix: fix,
+	subject, where := subjects(l.rails)
+	out := finding.Finding{Subject: subject, Where: where, Fix: fix,
 		Evidence: fmt.Sprintf("the PCIe link of %s runs at %s (%s), %s %s (%s)", l.Address,
 			generation(l.Speed, l.Width), gigabits(now), ends, generation(l.canSpeed, l.canWidth), gigabits(l.can())),
 		Why: "The rail carries no more than its PCIe link, but the port still reports its full rate."}
 	if now < l.need {
-		out.Severity = Fault
+		out.Severity = critical
 	}
 	return out
 }
@@ -102,7 +107,8 @@ func checkPCIeShared(f *facts.Facts, report reporter) {
 		if l.ports < 2 || l.need <= l.can() || halves { // by design: the halves' other links carry the rest
 			continue
 		}
-		report(Finding{Subject: listed(l.rails),
+		subject, where := subjects(l.rails)
+		report(finding.Finding{Subject: subject, Where: where,
 			Evidence: fmt.Sprintf("their ports run at %s together, on one PCIe link of %s that carries at most %s",
 				gigabits(l.need), l.Address, gigabits(l.can())),
 			Why: "A transfer striped over these rails gets what the link carries, not the sum of the ports.",
@@ -141,7 +147,7 @@ func checkNUMA(f *facts.Facts, report reporter) {
 		if len(far[node]) > 1 {
 			word = "GPUs "
 		}
-		report(Finding{Subject: word + strings.Join(far[node], ", "), Evidence: evidence,
+		report(finding.Finding{Subject: word + strings.Join(far[node], ", "), Evidence: evidence,
 			Why: "Their traffic crosses the link between the processors: slower, shared and often unusable for GPUDirect.",
 			Fix: []string{note("move an adapter to a slot of NUMA node %d, or run jobs that stay within the node on these "+
 				"GPUs", node)}})

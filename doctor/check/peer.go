@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
 )
@@ -27,7 +28,8 @@ func eachPair(check func(pair, reporter)) func(here, there *facts.Facts, report 
 			at := slices.IndexFunc(there.Rails, func(b facts.Rail) bool { return b.Name == a.Name })
 			if at >= 0 && a.Active() && there.Rails[at].Active() {
 				b := &there.Rails[at]
-				check(pair{here, there, a, b}, report.about(fmt.Sprintf("%s and %s of %s", a, b, there.Node)))
+				where := fmt.Sprintf("%s; %s of %s", a.Where(), b.Where(), there.Node)
+				check(pair{here, there, a, b}, report.about(a.Subject(), where))
 			}
 		}
 	}
@@ -40,7 +42,7 @@ func checkPeerRails(here, there *facts.Facts, report reporter) {
 	if a == b || a == 0 || b == 0 {
 		return
 	}
-	report(Finding{Subject: fmt.Sprintf("%s and %s", here.Node, there.Node),
+	report(finding.Finding{Subject: "peer " + there.Node,
 		Evidence: fmt.Sprintf("%s on %s, %d on %s", terminal.Count(a, "rail"), here.Node, b, there.Node),
 		Why:      "Only rails that both have carry traffic between them; the others stay idle.",
 		Fix:      []string{"# compare railscope rails on both: a missing device, or a different rails.include"}})
@@ -50,22 +52,23 @@ func checkPeerLinkLayer(p pair, report reporter) {
 	if p.a.LinkLayer == p.b.LinkLayer || p.a.LinkLayer == "" || p.b.LinkLayer == "" {
 		return
 	}
-	report(Finding{
+	report(finding.Finding{
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", p.a.LinkLayer, p.here.Node, p.b.LinkLayer, p.there.Node),
 		Why:      "The two ends speak different protocols on the wire: nothing connects over this rail.",
 		Fix: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then "+
 			"restart the node", shellWord(cmp.Or(p.a.PCIAddress, p.a.Device)), p.a.Port)}})
 }
 
+// checkPeerRate leaves ports that lost their rate to the check of their node.
 func checkPeerRate(p pair, report reporter) {
-	if p.a.Rate == p.b.Rate || p.a.Rate == 0 || p.b.Rate == 0 {
+	if p.a.Rate == p.b.Rate || p.a.Rate == 0 || p.b.Rate == 0 || rateLost(p.here, p.a) || rateLost(p.there, p.b) {
 		return
 	}
 	slow, node := p.a, p.here.Node
 	if p.b.Rate < p.a.Rate {
 		slow, node = p.b, p.there.Node
 	}
-	report(Finding{Node: node,
+	report(finding.Finding{Node: node,
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", gigabits(p.a.Rate), p.here.Node, gigabits(p.b.Rate), p.there.Node),
 		Why:      "The goodput is the slower end's, and the switch in between pauses or drops what the faster one sends.",
 		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed speed: "+
@@ -82,7 +85,7 @@ func checkPeerMTU(p pair, report reporter) {
 	if b < a {
 		node, fix = p.there.Node, setMTU(p.there, p.b, a)
 	}
-	report(Finding{Node: node, Fix: fix,
+	report(finding.Finding{Node: node, Fix: fix,
 		Evidence: fmt.Sprintf("%s of %s has MTU %d, %s of %s has %d", p.a.Netdev, p.here.Node, a, p.b.Netdev,
 			p.there.Node, b),
 		Why: "RoCE uses 4096 either way, and TCP agrees on the smaller one. Other packets are not fragmented in an " +
@@ -95,7 +98,8 @@ func checkPeerSubnet(p pair, report reporter) {
 		routed(p.here.Netdev(p.a.Netdev), b) && routed(p.there.Netdev(p.b.Netdev), a) {
 		return
 	}
-	out := Finding{Evidence: fmt.Sprintf("%s has %s, %s of %s has %s: no common subnet, and no route through a gateway",
+	out := finding.Finding{Evidence: fmt.Sprintf("%s has %s, %s of %s has %s: no common subnet, and no route through a "+
+		"gateway",
 		p.a.Netdev, listed(a), p.b.Netdev, p.there.Node, listed(b)),
 		Why: "Nobody answers ARP for the other end's address: queue pairs do not connect (rtr_unreachable)."}
 	crossed := p.there.Where(func(o *facts.Rail) bool { return o != p.b && meet(a, p.there.Netdev(o.Netdev).IPv4()) })
@@ -103,7 +107,7 @@ func checkPeerSubnet(p pair, report reporter) {
 	switch {
 	case len(crossed) > 0:
 		o := crossed[0]
-		out.Severity = Warning
+		out.Severity = warning
 		out.Evidence += fmt.Sprintf("; it meets %s there", o)
 		out.Why = "Programs that pair rails by number connect rails that cannot reach each other."
 		out.Fix = []string{note("give rails that meet one name on both nodes: rails.names in the configuration, %s/%d "+
@@ -153,7 +157,7 @@ func checkPeerGID(p pair, report reporter) {
 	if a.Rank > b.Rank {
 		six, owner = p.b, p.there
 	}
-	report(Finding{Node: owner.Node, Fix: addressFor(owner, six),
+	report(finding.Finding{Node: owner.Node, Fix: addressFor(owner, six),
 		Evidence: fmt.Sprintf("%s would use GID %d (%s), %s GID %d (%s)",
 			p.here.Node, a.GID.Index, a.GID.Addr.Unmap(), p.there.Node, b.GID.Index, b.GID.Addr.Unmap()),
 		Why: "A connection uses IPv4 or IPv6: these two ends have no address family in common."})
@@ -209,8 +213,9 @@ func (c component) compare(here, there *facts.Facts, report reporter) {
 			continue
 		}
 		what := strings.TrimSpace(c.name + " " + of)
-		out := Finding{Subject: what, Why: c.why, Evidence: fmt.Sprintf("%s is %s here (%s), %s on the peer (%s)", what,
-			listed(a.list), listed(a.where), listed(b.list), listed(b.where))}
+		out := finding.Finding{Subject: "peer " + there.Node, Where: what, Why: c.why,
+			Evidence: fmt.Sprintf("%s is %s here (%s), %s on the peer (%s)", what,
+				listed(a.list), listed(a.where), listed(b.list), listed(b.where))}
 		newest, where := a.list[len(a.list)-1], "on the peer"
 		switch last := b.list[len(b.list)-1]; {
 		case last == newest:

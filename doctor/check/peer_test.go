@@ -7,6 +7,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -25,32 +26,31 @@ func TestPeerFaults(t *testing.T) {
 		there string
 		node  string // where the commands belong
 	}{
-		{fault{"a rail less", "peer_rails", Warning, "rxe", "", "rxe and rxe", "2 rails on rxe, 1 on peer", nil},
+		{fault{"a rail less", "peer_rails", finding.Warning, "rxe", "", "peer peer", "2 rails on rxe, 1 on peer", nil},
 			"gone sys/class/infiniband/rxe1\n", "here"},
-		{fault{"InfiniBand against Ethernet", "peer_link_layer", Fault, "rxe", "", "rail 1 (rxe1, eth1)",
+		{fault{"InfiniBand against Ethernet", "peer_link_layer", finding.Critical, "rxe", "", "rail 1 (rxe1, eth1; rxe1, eth1 of peer)",
 			"Ethernet on here, InfiniBand on peer", nil},
 			doctortest.File("sys/class/infiniband/rxe1/ports/1/link_layer", "InfiniBand"), "here"},
-		{fault{"a slower peer", "peer_rate", Warning, "rxe", "", "rail 1", "10 Gb/s on here, 2.5 Gb/s on peer", nil},
+		{fault{"a slower peer", "peer_rate", finding.Warning, "rxe", "", "rail 1", "10 Gb/s on here, 2.5 Gb/s on peer", nil},
 			rate("1", "2.5 Gb/sec (1X SDR)"), "peer"},
-		{fault{"MTU larger there", "peer_mtu", Warning, "rxe", "", "rail 1",
+		{fault{"MTU larger there", "peer_mtu", finding.Warning, "rxe", "", "rail 1",
 			"eth1 of here has MTU 4200, eth1 of peer has 9000", []string{"ip link set dev eth1 mtu 9000"}},
 			doctortest.File("sys/class/net/eth1/mtu", "9000"), "here"},
-		{fault{"MTU larger here", "peer_mtu", Warning, "rxe", doctortest.File("sys/class/net/eth1/mtu", "9000"),
+		{fault{"MTU larger here", "peer_mtu", finding.Warning, "rxe", doctortest.File("sys/class/net/eth1/mtu", "9000"),
 			"rail 1", "eth1 of here has MTU 9000", []string{"ip link set dev eth1 mtu 9000"}}, "", "peer"},
-		{fault{"another subnet", "peer_subnet", Fault, "rxe", "", "rail 1",
+		{fault{"another subnet", "peer_subnet", finding.Critical, "rxe", "", "rail 1",
 			"eth1 has 192.168.101.1/24, eth1 of peer has 192.168.111.2/24",
 			[]string{"ip address add 192.168.111.1/24 dev eth1"}},
 			doctortest.File("kernel/addresses/eth1", "192.168.111.2/24"), "here"},
-		{fault{"another subnet, this node's place taken", "peer_subnet", Fault, "rxe", "", "rail 1", "no common subnet",
+		{fault{"another subnet, this node's place taken", "peer_subnet", finding.Critical, "rxe", "", "rail 1", "no common subnet",
 			nil}, doctortest.File("kernel/addresses/eth1", "192.168.111.1/24"), "here"},
-		{fault{"IPv4 against IPv6", "peer_gid", Fault, "rxe", "", "rail 1", "GID 1 (fd00::2)",
+		{fault{"IPv4 against IPv6", "peer_gid", finding.Critical, "rxe", "", "rail 1", "GID 1 (fd00::2)",
 			[]string{"ip address add 192.168.101.2/24 dev eth1"}},
 			doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1", "fd00:0000:0000:0000:0000:0000:0000:0002") +
 				doctortest.File("kernel/addresses/eth1", "fd00::2/64"), "peer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tested[c.check] = true
-			c.subject = strings.Replace(c.subject, "rxe and rxe", "here and peer", 1)
 			c.read = strings.Replace(c.read, "on rxe,", "on here,", 1)
 			here, there := doctortest.Machine(t, "rxe", c.change), doctortest.Machine(t, "rxe", otherRXE+c.there)
 			here.Node, there.Node = "here", "peer"
@@ -97,7 +97,7 @@ func TestPeerCrossed(t *testing.T) {
 			doctortest.File("kernel/addresses/eth0", "192.168.101.2/24")+doctortest.File("kernel/addresses/eth1",
 				"192.168.100.2/24"))
 	list := judge(here, there)
-	if len(list) != 2 || list[0].Severity != Warning || list[0].Check != "peer_subnet" ||
+	if len(list) != 2 || list[0].Severity != finding.Warning || list[0].Check != "peer_subnet" ||
 		!strings.Contains(list[0].Fix[0], "rxe0/1 here and rxe1/1 there") {
 		t.Errorf("%+v", list)
 	}
@@ -107,27 +107,27 @@ func TestPeerCrossed(t *testing.T) {
 func TestConclusions(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", "")
 	f.Jobs.Conclusions = []facts.Conclusion{
-		{Check: "nccl_net", Severity: "fault", Processes: 3, Files: 0},
-		{Check: "nccl_net", Severity: "fault", Processes: 4, Files: 0},
+		{Check: "nccl_net", Severity: "critical", Processes: 3, Files: 0},
+		{Check: "nccl_net", Severity: "critical", Processes: 4, Files: 0},
 		{Check: "nccl_net", Severity: "warning", Processes: 0, Files: 1},
 		{Check: "ucx_tls", Severity: "terrible", Processes: 1, Files: 0},
-		{Check: "ucx_tls", Severity: "fault", Processes: -1, Files: 2},
-		{Check: "ucx_tls", Severity: "fault", Processes: 0, Files: 0}, {Check: "ucx_net_devices", Severity: "fault",
-			Processes: 1, Files: 2}, {Check: "port_down", Severity: "fault", Processes: 1, Files: 1},
-		{Check: "\x1b[2J", Severity: "fault", Processes: 1, Files: 1},
+		{Check: "ucx_tls", Severity: "critical", Processes: -1, Files: 2},
+		{Check: "ucx_tls", Severity: "critical", Processes: 0, Files: 0}, {Check: "ucx_net_devices", Severity: "critical",
+			Processes: 1, Files: 2}, {Check: "port_down", Severity: "critical", Processes: 1, Files: 1},
+		{Check: "\x1b[2J", Severity: "critical", Processes: 1, Files: 1},
 	}
 	got := travelled(t, f)
 	var said []string
 	for _, found := range runSystem(got) {
-		if found.Subject == "NCCL_NET" || found.Subject == "UCX_TLS" || found.Subject == "UCX_NET_DEVICES" {
+		if strings.Contains(found.Evidence, "the node itself") {
 			said = append(said, fmt.Sprintf("%s %s %s", found.Severity, found.Check, found.Evidence))
 		}
 	}
 	want := []string{
-		"fault nccl_net the node itself found it wrong in 3 processes; values and processes are not reported to peers",
-		"warning nccl_net the node itself found it wrong in 1 configuration file; values and processes are not " +
+		"critical nccl_net NCCL_NET: the node itself found it wrong in 3 processes; values and processes are not reported to peers",
+		"warning nccl_net NCCL_NET: the node itself found it wrong in 1 configuration file; values and processes are not " +
 			"reported to peers",
-		"fault ucx_net_devices the node itself found it wrong in 1 process and 2 configuration files; values and " +
+		"critical ucx_net_devices UCX_NET_DEVICES: the node itself found it wrong in 1 process and 2 configuration files; values and " +
 			"processes are not reported to peers",
 	}
 	if diff := cmp.Diff(want, said); diff != "" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 )
 
 type qosGroup int
@@ -152,7 +153,8 @@ func checkQoS(group qosGroup) func(*facts.Facts, reporter) {
 				read = append(read, fmt.Sprintf("%s on %s (%s)", v.value, v.rail, v.where))
 			}
 			if len(odd) > 0 {
-				report(Finding{Subject: railsOf(odd), Why: row.why, Fix: row.fixAll(odd, want),
+				subject, on := subjects(odd)
+				report(finding.Finding{Subject: subject, Where: on, Why: row.why, Fix: row.fixAll(odd, want),
 					Evidence: fmt.Sprintf("%s: %s, but %s on %s (%s)", row.what, listed(read), want, railsOf(others), where)})
 			}
 		})
@@ -179,7 +181,8 @@ func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report report
 			for _, v := range a {
 				rails = append(rails, v.rail)
 			}
-			report(Finding{Subject: railsOf(rails), Why: row.why,
+			subject, where := subjects(rails)
+			report(finding.Finding{Subject: subject, Where: where, Why: row.why,
 				Evidence: fmt.Sprintf("%s: %s here (%s), %s on the peer (%s)", row.what, a[0].value, a[0].where,
 					b[0].value, b[0].where),
 				Fix: append([]string{"# sets the peer's value; make sure first that the switches use it, too"},

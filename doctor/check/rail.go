@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 )
 
 const tryRXE = "# to try RDMA without an adapter: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev INTERFACE"
@@ -15,7 +16,8 @@ func checkNoRails(f *facts.Facts, report reporter) {
 	if len(f.Rails) > 0 || f.Hidden {
 		return
 	}
-	out := Finding{Why: `Without a rail everything uses TCP: NCCL logs "No device found" and falls back to sockets.`}
+	out := finding.Finding{
+		Why: `Without a rail everything uses TCP: NCCL logs "No device found" and falls back to sockets.`}
 	switch {
 	case f.LeftOut != "":
 		out.Evidence = "every RDMA port is excluded; " + f.LeftOut
@@ -52,7 +54,7 @@ func checkNetdevDown(f *facts.Facts, r *facts.Rail, report reporter) {
 	if n.Up == nil || *n.Up || !r.Ethernet() || f.BondOf(r) != nil || f.WorkingHalf(r) != nil {
 		return
 	}
-	report(Finding{
+	report(finding.Finding{
 		Evidence: fmt.Sprintf("%s is administratively down (/sys/class/net/%s/flags); the port is %q", n.Name, n.Name,
 			r.State),
 		Why: "A port is ACTIVE only while its interface is up: this rail carries nothing.",
@@ -65,7 +67,7 @@ func checkPortDown(f *facts.Facts, r *facts.Rail, report reporter) {
 	if r.StateID == 0 || r.Active() || down || f.BondOf(r) != nil || f.WorkingHalf(r) != nil {
 		return
 	}
-	out := Finding{Evidence: fmt.Sprintf("the port is %q, physically %q", r.State, r.PhysState),
+	out := finding.Finding{Evidence: fmt.Sprintf("the port is %q, physically %q", r.State, r.PhysState),
 		Why: "A port that is not ACTIVE carries nothing: the other rails do its work, or the job does not start."}
 	switch {
 	case r.LinkLayer == "InfiniBand":
@@ -90,7 +92,7 @@ func checkFlapping(f *facts.Facts, r *facts.Rail, report reporter) {
 	if n.Downs == nil || days <= 0 || *n.Downs <= 20 || float64(*n.Downs) <= 4*days {
 		return
 	}
-	report(Finding{
+	report(finding.Finding{
 		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the kernel has "+
 			"been up for %.1f days", n.Name, *n.Downs, n.Name, days),
 		Why: "Each time costs seconds of retransmission, and a queue pair that times out ends its job. " +
@@ -131,10 +133,10 @@ func mtuLow(f *facts.Facts, r *facts.Rail) bool {
 func checkMTULow(f *facts.Facts, r *facts.Rail, report reporter) {
 	n := f.Netdev(r.Netdev)
 	half := f.WorkingHalf(r) // the fix of an unused half sets its MTU, too
-	if !r.Active() || !mtuLow(f, r) || half != nil && f.Netdev(half.Netdev).MTU > n.MTU {
+	if !r.Active() || !mtuLow(f, r) || mtuLost(f, r) || half != nil && f.Netdev(half.Netdev).MTU > n.MTU {
 		return
 	}
-	report(protectManagement(f, Finding{Fix: setMTU(f, r, bestMTU(f, r)),
+	report(protectManagement(f, finding.Finding{Fix: setMTU(f, r, bestMTU(f, r)),
 		Evidence: fmt.Sprintf("%s has MTU %d, which gives RoCE %d of 4096", n.Name, n.MTU, r.RoCEMTU(n.MTU)),
 		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there are " +
 			"four times as many. Both ends of a connection use the smaller MTU."}, n.Name, r))
@@ -144,10 +146,10 @@ func checkMTUUnlike(f *facts.Facts, report reporter) {
 	for i := range f.Rails {
 		r := &f.Rails[i]
 		mtu, best := f.Netdev(r.Netdev).MTU, bestMTU(f, r)
-		if !r.Active() || !r.Ethernet() || mtu == 0 || mtuLow(f, r) || mtu >= best || best <= minMTU {
+		if !r.Active() || !r.Ethernet() || mtu == 0 || mtuLow(f, r) || mtuLost(f, r) || mtu >= best || best <= minMTU {
 			continue
 		}
-		report(Finding{Subject: r.String(), Fix: setMTU(f, r, best),
+		report(finding.Finding{Subject: r.Subject(), Where: r.Where(), Fix: setMTU(f, r, best),
 			Evidence: fmt.Sprintf("%s has MTU %d, other rails of %s have %d", r.Netdev, mtu, gigabits(r.Rate), best),
 			Why:      "Large datagrams from ends with the larger MTU are dropped silently, and TCP needs more packets."})
 	}

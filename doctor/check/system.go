@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // enoughMemlock is what a modest transfer needs: queues and a buffer for each rail. Real jobs lock gigabytes.
@@ -20,7 +22,7 @@ func checkMemlock(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || !m.Known || m.Exempt || m.Soft >= enoughMemlock {
 		return
 	}
-	out := Finding{
+	out := finding.Finding{
 		Evidence: fmt.Sprintf("Max locked memory in /proc/self/limits is %s (soft), %s (hard), and CapEff in "+
 			"/proc/self/status lacks CAP_IPC_LOCK", memlockText(m.Soft), memlockText(m.Hard)),
 		Why: "RDMA locks memory: with so little, ibv_reg_mr and ibv_create_cq fail with ENOMEM, and most programs use TCP.",
@@ -31,7 +33,7 @@ func checkMemlock(f *facts.Facts, report reporter) {
 			"# a container: docker run --ulimit memlock=-1; in Kubernetes securityContext.capabilities.add: [IPC_LOCK]",
 		}}
 	if m.Hard >= enoughMemlock {
-		out.Severity = Warning
+		out.Severity = warning
 		out.Why = "RDMA locks memory. Most programs do not raise the soft limit, and fail with ENOMEM or use TCP."
 		out.Fix = append([]string{"ulimit -S -l $(ulimit -H -l)  # in the shell that starts the job"}, out.Fix...)
 	}
@@ -49,14 +51,14 @@ func checkUverbsModule(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || !f.Devices.Known || f.Devices.Class {
 		return
 	}
-	report(Finding{
+	report(finding.Finding{
 		Evidence: "there are RDMA devices, but no /sys/class/infiniband_verbs: the module ib_uverbs is not loaded",
 		Why:      "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they use TCP.",
 		Fix:      []string{"modprobe ib_uverbs", "echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
 }
 
 // eachUverbs is a check that reports one finding for all device nodes in a state; u is the first of them.
-func eachUverbs(state string, find func(f *facts.Facts, u facts.Uverbs, nodes string) Finding,
+func eachUverbs(state string, find func(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding,
 ) func(*facts.Facts, reporter) {
 	return func(f *facts.Facts, report reporter) {
 		var hit []facts.Uverbs
@@ -70,7 +72,7 @@ func eachUverbs(state string, find func(f *facts.Facts, u facts.Uverbs, nodes st
 			return slices.ContainsFunc(hit, func(u facts.Uverbs) bool { return u.Device == r.Device })
 		})
 		if len(rails) > 0 && f.Devices.NodeDir {
-			report.about(railsOf(rails))(find(f, hit[0], listed(nodes)))
+			report.about(subjects(rails))(find(f, hit[0], listed(nodes)))
 		}
 	}
 }
@@ -86,16 +88,16 @@ func containerFlags(f *facts.Facts) string {
 const kubernetesDevices = "in Kubernetes request the resource of an RDMA device plugin, for example " +
 	"rdma/hca_shared_devices_a: 1"
 
-func uverbsMissing(f *facts.Facts, u facts.Uverbs, nodes string) Finding {
-	return Finding{
+func uverbsMissing(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding {
+	return finding.Finding{
 		Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes, filepath.Base(u.Node)),
 		Why:      "Without this file libibverbs does not find the RDMA device, and programs use TCP.",
 		Fix: []string{"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
 			note("in a container: docker run %s; %s", containerFlags(f), kubernetesDevices)}}
 }
 
-func uverbsDenied(_ *facts.Facts, u facts.Uverbs, nodes string) Finding {
-	return Finding{
+func uverbsDenied(_ *facts.Facts, u facts.Uverbs, nodes string) finding.Finding {
+	return finding.Finding{
 		Evidence: fmt.Sprintf("open %s: %s (%s)", nodes, u.Err, u.Mode),
 		Why:      "The kernel creates this file with mode 0666. It was changed: this user's programs cannot open the device.",
 		Fix: []string{`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
@@ -103,8 +105,8 @@ func uverbsDenied(_ *facts.Facts, u facts.Uverbs, nodes string) Finding {
 			`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`}}
 }
 
-func uverbsRules(f *facts.Facts, u facts.Uverbs, nodes string) Finding {
-	return Finding{
+func uverbsRules(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding {
+	return finding.Finding{
 		Evidence: fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, u.Err, u.Mode),
 		Why: "Device rules of the control group refuse the device (a container that has only the file, or a service with " +
 			"DevicePolicy), or the device belongs to another network namespace.",
@@ -123,7 +125,7 @@ func checkRDMACM(f *facts.Facts, report reporter) {
 	if onlyEFA(f) || !d.Known || !d.NodeDir || d.RDMACM || !node { // without any node, that is the finding
 		return
 	}
-	report(Finding{Evidence: "/dev/infiniband/rdma_cm: no such file",
+	report(finding.Finding{Evidence: "/dev/infiniband/rdma_cm: no such file",
 		Why: "Programs that use librdmacm (UCX with rdmacm, perftest -R, NVMe over RDMA) fail. NCCL does not need it.",
 		Fix: []string{"modprobe rdma_ucm", "echo rdma_ucm > /etc/modules-load.d/rdma-cm.conf  # and at every boot",
 			"# in a container: docker run --device=/dev/infiniband/rdma_cm"}})
@@ -133,7 +135,7 @@ func checkLibibverbs(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || !f.Verbs.Known || f.Verbs.Library != "" {
 		return
 	}
-	report(Finding{Evidence: "libibverbs.so.1 is in none of the directories that the dynamic linker searches",
+	report(finding.Finding{Evidence: "libibverbs.so.1 is in none of the directories that the dynamic linker searches",
 		Why: "NCCL, UCX and every other RDMA program open it; without it they use TCP, mostly silently.",
 		Fix: []string{"apt-get install -y rdma-core libibverbs1 ibverbs-providers",
 			"# Fedora, RHEL, Rocky: dnf install rdma-core libibverbs"}})
@@ -148,7 +150,8 @@ func checkProvider(f *facts.Facts, report reporter) {
 		if len(rails) == 0 || p.Library != "" && p.Config != "" {
 			continue
 		}
-		out := Finding{Subject: railsOf(rails),
+		subject, where := subjects(rails)
+		out := finding.Finding{Subject: subject, Where: where,
 			Evidence: fmt.Sprintf("no lib%s-rdmav*.so beside %s", p.Name, f.Verbs.Library),
 			Why:      "Without the provider for its driver, libibverbs does not find the device, and programs use TCP.",
 			Fix: []string{"apt-get install -y --reinstall ibverbs-providers",
@@ -167,7 +170,7 @@ func checkGPUDirect(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || g.Mode != "none" || g.GPUs == 0 {
 		return
 	}
-	report(Finding{Subject: fmt.Sprintf("%d GPUs (%s)", g.GPUs, g.Model),
+	report(finding.Finding{Subject: thisNode, Where: fmt.Sprintf("%s (%s)", terminal.Count(g.GPUs, "GPU"), g.Model),
 		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in /proc/sys/kernel/osrelease, no "+
 			"nvidia_peermem in /sys/module", g.Reason, g.Driver, g.Kernel),
 		Why: "Every transfer is copied through host memory, at a fraction of the rate and at the cost of the CPU.",
@@ -184,7 +187,7 @@ func checkPeermemLegacy(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || g.Module != legacyModule || g.Mode != "peermem" || !own {
 		return
 	}
-	report(Finding{Subject: legacyModule,
+	report(finding.Finding{Subject: "module " + legacyModule,
 		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule, g.Driver),
 		Why:      "The driver has its own module since 470. The older one is unmaintained and breaks with a later kernel.",
 		Fix: []string{"rmmod nv_peer_mem && apt-get remove -y nvidia-peer-memory-dkms nvidia-peer-memory; modprobe " +

@@ -14,6 +14,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
@@ -30,12 +31,12 @@ func healthyJob(device, gid string) doctortest.Tree {
 }
 
 // findingsText writes findings for people to read in a diff.
-func findingsText(list []Finding) string {
+func findingsText(list []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range list {
-		fmt.Fprintf(&b, "%s %s: %s\n\tread: %s\n\twhy:  %s\n", f.Severity, f.Check, f.Subject, f.Evidence, f.Why)
+		fmt.Fprintf(&b, "%s %s: %s\n\twhere: %s\n\tfound: %s\n\twhy:   %s\n", f.Severity, f.Check, f.Subject, f.Where, f.Evidence, f.Why)
 		for _, m := range f.Fix {
-			fmt.Fprintf(&b, "\tmend: %s\n", m)
+			fmt.Fprintf(&b, "\tfix:   %s\n", m)
 		}
 	}
 	return b.String()
@@ -72,6 +73,18 @@ func only[T any](at string, value T, err error, otherwise T) func(string) (T, er
 	}
 }
 
+func gpuJob(j facts.GPUJob) func(*facts.Options) {
+	return func(o *facts.Options) { o.Jobs = func() ([]facts.GPUJob, bool) { return []facts.GPUJob{j}, true } }
+}
+
+// systemCase is a machine with one change.
+type systemCase struct {
+	name    string // begins with the check's ID
+	fixture string
+	change  doctortest.Tree
+	with    func(*facts.Options)
+}
+
 // TestSystemChecks gives each check a machine with exactly its fault, and wants exactly its finding.
 func TestSystemChecks(t *testing.T) {
 	refuse := func(at string, errno error) func(*facts.Options) {
@@ -84,12 +97,7 @@ func TestSystemChecks(t *testing.T) {
 			}
 		}
 	}
-	cases := []struct {
-		name    string // begins with the check's ID
-		fixture string
-		change  doctortest.Tree
-		with    func(*facts.Options)
-	}{
+	cases := []systemCase{
 		{name: "memlock", fixture: hgx, change: doctortest.Tree{limits: locked("65536", "65536")}},
 		{name: "memlock with a long status", fixture: hgx, change: doctortest.Tree{limits: locked("65536", "65536"),
 			"proc/4242/status": longStatus()}},
@@ -116,6 +124,8 @@ func TestSystemChecks(t *testing.T) {
 			libs + "libibverbs.so.1.14.2410.0": ""}},
 		{name: "provider", fixture: hgx, change: doctortest.Tree{libs + "libibverbs/libmlx5-rdmav34.so": ""}},
 		{name: "provider not named", fixture: rxe, change: doctortest.Tree{"root/etc/libibverbs.d/rxe.driver": ""}},
+		{name: "ucx_no_transport", fixture: hgx, with: ucxInfo("mlx5_0", "mlx5_2")},
+		{name: "ucx_no_transport at all", fixture: hgx, with: ucxInfo()},
 		{name: "gpudirect", fixture: hgx,
 			change: doctortest.Tree{peermem: "",
 				nvVersion: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"}},
@@ -123,6 +133,17 @@ func TestSystemChecks(t *testing.T) {
 			change: doctortest.Tree{peermem: "", "proc/sys/kernel/osrelease": "5.4.0-200-generic\n"}},
 		{name: "peermem_legacy", fixture: hgx,
 			change: doctortest.Tree{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}},
+		{name: "job_uses_few_rails", fixture: hgx, with: gpuJob(facts.GPUJob{Name: "team-a/train-0", Comm: "python3",
+			GPUs: 8, Rails: []string{"0", "1"}, EnvironmentRead: true,
+			Variables: []string{"NCCL_IB_HCA", "NCCL_NET_GDR_LEVEL", "UCX_MAX_RMA_RAILS", "UCX_NET_DEVICES"}})},
+		{name: "job_uses_few_rails without variables", fixture: hgx, with: gpuJob(facts.GPUJob{Name: "slurm-42",
+			Comm: "a.out", GPUs: 2, Rails: []string{"2"}, EnvironmentRead: true})},
+		{name: "job_uses_few_rails environment unread", fixture: hgx, with: gpuJob(facts.GPUJob{Name: "b\x1bad",
+			Comm: "a.out", GPUs: 3, Rails: []string{"2", "not there"}})},
+		{name: "acs_enabled", fixture: pcieSwitch, change: spaces(0x2910, 0x5d)},
+		{name: "acs_enabled at one GPU", fixture: pcieSwitch, change: doctortest.Tree{
+			switchPort + "17:00.0/config": doctortest.ConfigSpace(0, 0x04)}},
+		{name: "relaxed_ordering_off", fixture: pcieSwitch, change: spaces(0x2900, 0)},
 		{name: "pfc", fixture: hgx, with: func(o *facts.Options) {
 			o.Kernel.PFC = only[uint8]("enp77s0np0", 0, nil, 1<<3)
 		}},
@@ -164,12 +185,16 @@ func TestSystemChecks(t *testing.T) {
 		{name: "ucx_net_devices absent", fixture: hgx, change: doctortest.Job("UCX_NET_DEVICES=mlx5_9:1")},
 		{name: "ucx_net_devices one of two", fixture: hgx, change: doctortest.Job("UCX_NET_DEVICES=mlx5_0:1,mlx5_9:1")},
 	}
+	cases = append(append(cases, nixlCases()...), holderCases()...)
 	got := txtar.Archive{Comment: []byte("What TestSystemChecks and TestSystemPeerChecks find, written by go test " +
 		"./doctor/check -update.\n")}
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
-			s := doctortest.System(t, tt.fixture, healthyJob(map[string]string{hgx: "mlx5_0", rxe: "rxe0"}[tt.fixture],
-				map[string]string{hgx: "3", rxe: "1"}[tt.fixture]), tt.change)
+			device, gid := "mlx5_0", "3"
+			if tt.fixture == rxe {
+				device, gid = "rxe0", "1"
+			}
+			s := doctortest.System(t, tt.fixture, healthyJob(device, gid), tt.change)
 			if tt.with != nil {
 				tt.with(&s)
 			}

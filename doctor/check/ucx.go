@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/rail"
 )
 
 // The transports of UCX that use RDMA (src/uct/ib): reliable ones, those that few adapters have, and datagrams.
@@ -70,13 +72,13 @@ func judgeUCXTLS(_ *facts.Facts, env facts.Env) verdict {
 	case !t.known || t.reliable:
 		return verdict{}
 	case t.datagrams:
-		return verdict{severity: Warning, what: "of RDMA it leaves UCX only datagrams (ud)",
+		return verdict{severity: warning, what: "of RDMA it leaves UCX only datagrams (ud)",
 			why: "The CPU handles datagrams piece by piece: large transfers, and those to GPU memory, need rc or dc."}
 	case t.tcp:
-		return verdict{severity: Fault, what: "it leaves UCX tcp, and no RDMA transport",
+		return verdict{severity: critical, what: "it leaves UCX tcp, and no RDMA transport",
 			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}
 	}
-	return verdict{severity: Warning, what: "it leaves UCX no transport between nodes",
+	return verdict{severity: warning, what: "it leaves UCX no transport between nodes",
 		why: "Such a process reaches only others on this node. A job on several nodes fails (Destination is unreachable)."}
 }
 
@@ -138,7 +140,7 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) verdict {
 	}
 	d := parseUCXDevices(jobs, list, not, env.Foreign)
 	const nowhere = "neither in /sys/class/infiniband nor in /sys/class/net"
-	tcp := verdict{severity: Fault,
+	tcp := verdict{severity: critical,
 		why: "UCX, and NIXL and MPI on it, then use TCP, or do not start. Name RDMA devices, for example mlx5_0:1."}
 	switch {
 	case d.left && (not || len(d.absent) == 0):
@@ -146,7 +148,7 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) verdict {
 	case not:
 		tcp.what = "it excludes every RDMA port"
 	case d.left:
-		return verdict{severity: Warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere),
+		return verdict{severity: warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere),
 			fix: strings.Join(d.good, ","),
 			why: "UCX ignores what it does not find, with only a warning: the job uses fewer rails than intended."}
 	case len(d.absent) > 0:
@@ -158,4 +160,52 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) verdict {
 		}
 	}
 	return tcp
+}
+
+// checkUCXTransports judges what ucx_info listed. What UCX needs below it has its own checks.
+func checkUCXTransports(f *facts.Facts, report reporter) {
+	if f.UCX.Path == "" || f.Verbs.Library == "" {
+		return
+	}
+	rdma := ucxAlias()["ib"]
+	var seen, devices []string
+	for _, t := range f.UCX.Transports {
+		if slices.Contains(rdma, t.Name) || t.Name == "srd" {
+			devices = append(devices, t.Device)
+			if !slices.Contains(seen, t.Name) {
+				seen = append(seen, t.Name)
+			}
+		}
+	}
+	var lost []*facts.Rail
+	for i := range f.Rails {
+		r := &f.Rails[i]
+		closed := slices.ContainsFunc(f.Devices.Uverbs, func(u facts.Uverbs) bool {
+			return u.Device == r.Device && u.State != facts.UverbsGood
+		})
+		noProvider := slices.ContainsFunc(f.Verbs.Providers, func(p facts.Provider) bool {
+			return p.Name == r.Provider && p.Library == ""
+		})
+		if r.Active() && !r.Software && r.LinkLayer != rail.IWARP && !f.Unused(r) && !closed && !noProvider &&
+			!slices.Contains(devices, fmt.Sprintf("%s:%d", r.Device, r.Port)) {
+			lost = append(lost, r)
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	subject, where := subjects(lost)
+	out := finding.Finding{Subject: subject, Where: where,
+		Evidence: fmt.Sprintf("%s -d lists no RDMA transport for it", f.UCX.Path),
+		Why:      "UCX, and NIXL over it, does not use the rail: its traffic goes over the others, or over TCP.",
+		Fix: []string{note("what UCX says about the device: UCX_LOG_LEVEL=debug %s -d 2>&1 | grep %s",
+			shellWord(f.UCX.Path), shellWord(lost[0].Device))}}
+	if len(seen) == 0 {
+		out.Evidence = fmt.Sprintf("%s -d lists no RDMA transport of any device", f.UCX.Path)
+		out.Fix = append([]string{"# is UCX built without RDMA, or its module libuct_ib.so missing? Install the RDMA part " +
+			"of the same version (packages ucx-ib and ucx-ib-mlx5, or HPC-X)"}, out.Fix...)
+	} else {
+		out.Evidence += fmt.Sprintf(", and %s for others", listed(seen))
+	}
+	report(out)
 }

@@ -3,6 +3,8 @@
 package doctortest
 
 import (
+	"encoding/binary"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -37,6 +40,37 @@ func Machine(t testing.TB, name, change string) *facts.Facts {
 func Captured(t testing.TB, name, change string) facts.Options {
 	t.Helper()
 	root := sysfstest.Unpack(t, testdata+name+".txtar")
+	apply(t, root, change)
+	return options(root)
+}
+
+// Learned is Captured for a node that has seen the machine without the change for some time, has restarted since, and
+// has these figures in its configuration.
+func Learned(t testing.TB, name, change string, config expect.Config) facts.Options {
+	t.Helper()
+	root := sysfstest.Unpack(t, testdata+name+".txtar")
+	var records []rail.Record
+	var memory expect.Memory
+	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, 10*time.Second)
+	_ = finder.Remember(nil, func(list []rail.Record) { records = list }) // none is invalid
+	keeper := expect.New(expect.Options{Sysfs: root.Sys(), Find: finder.Snapshot, Budget: 10 * time.Second,
+		Save: func(m expect.Memory) { memory = m }})
+	keeper.Observe()
+	keeper.Observe()
+	apply(t, root, change)
+	finder = rail.NewFinder(root.Sys(), rail.Options{}, nil, 10*time.Second)
+	if err := errors.Join(finder.Remember(records, nil), memory.Check()); err != nil {
+		t.Fatal(err)
+	}
+	o := options(root)
+	o.Rails = finder.Snapshot
+	o.Expect = expect.New(expect.Options{Sysfs: root.Sys(), Find: finder.Snapshot, Memory: memory, Config: config})
+	return o
+}
+
+// apply makes a change.
+func apply(t testing.TB, root sysfstest.Root, change string) {
+	t.Helper()
 	var files strings.Builder
 	for line := range strings.Lines(change) {
 		path, gone := strings.CutPrefix(strings.TrimSpace(line), "gone ")
@@ -52,6 +86,9 @@ func Captured(t testing.TB, name, change string) facts.Options {
 		}
 	}
 	sysfstest.Write(t, root.Dir, []byte(files.String()))
+}
+
+func options(root sysfstest.Root) facts.Options {
 	k := kernel{root}
 	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: Rails(root.Sys()),
 		Kernel: &facts.Kernel{Addresses: k.addresses, Path: k.path, Gateways: k.gateways}}
@@ -111,6 +148,7 @@ const (
 	Spark  = "system-spark"
 	RXE    = "system-rxe"
 	Laptop = "system-laptop"
+	Switch = "system-switch"
 )
 
 // System unpacks a captured system and changes it. PFC is on for priority 3 of hardware, and global pause off.
@@ -136,6 +174,20 @@ func System(t testing.TB, name string, changes ...Tree) facts.Options {
 			PFC:        func(string) (uint8, error) { return 1 << 3, nil },
 			Pause:      func(string) (rx, tx bool, err error) { return false, false, nil },
 		}}
+}
+
+// ConfigSpace is the configuration space of a PCIe function, with Device Control and ACS Control registers
+// (include/uapi/linux/pci_regs.h); the capabilities are behind others.
+func ConfigSpace(deviceControl, acsControl uint16) string {
+	b := make([]byte, 4096)
+	b[0x34] = 0x40                     // first capability
+	copy(b[0x40:], []byte{0x01, 0x50}) // power management, next
+	copy(b[0x50:], []byte{0x10, 0x00}) // PCI Express, the last
+	binary.LittleEndian.PutUint16(b[0x58:], deviceControl)
+	binary.LittleEndian.PutUint32(b[0x100:], 0x1480_0001|1<<16) // AER, next at 0x148
+	binary.LittleEndian.PutUint32(b[0x148:], 0x000d|1<<16)      // ACS, the last
+	binary.LittleEndian.PutUint16(b[0x14e:], acsControl)
+	return string(b)
 }
 
 // Environ is the content of /proc/PID/environ.

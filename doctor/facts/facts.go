@@ -16,7 +16,7 @@ import (
 )
 
 // Version is the version of the JSON form of [Facts].
-const Version = 2
+const Version = 3
 
 // Facts is what was read of one node; what could not be is zero, and in Unread. The tag max bounds a peer's lists.
 type Facts struct {
@@ -25,6 +25,7 @@ type Facts struct {
 	Network `json:"rails"`
 	System  `json:"system"`
 	Unread  []string `json:"unread"` // what could not be read, why, and what to do about it
+	Live    *Live    `json:"-"`      // nil: no railscope runs
 }
 
 // ErrVersion says that a peer's facts have another version.
@@ -121,6 +122,8 @@ type System struct {
 	Versions  []Installed `json:"versions" max:"128"`
 	GPUDirect GPUDirect   `json:"gpudirect"`
 	QoS       []QoS       `json:"qos" max:"128"`
+	PCI       PCI         `json:"pci"`
+	UCX       UCX         `json:"ucx"`
 	Jobs      Jobs        `json:"jobs"`
 }
 
@@ -218,7 +221,21 @@ type Jobs struct {
 	Netdevs     []string          `json:"netdevs"`              // existing interfaces that an environment names
 	RDMANames   map[string]string `json:"rdma_names,omitempty"` // UCX's names of their RDMA ports, for example mlx5_0:1
 	Read        int               `json:"looked"`               // processes whose environment was read
+	GPU         []GPUJob          `json:"gpu,omitempty"`        // that hold GPU memory, where processes are attributed
 	Conclusions []Conclusion      `json:"conclusions"`          // only in a peer's facts, which have only Read beside it
+	Holders     []Holder          `json:"holders,omitempty"`    // processes that send over rails
+}
+
+// GPUJob is a job that holds GPU memory and has connected queue pairs: a pod, container, Slurm job or tree of
+// processes.
+type GPUJob struct {
+	Name  string   `json:"name"`  // of the pod or container, else of the oldest process
+	Comm  string   `json:"comm"`  // name of the oldest process
+	GPUs  int      `json:"gpus"`  // of which it holds memory
+	Rails []string `json:"rails"` // names of those on which it has connected queue pairs
+
+	EnvironmentRead bool     `json:"environment_read"` // of all its processes
+	Variables       []string `json:"variables"`        // that are set there, of those that select rails; without values
 }
 
 // Conclusion is what a node reports to peers about its processes: which check found them wrong, and how many.
@@ -242,6 +259,13 @@ type Env struct {
 type Process struct {
 	PID  int    `json:"pid"`
 	Comm string `json:"comm"`
+}
+
+// Holder is a process with connected queue pairs.
+type Holder struct {
+	Process
+	Rails []string `json:"rails"` // names of the rails that it has them on
+	Nodes []int    `json:"nodes"` // NUMA nodes of the processors that it may run on
 }
 
 // RDMAPort is a port of an RDMA device.

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -27,7 +28,14 @@ type Options struct {
 
 	Rails  func() rail.Snapshot // the rails under their configured names
 	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
-	Kernel *Kernel              // answers what is in no file; nil queries the running kernel, if Sysfs is its own
+	// Expect is what the node should be, such as an [expect.Keeper]; nil: nothing is expected.
+	Expect interface {
+		Expected(rails []rail.Rail) []expect.Rail
+		Node() expect.Node
+	}
+	// Jobs returns the jobs that hold GPU memory, and whether they are known. Nil: they are not.
+	Jobs   func() (list []GPUJob, known bool)
+	Kernel *Kernel // answers what is in no file; nil queries the running kernel, if Sysfs is its own
 }
 
 // Scope is what is read.
@@ -37,6 +45,8 @@ type Scope int
 const (
 	All         Scope = iota
 	WithoutJobs       // no environments of processes, for findings that strangers see
+	ByHand            // All, and what costs too much to read every minute: for commands that a user runs
+	OneNode           // no versions of libraries, which only a comparison needs, and whose search may take seconds
 )
 
 // Gatherer reads the facts of this node. What hangs keeps its lane from one reading to the next, so a process has one
@@ -85,17 +95,30 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	f := &Facts{Version: Version, Node: hostname(g.o.Procfs), Unread: []string{}}
 	snap := g.o.Rails()
 	g.addRails(f, snap)
-	g.run(ctx, f, g.readers(ctx, snap.Rails))
+	first := g.readers(ctx, snap.Rails)
+	if scope == OneNode {
+		delete(first, laneVersions)
+	}
+	g.run(ctx, f, first)
 	f.arrange()
+	g.addExpected(f, snap)
 	// What follows depends on what was read above, or may take long.
 	todo := map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
-		"addresses and routes": g.readAddresses(f.Network)}
-	if scope == All && len(snap.Rails) > 0 { // without rails no setting of a job can be wrong about them
+		"addresses and routes": g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, scope)}
+	if scope == ByHand && len(snap.Rails) > 0 {
+		todo["transports of UCX"] = g.readUCX(ctx)
+		todo["queue pairs of processes"] = g.readHolders(snap.Rails)
+		todo["bonds in the kernel log"] = g.readLAG(f.Network)
+	}
+	if scope != WithoutJobs && len(snap.Rails) > 0 { // without rails no setting of a job can be wrong about them
 		todo[UnreadJobs] = g.readJobs(ctx)
 	}
 	g.run(ctx, f, todo)
 	return f
 }
+
+// laneVersions is the lane that searches for installed libraries.
+const laneVersions = "versions of libraries"
 
 func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]work {
 	todo := map[string]work{
@@ -107,7 +130,7 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 		"limits on locked memory": g.readMemlock,
 		"RDMA device nodes":       func(r *reader) func(*Facts) { return g.readDevices(r, rails) },
 		"versions of drivers":     func(*reader) func(*Facts) { return g.readRunningVersions(rails) },
-		"versions of libraries":   func(r *reader) func(*Facts) { return g.readInstalledVersions(ctx, r) },
+		laneVersions:              func(r *reader) func(*Facts) { return g.readInstalledVersions(ctx, r) },
 	}
 	if len(rails) == 0 {
 		todo["adapters"] = g.readAdapters
@@ -156,6 +179,24 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	f.Rails = make([]Rail, len(snap.Rails))
 	for i, v := range snap.Rails {
 		f.Rails[i] = railOf(v)
+	}
+}
+
+// addExpected adds what the node should be, as far as it can be compared with what was read.
+func (g *Gatherer) addExpected(f *Facts, snap rail.Snapshot) {
+	f.Missing = snap.Missing
+	if g.o.Expect == nil {
+		return
+	}
+	for i, e := range g.o.Expect.Expected(snap.Rails) {
+		f.Rails[i].Expected = e
+	}
+	f.Expected = g.o.Expect.Node()
+	if snap.Err != nil { // those that do not answer are not missing
+		f.Expected.Rails = expect.Figure[int]{}
+	}
+	if !f.GPUsRead {
+		f.Expected.GPUs = expect.Figure[int]{}
 	}
 }
 

@@ -41,7 +41,7 @@ func TestGather(t *testing.T) {
 		return facts.GID{GID: rail.GID{Index: index, Addr: netip.MustParseAddr(addr), Type: kind, Netdev: "ens6np0"},
 			Own: true}
 	}
-	want := facts.Rail{Name: "5", Device: "mlx5_5", Port: 1, Netdev: "ens6np0", LinkLayer: "Ethernet",
+	want := facts.Rail{Name: "5", Device: "mlx5_5", Port: 1, Role: rail.Compute, Netdev: "ens6np0", LinkLayer: "Ethernet",
 		Driver: "mlx5_core", PCIAddress: "0000:ba:00.0", NUMANode: 1,
 		Board: "a088:c203:00ba:0100", PortKey: "a088:c203:00ba:0100 f0", StateID: 4, State: "4: ACTIVE",
 		PhysState: "5: LinkUp", Rate: 50e9, GIDsRead: true, Kind: "mlx5_core MT4129 MT_0000000838", Provider: "mlx5",
@@ -93,22 +93,22 @@ func TestParse(t *testing.T) {
 	for _, c := range []struct{ name, data, says string }{
 		{"nothing", "", "invalid facts"},
 		{"something else", "<html>", "invalid facts"},
-		{"another form", `{"version":1,"rails":7}`, "the peer speaks version 1, this node 2"},
+		{"another form", `{"version":1,"rails":7}`, "the peer speaks version 1, this node 3"},
 		{"no form", `{}`, "speaks version 0"},
-		{"numbers for names", `{"version":2,"rails":{"rails":[{"name":1}]}}`, "invalid facts"},
-		{"more rails than a node has", `{"version":2,"rails":{"rails":[` + strings.Repeat("{},", 256) + `{}]}}`,
+		{"numbers for names", `{"version":3,"rails":{"rails":[{"name":1}]}}`, "invalid facts"},
+		{"more rails than a node has", `{"version":3,"rails":{"rails":[` + strings.Repeat("{},", 256) + `{}]}}`,
 			"257 rails"},
-		{"more members than a bond has", `{"version":2,"rails":{"bonds":[{"members":[` + strings.Repeat("{},", 64) + `{}]}]}}`,
+		{"more members than a bond has", `{"version":3,"rails":{"bonds":[{"members":[` + strings.Repeat("{},", 64) + `{}]}]}}`,
 			"65 members"},
 		{"more addresses than an interface has",
-			`{"version":2,"rails":{"netdevs":[{"name":"eth0","addresses":[` + strings.Repeat(`"10.0.0.1/8",`,
+			`{"version":3,"rails":{"netdevs":[{"name":"eth0","addresses":[` + strings.Repeat(`"10.0.0.1/8",`,
 				256) + `"10.0.0.1/8"]}]}}`, "257 addresses"},
 		{"more routes than are asked for",
-			`{"version":2,"rails":{"netdevs":[{"gateways":[` + strings.Repeat(`"10.0.0.1/8",`,
+			`{"version":3,"rails":{"netdevs":[{"gateways":[` + strings.Repeat(`"10.0.0.1/8",`,
 				256) + `"10.0.0.1/8"]}]}}`, "257 gateways"},
-		{"deeper than anything", `{"version":2,"rails":{"rails":` + strings.Repeat("[", 400000) + strings.Repeat("]",
+		{"deeper than anything", `{"version":3,"rails":{"rails":` + strings.Repeat("[", 400000) + strings.Repeat("]",
 			400000) + `}}`, "invalid facts"},
-		{"more GIDs than a table has", `{"version":2,"rails":{"rails":[{"gids":[` + strings.Repeat("{},",
+		{"more GIDs than a table has", `{"version":3,"rails":{"rails":[{"gids":[` + strings.Repeat("{},",
 			4096) + `{}]}]}}`, "4097 gids"},
 	} {
 		f, err := facts.Parse([]byte(c.data))
@@ -146,7 +146,7 @@ func TestParseFactsPlain(t *testing.T) {
 			t.Errorf("%q", text)
 		}
 	}
-	if got, err := facts.Parse([]byte(`{"version":2}`)); err != nil || got.Node != "peer" {
+	if got, err := facts.Parse([]byte(`{"version":3}`)); err != nil || got.Node != "peer" {
 		t.Errorf("%+v %v", got, err)
 	}
 }

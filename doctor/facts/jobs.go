@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,16 +35,20 @@ const UnreadJobs = "environments of processes"
 
 // JobVariables are the variables that are read of an environment.
 func JobVariables() []string {
-	return []string{"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_TLS", "UCX_NET_DEVICES"}
+	return []string{"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_TLS", "UCX_NET_DEVICES",
+		"NIXL_ETCD_ENDPOINTS", "NIXL_ETCD_NAMESPACE"}
 }
 
 func wanted(name string) bool { return slices.Contains(JobVariables(), name) }
 
-// judgeable are the variables that can be judged: complete, and printable.
+// userinfo is the user and the password of a URL.
+var userinfo = regexp.MustCompile(`://[^/\s,;]*@`)
+
+// judgeable are the variables that can be judged: complete, printable, and without the password of a URL.
 func judgeable(vars map[string]string) map[string]string {
 	maps.DeleteFunc(vars, func(_, value string) bool { return len(value) > maxValue })
 	for name, value := range vars {
-		vars[name] = terminal.PlainName(value)
+		vars[name] = userinfo.ReplaceAllString(terminal.PlainName(value), "://")
 	}
 	return vars
 }
@@ -135,6 +140,9 @@ func (g *Gatherer) readJobs(ctx context.Context) work {
 		g.readProcesses(ctx, r, e)
 		e.report(r)
 		jobs := Jobs{Read: e.read, Devices: g.rdmaPorts(r)}
+		if g.o.Jobs != nil {
+			jobs.GPU, _ = g.o.Jobs()
+		}
 		for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
 			jobs.Envs = append(jobs.Envs, *e.byKey[key])
 		}

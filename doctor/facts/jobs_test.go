@@ -18,6 +18,7 @@ import (
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -177,7 +178,7 @@ func TestJobsManyHang(t *testing.T) {
 }
 
 // jobFindings are the findings about environments.
-func jobFindings(f *facts.Facts) (list []check.Finding) {
+func jobFindings(f *facts.Facts) (list []finding.Finding) {
 	for _, c := range check.Checks() {
 		if strings.HasPrefix(c.ID, "nccl_") || strings.HasPrefix(c.ID, "ucx_") {
 			list = append(list, c.Find(f)...)

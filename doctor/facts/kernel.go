@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/rdmadev"
+	"github.com/railscope/railscope/internal/rdmanl"
 )
 
 // Kernel answers what is in no file. A nil function is not called. Interfaces are named by their index.
@@ -25,12 +27,18 @@ type Kernel struct {
 	PFC        func(netdev string) (uint8, error)               // priorities with PFC, one bit each
 	Pause      func(netdev string) (rx, tx bool, err error)     // global pause frames are honored, and sent
 	OpenDevice func(path string) error                          // opens a device to read and write, and closes it
+
+	// QueuePairs calls each for the queue pairs of a device. The kernel asks the firmware about each of them.
+	QueuePairs func(device string, limits rdmanl.QPLimits, each func(rdmanl.QP)) error
+	// UCXInfo runs ucx_info -d; an empty path: it is not installed.
+	UCXInfo func(context.Context) (path, output string, err error)
 }
 
 func runningKernel(sysfs string, timeout time.Duration) Kernel {
 	k := rtnetlink{timeout}
 	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, PFC: kernelPFC,
-		Pause: kernelPause, OpenDevice: openDevice, RDMA: rdmadev.New(sysfs)}
+		Pause: kernelPause, OpenDevice: openDevice, RDMA: rdmadev.New(sysfs), UCXInfo: runUCXInfo,
+		QueuePairs: rdmanl.NewForDumps(timeout).QueuePairs}
 }
 
 // openDevice does what a program does first. No RDMA driver does more at open than register the caller.

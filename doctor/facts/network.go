@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -20,10 +21,16 @@ type Network struct {
 	Netdevs     []Netdev       `json:"netdevs" max:"1024"` // of rails, of their bonds, and of those bonds' members
 	Bonds       []Bond         `json:"bonds" max:"256"`    // over rails
 	GPUs        []GPU          `json:"gpus" max:"256"`
+	GPUsRead    bool           `json:"gpus_read"`         // false: not all were read, rather than absent
 	NUMA        []Distance     `json:"numa" max:"65536"`  // of all pairs of NUMA nodes
 	Paths       []Path         `json:"paths" max:"256"`   // of rails that share a subnet
 	Others      []netip.Prefix `json:"others" max:"1024"` // addresses of the node's other interfaces
 	Uptime      float64        `json:"uptime_seconds"`    // of the kernel; 0 unknown
+
+	EmptyBonds []string `json:"empty_bonds,omitempty" max:"256"` // bonds that are up, and have no member
+
+	Missing  []rail.Missing `json:"missing" max:"256"` // known rails that are absent
+	Expected expect.Node    `json:"expected"`          // without figures that cannot be compared: not all could be read
 }
 
 // Rail is one RDMA port; see [rail.Rail] and [rail.Port].
@@ -32,6 +39,7 @@ type Rail struct {
 	Device     string  `json:"device"`
 	Port       int     `json:"port"`
 	Netdev     string  `json:"netdev"`
+	Role       string  `json:"role"`       // see [rail.Rail]
 	LinkLayer  string  `json:"link_layer"` // Ethernet is RoCE; InfiniBand, iWARP
 	Driver     string  `json:"driver"`
 	Kind       string  `json:"kind"`     // driver and adapter type, to be configured alike; empty for software
@@ -50,6 +58,8 @@ type Rail struct {
 	GIDsRead   bool    `json:"gids_read"` // false: not read, rather than empty
 	Link       *Link   `json:"link"`      // of the PCI function; nil: none, or unknown
 	Slot       *Link   `json:"slot"`      // of the bridge above it
+
+	Expected expect.Rail `json:"expected"` // what it should be
 }
 
 // GID is one used entry of a port's GID table.
@@ -101,14 +111,16 @@ type Bond struct {
 	Aggregator int      `json:"aggregator"` // the active one; 0: none, or not LACP
 	Partner    string   `json:"partner"`    // address of its LACP partner, zeros without one; empty: unknown, or not LACP
 	Members    []Member `json:"members" max:"64"`
+	Log        []string `json:"log,omitempty" max:"8"` // what the driver wrote about its one device, the last first
 }
 
 // Member is an interface of a bond.
 type Member struct {
 	Name       string `json:"name"`
-	Status     string `json:"status"`      // mii_status: up, down, going down, going back
-	Aggregator int    `json:"aggregator"`  // 0: unknown, or not LACP
-	ActorState *int   `json:"actor_state"` // this side's LACP state bits, LACP_STATE_* in include/net/bond_3ad.h
+	Status     string `json:"status"`            // mii_status: up, down, going down, going back
+	Aggregator int    `json:"aggregator"`        // 0: unknown, or not LACP
+	VFs        int    `json:"virtual_functions"` // that its function has made
+	ActorState *int   `json:"actor_state"`       // this side's LACP state bits, LACP_STATE_* in include/net/bond_3ad.h
 }
 
 // GPU is one GPU on PCI.
@@ -262,15 +274,21 @@ func BondCarriesRDMA(mode string) bool {
 }
 
 // String is the rail for people.
-func (r *Rail) String() string {
-	s := fmt.Sprintf("rail %s (%s", r.Name, r.Device)
+func (r *Rail) String() string { return fmt.Sprintf("%s (%s)", r.Subject(), r.Where()) }
+
+// Subject is the rail as the subject of a finding.
+func (r *Rail) Subject() string { return "rail " + r.Name }
+
+// Where names the rail's device and interface.
+func (r *Rail) Where() string {
+	s := r.Device
 	if r.Port > 1 {
 		s += fmt.Sprintf(" port %d", r.Port)
 	}
 	if r.Netdev != "" {
 		s += ", " + r.Netdev
 	}
-	return s + ")"
+	return s
 }
 
 // Subnet is an IPv4 subnet in which several rails of this node have an address.

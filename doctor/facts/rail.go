@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -29,8 +30,8 @@ func drivers() map[string]driver {
 }
 
 func railOf(v rail.Rail) Rail {
-	r := Rail{Name: v.Name, Device: v.Device, Port: v.Port, Netdev: v.Netdev, LinkLayer: v.LinkLayer, Driver: v.Driver,
-		Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode, Board: v.SystemImageGUID}
+	r := Rail{Name: v.Name, Device: v.Device, Port: v.Port, Netdev: v.Netdev, Role: v.Role, LinkLayer: v.LinkLayer,
+		Driver: v.Driver, Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode, Board: v.SystemImageGUID}
 	if !v.Software {
 		r.Kind = strings.Join(strings.Fields(v.Driver+" "+v.HCAType+" "+v.BoardID), " ")
 		r.Provider = drivers()[v.Driver].provider
@@ -166,9 +167,13 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 	net := filepath.Join(g.o.Sysfs, "class/net")
 	var bonds []Bond
 	var netdevs []Netdev
+	var empty []string
 	for name := range strings.FieldsSeq(r.text(net, "bonding_masters")) {
 		dir := filepath.Join(net, name, "bonding")
 		members := strings.Fields(r.text(dir, "slaves"))
+		if g.emptyBond(r, name) {
+			empty = append(empty, clean(name))
+		}
 		if !slices.ContainsFunc(rails, func(v rail.Rail) bool {
 			return v.LinkLayer != "InfiniBand" && v.Netdev != "" && slices.Contains(append(members, name), v.Netdev)
 		}) {
@@ -188,7 +193,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 		netdevs = append(netdevs, g.readNetdev(r, name))
 		for _, m := range members {
 			slave := filepath.Join(net, m, "bonding_slave")
-			member := Member{Name: m, Status: r.text(slave, "mii_status")}
+			member := Member{Name: m, Status: r.text(slave, "mii_status"), VFs: r.int(net, m, "device/sriov_numvfs")}
 			if mode == "802.3ad" {
 				member.Aggregator = r.int(slave, "ad_aggregator_id")
 				if state := r.uint(slave, "ad_actor_oper_port_state"); state != nil && *state <= 0xff {
@@ -201,7 +206,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 		bonds = append(bonds, b)
 	}
 	return func(f *Facts) {
-		f.Bonds = bonds
+		f.Bonds, f.EmptyBonds = bonds, empty
 		f.Netdevs = append(f.Netdevs, netdevs...)
 	}
 }
@@ -214,21 +219,18 @@ func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 
 // readGPUs finds the GPUs: PCI display controllers of NVIDIA, with or without a driver.
 func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
+	addresses, err := expect.GPUs(g.o.Sysfs)
+	r.fail(err)
 	var gpus []GPU
 	dir := filepath.Join(g.o.Sysfs, "bus/pci/devices")
-	for _, address := range r.names(dir) {
-		class := r.text(dir, address, "class")
-		display := strings.HasPrefix(class, "0x0300") || strings.HasPrefix(class, "0x0302")
-		if !display || r.text(dir, address, "vendor") != "0x10de" {
-			continue
-		}
+	for _, address := range addresses {
 		node, err := strconv.Atoi(r.text(dir, address, "numa_node"))
 		if err != nil {
 			node = -1
 		}
 		gpus = append(gpus, GPU{address, node})
 	}
-	return func(f *Facts) { f.GPUs = gpus }
+	return func(f *Facts) { f.GPUs, f.GPUsRead = gpus, err == nil }
 }
 
 // readNUMA reads the distances between NUMA nodes; the files have one for each online node (drivers/base/node.c).

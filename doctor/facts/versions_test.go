@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,21 @@ func TestVersions(t *testing.T) {
 	got["nccl 2.21.5"] = want["nccl 2.21.5"]
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestOneNode: for one node, libraries are not searched, and all else is read, the settings of jobs too.
+func TestOneNode(t *testing.T) {
+	s := doctortest.System(t, doctortest.HGX, doctortest.Tree{"root/usr/lib64/libnccl.so.2.21.5": "x"},
+		doctortest.Job("NCCL_IB_DISABLE=1"))
+	all, one := facts.New(s).Gather(t.Context(), facts.All), facts.New(s).Gather(t.Context(), facts.OneNode)
+	ofLibrary := func(v facts.Installed) bool { return v.Component == "nccl" }
+	if !slices.ContainsFunc(all.Versions, ofLibrary) || slices.ContainsFunc(one.Versions, ofLibrary) {
+		t.Errorf("all: %v, one node: %v", all.Versions, one.Versions)
+	}
+	all.Versions, one.Versions = nil, nil
+	if !reflect.DeepEqual(all, one) || len(one.Jobs.Envs) == 0 {
+		t.Errorf("all: %+v\none node: %+v", all, one)
 	}
 }
 

@@ -3,7 +3,6 @@ package report
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,18 +13,23 @@ import (
 
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Report is what doctor found, on one node or on two.
 type Report struct {
-	Nodes    []Node          `json:"nodes"` // this one first
-	Findings []check.Finding `json:"findings"`
-	Faults   int             `json:"faults"`
-	Warnings int             `json:"warnings"`
-	Checks   int             `json:"checks"` // that were run
-	Seconds  float64         `json:"seconds"`
+	Nodes    []Node            `json:"nodes"` // this one first
+	Findings []finding.Finding `json:"findings"`
+	Critical int               `json:"critical"`
+	Warnings int               `json:"warnings"`
+	Checks   int               `json:"checks"` // that were run
+	Seconds  float64           `json:"seconds"`
+
+	wanted func(check string) bool // nil: all
 }
+
+func (r *Report) wants(check string) bool { return r.wanted == nil || r.wanted(check) }
 
 // Node is what was examined on one node.
 type Node struct {
@@ -36,25 +40,56 @@ type Node struct {
 	Unread []string `json:"unread"`
 }
 
-// Examine judges this node and, unless nil, the peer, in the order of the checks: each node's, then the pair's.
-func Examine(here, there *facts.Facts) Report {
-	r := Report{Findings: []check.Finding{}}
+// Examine judges this node and, unless nil, the peer, in the order of the checks: each node's, then the pair's. wanted
+// selects checks by name; nil: all.
+func Examine(here, there *facts.Facts, wanted func(check string) bool) Report {
+	r := Report{Findings: []finding.Finding{}, wanted: wanted}
 	for _, f := range []*facts.Facts{here, there} {
 		if f == nil {
 			return r
 		}
 		r.addNode(f)
 		for _, c := range check.Checks() {
-			r.Checks++
-			r.add(c.Find(f)...)
+			if r.wants(c.ID) {
+				r.Checks++
+				r.add(c.Find(f)...)
+			}
 		}
 	}
 	for _, c := range check.PeerChecks() {
-		r.Checks++
-		r.add(c.Find(here, there)...)
+		if r.wants(c.ID) {
+			r.Checks++
+			r.add(c.Find(here, there)...)
+		}
 	}
 	return r
 }
+
+// AddRound adds what a round between the nodes found.
+func (r *Report) AddRound(found []finding.Finding) {
+	for _, c := range check.RoundChecks() {
+		if r.wants(c.ID) {
+			r.Checks++
+		}
+	}
+	r.Add(found)
+}
+
+// Add adds findings about this node from elsewhere, each check and subject once.
+func (r *Report) Add(found []finding.Finding) {
+	for _, f := range found {
+		f.Node = r.Nodes[0].Node
+		same := func(o finding.Finding) bool {
+			return o.Check == f.Check && o.Subject == f.Subject && o.Node == f.Node
+		}
+		if r.wants(f.Check) && !slices.ContainsFunc(r.Findings, same) {
+			r.add(f)
+		}
+	}
+}
+
+// AddUnread adds something that could not be read, and is therefore not judged.
+func (r *Report) AddUnread(what string) { r.Nodes[0].Unread = append(r.Nodes[0].Unread, what) }
 
 func (r *Report) addNode(f *facts.Facts) {
 	n := Node{Node: f.Node, Rails: []string{}, Bonds: []string{}, GPUs: len(f.GPUs),
@@ -68,11 +103,12 @@ func (r *Report) addNode(f *facts.Facts) {
 	r.Nodes = append(r.Nodes, n)
 }
 
-func (r *Report) add(list ...check.Finding) {
+func (r *Report) add(list ...finding.Finding) {
 	for _, f := range list {
-		if f.Severity == check.Fault {
-			r.Faults++
-		} else {
+		switch f.Severity {
+		case finding.Critical:
+			r.Critical++
+		case finding.Warning:
 			r.Warnings++
 		}
 	}
@@ -81,8 +117,8 @@ func (r *Report) add(list ...check.Finding) {
 
 // AddPeerFailure adds the fault that nothing was compared, as the peer sent no facts. fix says what to do.
 func (r *Report) AddPeerFailure(peer string, err error, fix ...string) {
-	r.add(check.Finding{Node: r.Nodes[0].Node, Check: check.PeerUnanswered, Severity: check.Fault, Subject: peer,
-		Evidence: err.Error(), Why: "The two nodes could not be compared.", Fix: append([]string{}, fix...)})
+	r.Add([]finding.Finding{{Check: check.PeerUnanswered, Severity: finding.Critical, Subject: "peer " + peer,
+		Evidence: err.Error(), Why: "The two nodes could not be compared.", Fix: append([]string{}, fix...)}})
 }
 
 // Took sets the duration of the whole examination.
@@ -95,12 +131,10 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// Sorted are the findings as people read them: faults first.
-func (r Report) Sorted() []check.Finding {
+// Sorted are the findings as people read them: the worst first.
+func (r Report) Sorted() []finding.Finding {
 	list := slices.Clone(r.Findings)
-	slices.SortStableFunc(list, func(a, b check.Finding) int {
-		return cmp.Compare(a.Severity, b.Severity) // fault before warning
-	})
+	slices.SortStableFunc(list, func(a, b finding.Finding) int { return a.Severity.Compare(b.Severity) })
 	return list
 }
 
@@ -180,33 +214,33 @@ type printer struct {
 func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
 
 func (p printer) paint(color, s string) string {
-	if !p.color {
+	if !p.color || color == "" {
 		return s
 	}
 	return color + s + terminal.Reset
 }
 
-func (p printer) finding(f check.Finding) {
-	color, word := terminal.Yellow, "WARNING"
-	if f.Severity == check.Fault {
-		color, word = terminal.Red, "FAULT"
-	}
+func (p printer) finding(f finding.Finding) {
+	color := map[finding.Severity]string{finding.Critical: terminal.Red, finding.Warning: terminal.Yellow}[f.Severity]
 	subject, on := f.Subject, ""
 	if p.several {
 		subject, on = f.Node+": "+subject, " # on "+f.Node
 	}
-	p.line("\n%s  %s  %s", p.paint(color, word), p.paint(terminal.Bold, terminal.Plain(subject)),
-		p.paint(terminal.Dim, terminal.Plain(f.Check)))
-	p.prose("  read  ", "        ", f.Evidence)
-	p.prose("  why   ", "        ", f.Why)
-	title := "  fix   "
+	p.line("\n%s  %s  %s", p.paint(color, strings.ToUpper(string(f.Severity))),
+		p.paint(terminal.Bold, terminal.Plain(subject)), p.paint(terminal.Dim, terminal.Plain(f.Check)))
+	for _, part := range [][2]string{{"where", f.Where}, {"found", f.Evidence}, {"why", f.Why}} {
+		if part[1] != "" {
+			p.prose(fmt.Sprintf("  %-7s", part[0]), "         ", part[1])
+		}
+	}
+	title := "  fix    "
 	for _, line := range f.Fix {
 		if line = terminal.Plain(line); strings.HasPrefix(line, "#") {
-			p.prose(title+"# ", "        # ", strings.TrimSpace(line[1:]))
+			p.prose(title+"# ", "         # ", strings.TrimSpace(line[1:]))
 		} else {
 			p.line("%s%s%s", title, p.paint(terminal.Green, line), p.paint(terminal.Dim, terminal.Plain(on)))
 		}
-		title = "        "
+		title = "         "
 	}
 }
 
@@ -220,14 +254,14 @@ func (p printer) prose(first, rest, text string) {
 func (p printer) summary(r Report, rails int, unread bool) {
 	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"), r.Seconds)
 	isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
-	fixable := func(f check.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }
+	fixable := func(f finding.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }
 	if slices.ContainsFunc(r.Findings, fixable) {
 		p.prose("", "", "Commands are for root and last until the next boot: add what they set to the system's "+
 			"configuration, too.")
 	}
 	switch {
 	case len(r.Findings) > 0:
-		p.line("%s, %s; %s", terminal.Count(r.Faults, "fault"), terminal.Count(r.Warnings, "warning"), effort)
+		p.line("%d critical, %s; %s", r.Critical, terminal.Count(r.Warnings, "warning"), effort)
 	case unread:
 		p.line("Nothing wrong in what could be read: %s", effort)
 	default:

@@ -15,6 +15,7 @@ import (
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/testenv"
@@ -34,7 +35,7 @@ var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + do
 	"192.168.101.2/24")
 
 // judge makes the checks of one node, or those of pairs if there is a peer.
-func judge(here, there *facts.Facts) (list []check.Finding) {
+func judge(here, there *facts.Facts) (list []finding.Finding) {
 	if there != nil {
 		for _, c := range check.PeerChecks() {
 			list = append(list, c.Find(here, there)...)
@@ -65,8 +66,8 @@ func golden(t *testing.T, path, got string) {
 }
 
 // report is what is printed of findings, whatever other checks say.
-func report(here, there *facts.Facts, list []check.Finding) Report {
-	r := Report{Findings: []check.Finding{}, Checks: 25, Seconds: 0.31}
+func report(here, there *facts.Facts, list []finding.Finding) Report {
+	r := Report{Findings: []finding.Finding{}, Checks: 25, Seconds: 0.31}
 	for _, f := range []*facts.Facts{here, there} {
 		if f != nil {
 			n := Report{}
@@ -126,7 +127,7 @@ func TestTextNarrow(t *testing.T) {
 		for line := range strings.Lines(text.String()) {
 			widest = max(widest, len(strings.TrimSuffix(line, "\n")))
 		}
-		most := max(50, min(columns, maxColumns)) // headings and commands are whole
+		most := max(52, min(columns, maxColumns)) // headings and commands are whole
 		if widest > most || widest < most-12 {
 			t.Errorf("%d columns: the widest line has %d", columns, widest)
 		}
@@ -139,7 +140,7 @@ func TestExamine(t *testing.T) {
 		doctortest.Machine(t, "rxe", otherRXE+doctortest.File("sys/class/net/eth1/mtu",
 			"1500")+doctortest.File("sys/class/net/eth0/mtu", "9000"))
 	here.Node, there.Node = "a", "b"
-	r := Examine(here, there)
+	r := Examine(here, there, nil)
 	var got []string
 	for _, f := range r.Findings {
 		got = append(got, f.Node+" "+f.Check)
@@ -149,9 +150,9 @@ func TestExamine(t *testing.T) {
 			t.Errorf("%v: no %s", got, want)
 		}
 	}
-	if want := 2*len(check.Checks()) + len(check.PeerChecks()); r.Checks != want || r.Faults+
+	if want := 2*len(check.Checks()) + len(check.PeerChecks()); r.Checks != want || r.Critical+
 		r.Warnings != len(r.Findings) || len(r.Nodes) != 2 {
-		t.Errorf("%d checks, want %d; %d faults and %d warnings of %d", r.Checks, want, r.Faults, r.Warnings,
+		t.Errorf("%d checks, want %d; %d faults and %d warnings of %d", r.Checks, want, r.Critical, r.Warnings,
 			len(r.Findings))
 	}
 }
@@ -226,7 +227,7 @@ func hostileFacts(t *testing.T, evil string, want int) {
 // nothing that it says reaches the terminal as a command to it.
 func FuzzFacts(f *testing.F) {
 	for _, name := range []string{"hgx", "spark", "rxe", "lag"} {
-		f.Add([]byte(fmt.Sprintf(`{"version":2,"node":%q,"rails":{"rails":[{"name":"0","device":"x","netdev":"e","link_layer":"Ethernet","state_id":4,"gids_read":true}],"netdevs":[{"name":"e","mtu":1500,"addresses":["10.0.0.1/24"]}]}}`, name)))
+		f.Add([]byte(fmt.Sprintf(`{"version":3,"node":%q,"rails":{"rails":[{"name":"0","device":"x","netdev":"e","link_layer":"Ethernet","state_id":4,"gids_read":true}],"netdevs":[{"name":"e","mtu":1500,"addresses":["10.0.0.1/24"]}]}}`, name)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		there, err := facts.Parse(data)
@@ -237,7 +238,7 @@ func FuzzFacts(f *testing.F) {
 			Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "mlx5_0", Netdev: "e", LinkLayer: "Ethernet",
 				StateID: 4}}}}
 		var text bytes.Buffer
-		if err := Examine(here, there).WriteText(&text, Page{}); err != nil {
+		if err := Examine(here, there, nil).WriteText(&text, Page{}); err != nil {
 			t.Fatal(err)
 		}
 		if strings.ContainsFunc(text.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) {

@@ -95,7 +95,7 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 }
 
 func (s *Server) run(ctx context.Context, failed <-chan error, logger *slog.Logger) error {
-	s.scraper.Update(nil, func(*table.Table, map[string]string) {}) // changes are counted from here
+	s.scraper.Update(nil, 0, func(*table.Table, map[string]string) {}) // changes are counted from here
 	s.ready.Store(true)
 	systemd.Ready()
 	logger.Info("Serving", "version", s.scraper.Info().Version)

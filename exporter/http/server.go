@@ -1,4 +1,4 @@
-// Package http answers the web port: the metrics, the live page, health, readiness and reload.
+// Package http answers the web port: the metrics, the live page, status, health, readiness and reload.
 package http
 
 import (
@@ -17,7 +17,9 @@ import (
 
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/scrape"
+	exporterstatus "github.com/railscope/railscope/exporter/status"
 	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/status"
 )
 
 // Server answers HTTP requests.
@@ -42,6 +44,9 @@ type Options struct {
 // New returns the handler. Close it after serving.
 func New(scraper *scrape.Scraper, opts Options) *Server {
 	opts.MaxConnections = cmp.Or(opts.MaxConnections, DefaultMaxConnections)
+	if opts.Page.Started.IsZero() {
+		opts.Page.Started = time.Now()
+	}
 	s := &Server{scraper: scraper, opts: opts, mux: http.NewServeMux(), sameSite: http.NewCrossOriginProtection()}
 	path := opts.Page.Metrics
 	if strings.HasSuffix(path, "/") {
@@ -59,6 +64,7 @@ func New(scraper *scrape.Scraper, opts Options) *Server {
 		io.WriteString(w, "ready\n") //nolint:errcheck // the client is gone
 	})
 	s.mux.HandleFunc("/-/reload", s.reload)
+	s.mux.Handle("GET "+status.Path, exporterstatus.Handler(scraper, opts.Page))
 	if path != page.Path {
 		s.page = page.New(pageOptions(scraper, opts.Page))
 		s.page.Register(s.mux)
@@ -96,22 +102,44 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // metrics serves the exposition. It is complete before the first byte is sent, so that a slow client delays nobody.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
-	compressed := acceptsGzip(r.Header)
-	body, err := s.scraper.Exposition(format, compressed)
+	request := scrape.Request{Format: expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...),
+		Compressed: acceptsGzip(r.Header), Wait: waitFor(r.Header)}
+	if names := r.URL.Query()["collect[]"]; len(names) > 0 {
+		for _, name := range names {
+			if err := s.scraper.Unknown(name); err != nil {
+				http.Error(w, "collect[]: "+err.Error(), http.StatusBadRequest)
+				return
+			}
+		}
+		slices.Sort(names)
+		request.Sources = slices.Compact(names)
+	}
+	body, err := s.scraper.Scrape(request)
 	if err != nil {
 		http.Error(w, "encode metrics: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
-	h.Set("Content-Type", string(format))
+	h.Set("Content-Type", string(request.Format))
 	h.Add("Vary", "Accept")
 	h.Add("Vary", "Accept-Encoding")
-	if compressed {
+	if request.Compressed {
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.Write(body) //nolint:errcheck // the client is gone
+}
+
+// waitFor is how long a scrape may wait for a source: what Prometheus waits for the answer, less what that takes. 0: as
+// long as usual.
+func waitFor(h http.Header) time.Duration {
+	const answer = 500 * time.Millisecond // to write and to send it
+	timeout, err := strconv.ParseFloat(h.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
+	if err != nil || !(timeout > 0 && timeout < time.Hour.Seconds()) {
+		return 0
+	}
+	d := time.Duration(timeout * float64(time.Second))
+	return max(d-answer, d/2)
 }
 
 func acceptsGzip(h http.Header) bool {
@@ -153,22 +181,12 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 
 // pageOptions adds what the scraper has.
 func pageOptions(scraper *scrape.Scraper, o page.Options) page.Options {
-	o.Version, o.Started, o.Logger = scraper.Info().Version, time.Now(), cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Version, o.Logger = scraper.Info().Version, cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Refused = func(address string) { scraper.Refuse(scrape.RefusedStreams, address) }
 	o.Read = func(sources []string, view func(page.Reading, map[string]string)) {
-		scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })
+		scraper.Update(sources, 0, func(series *table.Table, failed map[string]string) { view(series, failed) })
 	}
-	for _, src := range scraper.Sources() {
-		switch src := src.(type) {
-		case interface {
-			Recent(rail string, direction int, to []float64) ([]float64, float64, bool)
-		}:
-			o.Recent = src.Recent
-		case interface{ Peers() ([]page.Peer, bool) }:
-			o.Peers = src.Peers
-		}
-	}
-	return o
+	return page.WithSources(o, scraper.Sources())
 }
 
 // maxSlow is how many answers may wait for clients, each holding its text. A healthy client reads in milliseconds.

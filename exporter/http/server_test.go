@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -36,6 +37,11 @@ func TestEndpoints(t *testing.T) {
 	}{
 		{"GET", "/metrics", nil, 200, "railscope_a_value{of=\"x\"} 1\n"},
 		{"HEAD", "/metrics", nil, 200, ""},
+		{"GET", "/metrics?collect[]=a", nil, 200, "railscope_a_value{of=\"x\"} 1\n"},
+		{"GET", "/metrics?collect[]=a&collect[]=none", nil, 400,
+			"collect[]: unknown or disabled source \"none\"; the sources are a\n"},
+		{"GET", "/-/status", nil, 200, `"version":1`},
+		{"POST", "/-/status", nil, 405, ""},
 		{"POST", "/metrics", nil, 405, ""},
 		{"GET", "/", nil, 200, `href="./metrics"`},
 		{"GET", "/nothing", nil, 404, ""},
@@ -163,5 +169,17 @@ func TestNegotiation(t *testing.T) {
 	}
 	if !found {
 		t.Error("protobuf: the series is not there")
+	}
+}
+
+// TestWaitFor: Prometheus says how long it waits. What it cannot mean is ignored.
+func TestWaitFor(t *testing.T) {
+	for header, want := range map[string]time.Duration{"": 0, "10": 9500 * time.Millisecond, "0.6": 300 * time.Millisecond,
+		"2.5": 2 * time.Second, "0": 0, "-1": 0, "NaN": 0, "1e300": 0, "soon": 0} {
+		h := http.Header{}
+		h.Set("X-Prometheus-Scrape-Timeout-Seconds", header)
+		if got := waitFor(h); got != want {
+			t.Errorf("%q: %v, want %v", header, got, want)
+		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/terminal"
 )
 
 type builder struct {
@@ -35,7 +34,12 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 	b.rails(&s, now)
 	for d, name := range directions() {
 		get := b.of("direction", name)
-		s.Balance[d] = Balance{Direction: name, Imbalance: get("rails_imbalance_ratio"), Active: get("rails_active")}
+		s.Balance[d] = Balance{Direction: name, Active: get("rails_active")}
+		b.each("rails_imbalance_ratio", []string{"direction", "role"}, func(l []string, v float64) {
+			if of := &s.Balance[d]; l[0] == name && (of.Imbalance == nil || v > *of.Imbalance) {
+				of.Imbalance, of.Role = &v, l[1]
+			}
+		})
 	}
 	b.bonds(&s)
 	b.gpus(&s)
@@ -49,7 +53,6 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 			s.NoPeers = "this node answers probes and sends none"
 		}
 	}
-	b.notes(&s)
 	return s
 }
 
@@ -90,33 +93,6 @@ func (b *builder) none(shown int, source, absent string) string {
 		return "source " + source + " failed: " + b.failed[source]
 	}
 	return absent
-}
-
-func (b *builder) notes(s *Snapshot) {
-	suspected := map[string][2]string{
-		"rdma_idle_tcp_busy": {"suspected fallback to TCP",
-			"GPUs are busy, the rails carry no RDMA, and their interfaces carry other traffic"},
-		"single_rail": {"suspected fallback to one rail", "traffic was even, and now one rail carries nearly all of it"},
-	}
-	b.each("fallback_suspected", []string{"reason"}, func(l []string, v float64) {
-		if v == 1 {
-			text := cmp.Or(suspected[l[0]], [2]string{"suspected fallback, " + l[0]})
-			s.Notes = append(s.Notes, Note{Bad, text[0], text[1]})
-		}
-	})
-	b.each("source_success", []string{"source"}, func(l []string, v float64) {
-		if v != 1 {
-			s.Notes = append(s.Notes, Note{Warn, "source " + l[0] + " could not be read completely", b.failed[l[0]]})
-		}
-	})
-	if is(b.value("config_last_reload_successful"), 0) {
-		s.Notes = append(s.Notes, Note{Warn, "the last configuration was refused", "the previous one is still active"})
-	}
-	b.each("nccl_fallback", []string{"job"}, func(l []string, v float64) {
-		if v == 1 {
-			s.Notes = append(s.Notes, Note{Bad, "NCCL job " + l[0] + " uses sockets instead of RDMA", "according to its log"})
-		}
-	})
 }
 
 func directions() [2]string { return [2]string{rail.Receive: "receive", rail.Transmit: "transmit"} }
@@ -168,23 +144,26 @@ func known(v float64) *float64 {
 }
 
 func (b *builder) rails(s *Snapshot, now time.Time) {
-	labels := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node"}
+	labels := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node", "role", "gpu", "gpu_distance"}
+	gpus := b.gpuNames()
 	b.each("rail_info", labels, func(l []string, _ float64) {
 		get := b.of("rail", l[0])
-		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4], NUMA: l[5],
-			Up: get("port_up"), MTU: get("port_mtu_bytes", "kind", "active"),
+		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4], NUMA: l[5], Role: l[6],
+			Distance: l[8],
+			Up:       get("port_up"), MTU: get("port_mtu_bytes", "kind", "active"),
 			Rate: get("port_rate_bytes_per_second"), Capacity: get("rail_capacity_bytes_per_second"),
 			Transfers: get("pcie_link_transfers_per_second"), MaxTransfers: get("pcie_link_max_transfers_per_second"),
 			Width: get("pcie_link_width_lanes"), MaxWidth: get("pcie_link_max_width_lanes"),
 			Links: get("netdev_carrier_changes_total")}
+		r.Expected, r.Unsaved = get("rail_expected_bytes_per_second"), !is(b.value("state_saved"), 1)
 		if r.NUMA == "-1" {
 			r.NUMA = ""
 		}
+		if l[7] != "" {
+			r.GPU = cmp.Or(gpus[l[7]], "GPU "+l[7])
+		}
 		if state := get("port_state_id"); state != nil {
 			r.State = stateName(*state)
-		}
-		if is(get("gid_misbound"), 1) {
-			r.Notes = []Note{{Bad, "GIDs on another interface", "connections use another port"}}
 		}
 		for d, name := range directions() {
 			t := Traffic{Direction: name, Capacity: r.Capacity, Total: get("port_" + name + "_bytes_total")}
@@ -198,7 +177,6 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 		s.Rails = append(s.Rails, r)
 	})
 	slices.SortFunc(s.Rails, func(a, b Rail) int { return rail.NaturalCompare(a.Name, b.Name) })
-	b.nearGPUs(s)
 	b.congestion(s, now)
 }
 
@@ -209,26 +187,11 @@ func stateName(id float64) string {
 	return cmp.Or(names[id], fmt.Sprintf("state %v", id))
 }
 
-func (b *builder) nearGPUs(s *Snapshot) {
-	index, nodes := map[string]string{}, map[string][]string{}
-	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) {
-		index[strings.ToLower(l[1])] = l[0]
-	})
-	b.each("pcie_numa_node", []string{"kind", "pci_address"}, func(l []string, v float64) {
-		if l[0] == "gpu" && v >= 0 {
-			nodes[fmt.Sprint(v)] = append(nodes[fmt.Sprint(v)], index[strings.ToLower(l[1])])
-		}
-	})
-	for i := range s.Rails {
-		r := &s.Rails[i]
-		switch list := slices.SortedFunc(slices.Values(nodes[r.NUMA]), rail.NaturalCompare); {
-		case len(list) == 0:
-		case list[0] == "": // NVML does not report it
-			r.GPUs = terminal.Count(len(list), "GPU")
-		default:
-			r.GPUs = "GPU " + strings.Join(list, " ")
-		}
-	}
+// gpuNames returns the names of GPUs by their PCI addresses, where NVML knows them.
+func (b *builder) gpuNames() map[string]string {
+	names := map[string]string{}
+	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) { names[l[1]] = "GPU " + l[0] })
+	return names
 }
 
 // recentSeconds is how far back the lines go.

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/railscope/railscope/internal/finding"
 )
 
 // exposition is a Reading of what /metrics said.
@@ -104,7 +105,7 @@ func trained(t testing.TB) (Options, exposition) {
 	}
 	for _, d := range []string{"receive", "transmit"} {
 		add(`railscope_rails_active{direction="%s"} 8`, d)
-		add(`railscope_rails_imbalance_ratio{direction="%s"} 0.004`, d)
+		add(`railscope_rails_imbalance_ratio{direction="%s",role="compute"} 0.004`, d)
 	}
 	var peers []Peer
 	for i := range 20 {
@@ -136,10 +137,10 @@ func trained(t testing.TB) (Options, exposition) {
 			return append(to, recent...), recent[119], true
 		},
 		Peers: func() ([]Peer, bool) { return peers, true },
-		Doctor: func(context.Context) ([]Finding, error) {
-			return []Finding{{Check: "gid_fallback", Subject: "peer hgx-09",
-				Read: "rail 4 has no RoCE v2 GID in the peer's subnet", Why: "Rounds with this peer go by TCP.",
-				Fix: []string{"ip address add 10.4.0.1/24 dev enp156s0np0"}}}, nil
+		Exam: func() Exam {
+			return examined(finding.Finding{Check: "fallback", Severity: finding.Critical, Subject: "peer hgx-09",
+				Evidence: "RDMA to hgx-09 failed: no_gid: rail 4 has no RoCE v2 GID in the peer's subnet",
+				Why:      "Rounds with this peer go by TCP.", Fix: []string{"ip address add 10.4.0.1/24 dev enp156s0np0"}})
 		},
 	}
 	e := captured(t, "hgx", more...)
@@ -171,18 +172,18 @@ func wounded(t testing.TB) (Options, exposition) {
 		return []Peer{{"node-08:10092", append([]Round{half, half}, slices.Repeat([]Round{ok}, 18)...)},
 			{"node-09:10092", slices.Repeat([]Round{ok}, 20)}}, true
 	}
-	o.Doctor = func(context.Context) ([]Finding, error) {
-		return []Finding{{Fault: true, Check: "port_down", Subject: "rail 1 (mlx5_1, ens2f0np0)",
-			Read: `the port is "1: DOWN", physically "2: Polling"; ens2f0np0 has no carrier`,
+	o.Exam = func() Exam {
+		return examined(finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail 1",
+			Where: "mlx5_1, ens2f0np0", Evidence: `the port is "1: DOWN", physically "2: Polling"; ens2f0np0 has no carrier`,
 			Why: "Nothing is carried by a port that is not ACTIVE: the other rails do its work, or the job does " +
 				"not start.",
 			Fix: []string{"# plug in the cable at both ends, or change it or its transceiver; see that the " +
-				"switch's port is on: ethtool ens2f0np0; ethtool -m ens2f0np0"}}}, nil
+				"switch's port is on: ethtool ens2f0np0; ethtool -m ens2f0np0"}})
 	}
 	e := captured(t, "one-rail-dead", `railscope_rails_active{direction="receive"} 1`,
 		`railscope_rails_active{direction="transmit"} 1`,
-		`railscope_rails_imbalance_ratio{direction="receive"} 1`,
-		`railscope_rails_imbalance_ratio{direction="transmit"} 1`)
+		`railscope_rails_imbalance_ratio{direction="receive",role="compute"} 1`,
+		`railscope_rails_imbalance_ratio{direction="transmit",role="compute"} 1`)
 	delete(e, "source_success")
 	return o, e
 }
@@ -269,7 +270,7 @@ func TestPreview(t *testing.T) {
 	o, e := trained(t)
 	serve("trained", o, e)
 	o, e = trained(t)
-	o.Doctor = func(context.Context) ([]Finding, error) { return nil, nil }
+	o.Exam = func() Exam { return examined() }
 	serve("few", few(o, 0, 3, 5), e)
 	o, e = wounded(t)
 	serve("wounded", o, e)
@@ -281,4 +282,13 @@ func TestPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Fatal(http.Serve(listener, mux))
+}
+
+// examined is an examination of nine seconds ago, and what stands since an hour.
+func examined(found ...finding.Finding) Exam {
+	e := Exam{On: true, At: then().Add(-9 * time.Second), Took: 31 * time.Millisecond}
+	for _, f := range found {
+		e.Findings = append(e.Findings, finding.Raised{Finding: f, Since: then().Add(-time.Hour)})
+	}
+	return e
 }

@@ -17,6 +17,7 @@ func formats() template.FuncMap {
 	return template.FuncMap{
 		"fig": fig, "is": is, "rate": rate, "ratio": ratio, "percent": percent, "share": share, "micro": micro,
 		"persecond": perSecond, "speed": pcieSpeed, "spark": spark, "strip": strip, "level": outcomeLevel,
+		"severity": level, "others": func(list []string) int { return max(0, len(list)-1) },
 		"rounds": roundsInWords, "clock": clock, "ago": span, "join": strings.Join, "line": terminal.Plain,
 		"stamp":   func(t time.Time) string { return t.Format("2 Jan 15:04:05") },
 		"machine": func(t time.Time) string { return t.Format(time.RFC3339) },

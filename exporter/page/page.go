@@ -39,18 +39,34 @@ type Options struct {
 	Peers func() (peers []Peer, probing bool)
 	// Refused is called with the address of a client that gets no stream because all are taken.
 	Refused func(address string)
-	// Doctor examines the node in bounded time.
-	Doctor func(ctx context.Context) ([]Finding, error)
+	// Exam returns the findings that stand, and how the node was examined last; it must not wait.
+	Exam func() Exam
+}
+
+// WithSources adds what sources have for the page besides series, and the name of the host where a name is missing.
+func WithSources[S any](o Options, sources []S) Options {
+	if o.Node == "" {
+		o.Node, _ = os.Hostname()
+	}
+	for _, src := range sources {
+		switch src := any(src).(type) {
+		case interface {
+			Recent(rail string, direction int, to []float64) ([]float64, float64, bool)
+		}:
+			o.Recent = src.Recent
+		case interface{ Peers() ([]Peer, bool) }:
+			o.Peers = src.Peers
+		}
+	}
+	return o
 }
 
 // Bounds on the cost of the page.
 const (
-	every      = time.Second      // between two events
-	slowEvery  = 5 * time.Second  // between two reads of the slow sources
-	examEvery  = time.Minute      // between two runs of doctor
-	examBudget = 20 * time.Second // for one
-	MaxStreams = 50               // open at once; the next one gets 503
-	maxPeers   = 100              // that are drawn
+	every      = time.Second     // between two events
+	slowEvery  = 5 * time.Second // between two reads of the slow sources
+	MaxStreams = 50              // open at once; the next one gets 503
+	maxPeers   = 100             // that are drawn
 	// KeepRounds is how many rounds are kept of a peer.
 	KeepRounds = 20
 )
@@ -81,18 +97,13 @@ type Page struct {
 	mu        sync.Mutex // protects all following fields
 	streams   map[*stream]bool
 	producing bool
-	exam      Exam
-	examined  time.Time // when doctor last started
 }
 
 // New returns the page. Nothing runs until a page is open.
 func New(o Options) *Page {
-	if o.Node == "" {
-		o.Node, _ = os.Hostname()
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Page{o: o, ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: newDrawing(),
-		streams: map[*stream]bool{}, exam: Exam{On: o.Doctor != nil}}
+		streams: map[*stream]bool{}}
 }
 
 // Register adds the page to a multiplexer.

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"flag"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -25,9 +25,8 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 	b := page.builder
 	page.o.Read = func(_ []string, view func(Reading, map[string]string)) { view(e, nil) }
 	s := b.build(e, nil, then())
-	if o.Doctor != nil {
-		findings, _ := o.Doctor(t.Context())
-		s.Exam = Exam{On: true, At: then().Add(-9 * time.Second), Took: 31 * time.Millisecond, Findings: findings}
+	if o.Exam != nil {
+		s.Exam = o.Exam()
 	}
 	s.judge()
 	page.shown = s
@@ -53,10 +52,10 @@ func TestGolden(t *testing.T) {
 		machines[name] = machine{options(name), captured(t, name)}
 	}
 	o := options("bonded")
-	o.Doctor = func(context.Context) ([]Finding, error) {
-		return []Finding{{Subject: "not read",
-			Read: "environments of processes of other users (3): permission denied; run doctor as root",
-			Why:  "It was not judged."}}, nil
+	o.Exam = func() Exam {
+		e := examined()
+		e.Unread = []string{"environments of processes of other users (3): permission denied; run doctor as root"}
+		return e
 	}
 	machines["bonded"] = machine{o, captured(t, "bonded")}
 	o, e := trained(t)
@@ -94,7 +93,7 @@ func TestHostile(t *testing.T) {
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(evil)
 	e := read(t, strings.ReplaceAll(`railscope_source_present{source="rdma"} 1
 railscope_source_success{source="EVIL"} 0
-railscope_rail_info{rail="EVIL",device="EVIL",port="EVIL",netdev="EVIL",pci_address="EVIL",numa_node="EVIL",link_layer="EVIL"} 1
+railscope_rail_info{rail="EVIL",device="EVIL",port="EVIL",netdev="EVIL",pci_address="EVIL",numa_node="EVIL",link_layer="EVIL",role="EVIL",gpu="EVIL",gpu_distance="EVIL"} 1
 railscope_port_up{rail="EVIL",device="EVIL",port="1"} 1
 railscope_port_pause_frames_total{rail="EVIL",netdev="x",priority="EVIL",direction="EVIL"} 1
 railscope_bond_info{bond="EVIL",mode="EVIL",xmit_hash_policy="",miimon="",lacp_rate=""} 1
@@ -114,8 +113,12 @@ railscope_nccl_fallback{job="EVIL"} 1
 	}
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
-	page.exam = Exam{On: true, At: then(), Err: evil,
-		Findings: []Finding{{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil + "\nreboot"}}}}
+	page.o.Exam = func() Exam {
+		e := examined(finding.Finding{Check: evil, Severity: evil, Subject: evil, Where: evil, Evidence: evil, Why: evil,
+			Fix: []string{evil + "\nreboot"}})
+		e.Err, e.Unread, e.Findings[0].Silenced = evil, []string{evil}, evil
+		return e
+	}
 	text, err := page.document()
 	if err != nil {
 		t.Fatal(err)
@@ -142,8 +145,6 @@ railscope_nccl_fallback{job="EVIL"} 1
 func TestVerdict(t *testing.T) {
 	up, down := Rail{Name: "0", Up: new(1.0)}, Rail{Name: "1", Up: new(0.0)}
 	second := Rail{Name: "1", Up: new(1.0)}
-	slow := second
-	slow.Notes = []Note{{Level: Warn, Text: "PCIe runs with 8 of 16 lanes"}}
 	idle := Balance{Active: new(0.0)}
 	even := Balance{Imbalance: new(0.01), Active: new(2.0)}
 	uneven := Balance{Imbalance: new(0.4), Active: new(1.0)}
@@ -160,44 +161,30 @@ func TestVerdict(t *testing.T) {
 			Note{Level: Good, Text: "1 rail up, busy"}},
 		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Note{Level: Good, Text: "2 rails up"}},
 		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{rail.Transmit: uneven}},
-			Note{Level: Warn, Text: "2 rails up, but transmitting is uneven"}},
+			Note{Level: Good, Text: "2 rails up, busy"}}, // until it is a finding
 		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}},
-			Note{Level: Bad, Text: "rail 1 is down; 1 more below"}},
+			Note{Level: Bad, Text: "rail 1 is down"}},
 		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Up: new(0.0)}}},
 			Note{Level: Bad, Text: "rails 1 and 2 are down"}},
 		{"all down", Snapshot{Rails: []Rail{down}}, Note{Level: Bad, Text: "no rail is up"}},
-		{"a slow link", Snapshot{Rails: []Rail{up, slow}, Balance: [2]Balance{even, even}},
-			Note{Level: Warn, Text: "2 rails up, but rail 1: PCIe runs with 8 of 16 lanes"}},
-		{"fallback", Snapshot{Rails: []Rail{up},
-			Notes: []Note{{Level: Bad, Text: "suspected fallback to TCP", Detail: "…"}}},
-			Note{Level: Bad, Text: "suspected fallback to TCP"}},
 		{"no RDMA", Snapshot{NoRails: "no RDMA device on this node"}, Note{Level: Idle, Text: "no RDMA device on this node"}},
-		{"a peer by TCP", Snapshot{Rails: []Rail{up},
-			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"},
-				{Outcome: "ok"}}}}}, Note{Level: Bad, Text: "peer b is reachable by TCP only: no_gid"}},
-		{"a peer that was", Snapshot{Rails: []Rail{up},
-			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok"}, {Outcome: "failed", Reason: "x"}}}}},
+		{"a warning", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{even, even},
+			Exam: examined(finding.Finding{Check: "mtu_low", Severity: finding.Warning, Subject: "rail 1"})},
+			Note{Level: Warn, Text: "2 rails up, but rail 1: mtu low"}},
+		{"a critical finding and a warning", Snapshot{Rails: []Rail{up}, Exam: examined(
+			finding.Finding{Check: "fallback", Severity: finding.Critical, Subject: "peer b"},
+			finding.Finding{Check: "mtu_low", Severity: finding.Warning, Subject: "rail 0"})},
+			Note{Level: Bad, Text: "peer b: fallback; 1 more below"}},
+		{"a rail that is down, and its finding", Snapshot{Rails: []Rail{up, down}, Exam: examined(
+			finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail 1"},
+			finding.Finding{Check: "goodput_below_expected", Severity: finding.Warning, Subject: "rail 1"})},
+			Note{Level: Bad, Text: "rail 1 is down; 1 more below"}},
+		{"no action needed", Snapshot{Rails: []Rail{up}, Exam: examined(
+			finding.Finding{Check: "path_mtu_small", Severity: finding.Info, Subject: "rail 0"})},
 			Note{Level: Good, Text: "1 rail up"}},
-		{"a peer without a rail",
-			Snapshot{Rails: []Rail{up},
-				Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "degraded", Failures: []string{"rail 1: …"}}}}}},
-			Note{Level: Warn, Text: "1 rail up, but RDMA to peer b is degraded"}},
-		{"a note", Snapshot{Rails: []Rail{up},
-			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"baseline: …"}}}}}},
+		{"silenced", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []finding.Raised{{Silenced: "as planned",
+			Finding: finding.Finding{Check: "same_subnet", Severity: finding.Critical, Subject: "rail 0"}}}}},
 			Note{Level: Good, Text: "1 rail up"}},
-		{"one of eight at 74 %",
-			Snapshot{Rails: []Rail{up, second},
-				Balance: [2]Balance{rail.Transmit: {Imbalance: new(0.26), Active: new(8.0)}}},
-			Note{Level: Warn, Text: "2 rails up, but transmitting is uneven"}},
-		{"one of eight at 75 %",
-			Snapshot{Rails: []Rail{up, second},
-				Balance: [2]Balance{rail.Transmit: {Imbalance: new(0.25), Active: new(8.0)}}},
-			Note{Level: Good, Text: "2 rails up, even"}},
-		{"a member", Snapshot{Rails: []Rail{up},
-			Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}},
-			Note{Level: Warn, Text: "1 rail up, but member eth1 of bond0 is down"}},
-		{"doctor", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []Finding{{Fault: true}, {}}}},
-			Note{Level: Warn, Text: "1 rail up, but 1 fault found by doctor"}},
 	} {
 		if tc.s.judge(); tc.s.Verdict != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, tc.s.Verdict, tc.want)
@@ -205,21 +192,19 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestFindingsOfRails: doctor's findings about a rail are shown with that rail, and counted once.
+// TestFindingsOfRails: findings about a rail are shown with that rail, too.
 func TestFindingsOfRails(t *testing.T) {
-	s := Snapshot{Rails: []Rail{{Name: "1", Up: new(1.0)}, {Name: "10", Up: new(1.0)}},
-		Exam: Exam{Findings: []Finding{
-			{Fault: true, Check: "gid_missing", Subject: "rail 10 (mlx5_10 port 1, eth10)", Read: "no GID"},
-			{Check: "mtu_low", Subject: "rail 1", Read: "MTU 1500"},
-			{Check: "memlock", Subject: "this node", Read: "64 KiB"},
-			{Subject: "rail 1", Read: "not read"},
-		}}}
+	s := Snapshot{Rails: []Rail{{Name: "1", Up: new(1.0)}, {Name: "10", Up: new(1.0)}}, Exam: examined(
+		finding.Finding{Check: "gid_missing", Severity: finding.Critical, Subject: "rail 10", Evidence: "no GID"},
+		finding.Finding{Check: "mtu_low", Severity: finding.Warning, Subject: "rail 1", Evidence: "MTU 1500"},
+		finding.Finding{Check: "memlock", Severity: finding.Critical, Subject: "node", Evidence: "64 KiB"},
+		finding.Finding{Check: "path_mtu_small", Severity: finding.Info, Subject: "rail 1", Evidence: "small"})}
 	s.judge()
-	want := [][]Note{{{Level: Warn, Text: "MTU 1500"}}, {{Level: Bad, Text: "no GID"}}}
+	want := [][]Note{{{Warn, "MTU 1500"}, {Idle, "small"}}, {{Bad, "no GID"}}}
 	if diff := cmp.Diff(want, [][]Note{s.Rails[0].Notes, s.Rails[1].Notes}); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if want := (Note{Level: Warn, Text: "2 rails up, but 1 fault found by doctor; 1 more below"}); s.Verdict != want {
+	if want := (Note{Bad, "rail 10: gid missing; 2 more below"}); s.Verdict != want {
 		t.Errorf("%+v, want %+v", s.Verdict, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
 )
@@ -14,8 +15,7 @@ import (
 type Snapshot struct {
 	Node, Version, Notice string
 	Started, At           time.Time
-	Verdict               Note   // the node in one sentence
-	Notes                 []Note // problems of the node besides those of rails
+	Verdict               Note // the node in one sentence
 	Rails                 []Rail
 	NoRails               string // why there are none; empty when there are
 	Balance               [2]Balance
@@ -40,10 +40,10 @@ const (
 	Idle Level = "idle" // neither
 )
 
-// Note is one problem; Detail is not in the verdict.
+// Note is one problem.
 type Note struct {
-	Level        Level
-	Text, Detail string
+	Level Level
+	Text  string
 }
 
 // Rail is a rail.
@@ -51,9 +51,11 @@ type Rail struct {
 	Name, Device, Port, Netdev, PCIAddress, NUMA string
 
 	State                                    string // in words
-	Up, Rate, Capacity, MTU                  *float64
+	Up, Rate, Capacity, Expected, MTU        *float64
+	Unsaved                                  bool     // the best that was seen is forgotten at a restart
 	Transfers, MaxTransfers, Width, MaxWidth *float64 // of the PCIe link
-	GPUs                                     string   // of the same NUMA node: their numbers, or how many; empty: none
+	Role                                     string
+	GPU, Distance                            string // the nearest GPU, and how far it is; empty: none
 
 	Traffic  [2]Traffic
 	Counters []Moving // of congestion or loss, that moved
@@ -89,7 +91,8 @@ type Moving struct {
 // Balance is how even the rails are in one direction.
 type Balance struct {
 	Direction         string
-	Imbalance, Active *float64 // Imbalance: nil when the rails are idle; Active: nil without a sampler
+	Imbalance, Active *float64 // Imbalance: of the worst role, nil when the rails are idle; Active: nil without a sampler
+	Role              string   // of the imbalance
 }
 
 // Bond is a bond.
@@ -124,60 +127,63 @@ type Round struct {
 	Start          time.Time
 	Duration       time.Duration
 	Outcome        string // ok, degraded, fallback, failed, skipped
-	Transport      string // rdma, tcp, none
+	Transport      string // rdma (in the demo: simulated), tcp, none
 	Goodput        *float64
 	Expected       *float64 // of all rails together
 	Imbalance      *float64
 	P50, P99       *float64 // seconds, of the slowest rail
 	Reason, Detail string
-	Failures       []string // of single rails too, and why a round is degraded
+	Failures       []string          // of single rails too, and why a round is degraded
+	Findings       []finding.Finding // of the last round of a peer; none of earlier ones
 }
 
-// Finding is one finding of doctor.
-type Finding struct {
-	Fault              bool
-	Check              string // empty: not a finding, but something that could not be read
-	Subject, Read, Why string
-	Fix                []string
+// Exam is what stands, and how the last examination of the node went.
+type Exam struct {
+	On       bool      // the node is examined
+	At       time.Time // of its end; zero: not yet
+	Took     time.Duration
+	Err      string   // why it has no result
+	Done     int      // examinations with a result: after two, what stands is known
+	Unread   []string // what could not be read, and is therefore not judged
+	Findings []finding.Raised
+	More     int // findings that are not in the list
 }
 
-// Level is bad for a fault, warn for a warning, and idle for something that could not be read.
-func (f Finding) Level() Level {
+// level is how a finding is drawn: what an operator silenced, or needs no action, changes no verdict.
+func level(f finding.Raised) Level {
 	switch {
-	case f.Fault:
+	case f.Silenced != "":
+		return Idle
+	case f.Severity == finding.Critical:
 		return Bad
-	case f.Check != "":
+	case f.Severity == finding.Warning:
 		return Warn
 	}
 	return Idle
 }
 
-// Exam is the last run of doctor.
-type Exam struct {
-	On       bool // there is a doctor
-	Running  bool
-	At       time.Time // zero: not yet
-	Took     time.Duration
-	Findings []Finding
-	Err      string
+// Take makes a snapshot of series that were read. What only a page that is open for some time shows is missing: which
+// counters move.
+func Take(o Options, series Reading, failed map[string]string, now time.Time) Snapshot {
+	s := newBuilder(o).build(series, failed, now)
+	s.complete(o)
+	return s
 }
 
-// Complaints reports whether there are findings.
-func (e Exam) Complaints() bool {
-	return slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Level() != Idle })
+// complete adds the findings, and judges.
+func (s *Snapshot) complete(o Options) {
+	if o.Exam != nil {
+		s.Exam = o.Exam()
+	}
+	s.judge()
 }
 
-// judge makes the verdict: the worst of what the series, the rounds and doctor report, or that all is well. It checks
-// nothing itself. Doctor's findings about a rail are added to that rail.
+// judge makes the verdict: rails that are down now, then the worst finding, else that all is well. Findings about a
+// rail are added to that rail.
 func (s *Snapshot) judge() {
 	var p problems
 	p.rails(s.Rails)
-	p.notes(s.Notes, Bad)
-	p.peers(s.Peers)
-	p.bonds(s.Bonds)
-	p.balance(s.Balance)
 	p.findings(s.Exam.Findings)
-	p.notes(s.Notes, Warn)
 	more := ""
 	if n := len(p) - 1; n > 0 {
 		more = fmt.Sprintf("; %d more below", n)
@@ -210,9 +216,9 @@ func (s *Snapshot) upRails() string {
 func (s *Snapshot) load() (load string) {
 	for _, b := range s.Balance {
 		switch {
-		case b.Imbalance != nil:
+		case b.Imbalance != nil && *b.Imbalance <= rail.ImbalancedAbove:
 			return ", even"
-		case b.Active != nil && *b.Active > 0:
+		case b.Imbalance != nil || b.Active != nil && *b.Active > 0:
 			load = ", busy"
 		case b.Active != nil && load == "":
 			load = ", idle"
@@ -226,14 +232,6 @@ type problems []Note
 
 func (p *problems) add(level Level, format string, args ...any) {
 	*p = append(*p, Note{Level: level, Text: fmt.Sprintf(format, args...)})
-}
-
-func (p *problems) notes(notes []Note, level Level) {
-	for _, n := range notes {
-		if n.Level == level {
-			*p = append(*p, n)
-		}
-	}
 }
 
 func (p *problems) rails(rails []Rail) {
@@ -256,76 +254,24 @@ func (p *problems) rails(rails []Rail) {
 		if r.Level() == Warn {
 			p.add(Warn, "rail %s: state unknown", r.Name)
 		}
-		for _, n := range r.Notes {
-			if r.Level() != Bad {
-				p.add(n.Level, "rail %s: %s", r.Name, n.Text)
-			}
-		}
 	}
 }
 
-func (p *problems) peers(peers []Peer) {
-	for _, peer := range peers {
-		i := slices.IndexFunc(peer.Rounds, func(r Round) bool { return r.Outcome != "skipped" }) // latest first
-		if i < 0 {
-			continue
+// findings adds the findings by their names, without figures: screen readers announce each change. Rails that are down
+// have been added.
+func (p *problems) findings(list []finding.Raised) {
+	for _, f := range list {
+		down := f.Rail() != "" && slices.Contains([]string{"port_down", "netdev_down"}, f.Check)
+		if l := level(f); l != Idle && !down {
+			p.add(l, "%s", f.Title())
 		}
-		switch r := peer.Rounds[i]; r.Outcome {
-		case "fallback":
-			p.add(Bad, "peer %s is reachable by TCP only: %s", peer.Name, r.Reason)
-		case "failed":
-			p.add(Bad, "probe of peer %s failed: %s", peer.Name, r.Reason)
-		case "degraded":
-			p.add(Warn, "RDMA to peer %s is degraded", peer.Name)
-		}
-	}
-}
-
-func (p *problems) bonds(bonds []Bond) {
-	for _, b := range bonds {
-		if is(b.Up, 0) {
-			p.add(Warn, "bond %s is down", b.Name)
-			continue
-		}
-		for _, m := range b.Members {
-			if is(m.Up, 0) {
-				p.add(Warn, "member %s of %s is down", m.Name, b.Name)
-			}
-		}
-	}
-}
-
-// balance adds the first uneven direction, without the figure: screen readers announce each change.
-func (p *problems) balance(balance [2]Balance) {
-	for d, b := range balance {
-		if b.Imbalance != nil && *b.Imbalance > rail.ImbalancedAbove {
-			p.add(Warn, "%s is uneven", [2]string{"receiving", "transmitting"}[d])
-			return
-		}
-	}
-}
-
-func (p *problems) findings(findings []Finding) {
-	n := map[Level]int{}
-	for _, f := range findings {
-		n[f.Level()]++
-	}
-	if n[Bad] > 0 {
-		p.add(Warn, "%s found by doctor", terminal.Count(n[Bad], "fault"))
-	}
-	if n[Warn] > 0 {
-		p.add(Warn, "%s found by doctor", terminal.Count(n[Warn], "warning"))
 	}
 }
 
 func (s *Snapshot) attachFindings() {
 	for _, f := range s.Exam.Findings {
-		subject, _ := strings.CutPrefix(f.Subject, "rail ")
-		name, _, _ := strings.Cut(subject, " ")
-		i := slices.IndexFunc(s.Rails, func(r Rail) bool { return r.Name == name })
-		if i < 0 || f.Check == "" || subject == f.Subject {
-			continue
+		if i := slices.IndexFunc(s.Rails, func(r Rail) bool { return r.Name == f.Rail() }); i >= 0 {
+			s.Rails[i].Notes = append(s.Rails[i].Notes, Note{Level: level(f), Text: f.Evidence})
 		}
-		s.Rails[i].Notes = append(s.Rails[i].Notes, Note{Level: f.Level(), Text: f.Read})
 	}
 }

@@ -2,7 +2,6 @@ package page
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -26,7 +25,7 @@ type stream struct {
 // backlog is how many events a stream may be behind before it is dropped. The page reconnects.
 const backlog = 8
 
-// Close ends all streams, cancels doctor, and waits for the producer.
+// Close ends all streams, and waits for the producer.
 func (p *Page) Close() {
 	p.cancel()
 	p.mu.Lock()
@@ -124,8 +123,7 @@ func (p *Page) makeLocked(now time.Time) error {
 	p.o.Read(sources, func(series Reading, failed map[string]string) {
 		s = p.builder.build(series, failed, time.Now())
 	})
-	s.Exam = p.examine(now)
-	s.judge()
+	s.complete(p.o)
 	d, err := p.drawing.draw(&s)
 	if err != nil {
 		return err
@@ -133,41 +131,6 @@ func (p *Page) makeLocked(now time.Time) error {
 	p.last, p.shown, p.made = d, s, now
 	p.number++
 	return nil
-}
-
-// examine returns doctor's last result. It runs doctor in the background when a minute has passed.
-func (p *Page) examine(now time.Time) Exam {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.o.Doctor == nil || p.exam.Running || p.ctx.Err() != nil || now.Sub(p.examined) < examEvery {
-		return p.exam
-	}
-	if now.Sub(p.exam.At) > 2*examEvery { // no page was open meanwhile: the findings are old
-		p.exam = Exam{On: true}
-	}
-	p.examined, p.exam.Running = now, true
-	go p.runDoctor(now)
-	return p.exam
-}
-
-// runDoctor runs doctor. A panic in a check costs the page its findings, not the node its metrics.
-func (p *Page) runDoctor(start time.Time) {
-	ctx, cancel := context.WithTimeout(p.ctx, examBudget)
-	defer cancel()
-	exam := Exam{On: true}
-	defer func() {
-		if v := recover(); v != nil {
-			exam.Err = fmt.Sprintf("panic: %v", v)
-		}
-		exam.At, exam.Took = time.Now(), time.Since(start).Round(time.Millisecond)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.exam = exam
-	}()
-	findings, err := p.o.Doctor(ctx)
-	if exam.Findings = findings; err != nil {
-		exam.Err = err.Error()
-	}
 }
 
 type message struct {

@@ -7,20 +7,22 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/page"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/probe"
 )
 
 // peer is what is known of one peer. Counters only grow. Figures are those of the last round that was not skipped, so
 // that no old figure looks current; what only some rounds measure is kept until a round shows that it no longer holds.
 type peer struct {
-	name    string
-	rows    *rows
-	counts  []collector.Sample
-	success time.Time
-	ended   time.Time // of the last round, whatever its result
+	name string
+	rows *rows
 
-	last *probe.Result       // not skipped, with what only earlier rounds measured; nil: none yet
-	past map[string]*history // of solo goodputs, by rail
+	simulated bool // the demo
+	counts    []collector.Sample
+	success   time.Time
+	ended     time.Time // of the last round, whatever its result
+
+	last *probe.Result // not skipped, with what only earlier rounds measured; nil: none yet
 
 	latency     *latency            // of all rails; nil: none yet
 	railLatency map[string]*latency // by rail
@@ -29,7 +31,7 @@ type peer struct {
 }
 
 func newPeer(name string, rows *rows) *peer {
-	p := &peer{name: name, rows: rows, past: map[string]*history{}, railLatency: map[string]*latency{}}
+	p := &peer{name: name, rows: rows, railLatency: map[string]*latency{}}
 	for _, o := range probe.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}
@@ -52,10 +54,14 @@ func (p *peer) add(m *collector.Metric, n float64, labels ...string) {
 	p.counts[i].Value += n
 }
 
-func (p *peer) observe(r probe.Result) {
+func (p *peer) observe(r probe.Result, found []finding.Finding) {
 	p.add(p.rows.rounds, 1, string(r.Outcome))
 	p.ended = r.Start.Add(r.Duration)
-	p.recent = slices.Insert(p.recent, 0, roundOf(r))
+	for i := range p.recent {
+		p.recent[i].Findings = nil
+	}
+	p.recent = slices.Insert(p.recent, 0, roundOf(r, found))
+	p.recent[0].Transport = p.transport(r.Transport)
 	p.recent = p.recent[:min(len(p.recent), page.KeepRounds)]
 	if r.Outcome == probe.Skipped {
 		p.add(p.rows.skipped, 1, known(r.Reason))
@@ -67,6 +73,17 @@ func (p *peer) observe(r probe.Result) {
 	if r.Outcome == probe.OK {
 		p.success = p.ended
 	}
+}
+
+// simulated is the transport of rounds in the demo that would be by RDMA elsewhere.
+const simulated = "simulated"
+
+// transport returns the label of a transport.
+func (p *peer) transport(t probe.Transport) string {
+	if p.simulated && t == probe.RDMA {
+		return simulated
+	}
+	return string(t)
 }
 
 // byRDMA reports whether a round of this outcome has no reason of its own: a degraded one has those of its rails.
@@ -120,7 +137,11 @@ func (p *peer) countRails(r probe.Result) {
 func (p *peer) keep(r probe.Result) {
 	last, rdma := cmp.Or(p.last, &probe.Result{}), r.Transport == probe.RDMA
 	if rdma {
-		r.Scaling, r.Speedup = cmp.Or(r.Scaling, last.Scaling), cmp.Or(r.Speedup, last.Speedup)
+		r.Speedup = cmp.Or(r.Speedup, last.Speedup)
+	}
+	if failed := func(rail probe.RailResult) bool { return rail.Failure != nil }; rdma && len(r.Missing) == 0 &&
+		!slices.ContainsFunc(r.Rails, failed) { // else it was of other rails
+		r.Scaling = cmp.Or(r.Scaling, last.Scaling)
 	}
 	if len(r.TCP) == 0 && r.Transport != probe.NoTransport {
 		r.TCP = last.TCP
@@ -132,65 +153,12 @@ func (p *peer) keep(r probe.Result) {
 		switch {
 		case !rdma:
 			rail.Solo = nil
-		case rail.Solo != nil:
-			if p.past[rail.Rail] == nil {
-				p.past[rail.Rail] = &history{}
-			}
-			p.past[rail.Rail].add(r.Start, rail.Solo.BytesPerSecond())
-		case rail.Failure == nil:
+		case rail.Solo == nil && rail.Failure == nil:
 			j := slices.IndexFunc(last.Rails, func(l probe.RailResult) bool { return l.Rail == rail.Rail })
 			if j >= 0 {
-				rail.Solo = last.Rails[j].Solo
+				rail.Solo, rail.Past = last.Rails[j].Solo, cmp.Or(rail.Past, last.Rails[j].Past)
 			}
-		}
-	}
-	for name, h := range p.past {
-		if h.expire(r.Start); len(h.figures) == 0 {
-			delete(p.past, name)
 		}
 	}
 	p.last = &r
-}
-
-// history is a bounded number of a rail's solo goodputs of the last day, spread evenly.
-type history struct{ figures []figure } // oldest first
-
-type figure struct {
-	at    int64 // Unix time, seconds
-	value float64
-}
-
-const (
-	historySpan  = int64(24 * time.Hour / time.Second)
-	historyGap   = historySpan / 250 // between two figures, once there are enough for a median
-	historyLeast = 5                 // figures for a median
-)
-
-// add adds a figure, unless the last one is too recent.
-func (h *history) add(t time.Time, v float64) {
-	h.expire(t)
-	now, n := t.Unix(), len(h.figures)
-	if n < historyLeast || now-h.figures[n-1].at >= historyGap {
-		h.figures = append(h.figures, figure{now, v})
-	}
-}
-
-// expire drops what is older than a day, and what is in the future after the clock was set back.
-func (h *history) expire(t time.Time) {
-	now := t.Unix()
-	h.figures = slices.DeleteFunc(h.figures, func(f figure) bool { return f.at < now-historySpan || f.at > now })
-}
-
-// median returns the median, and false while there are too few figures.
-func (h *history) median() (float64, bool) {
-	n := len(h.figures)
-	if n < historyLeast {
-		return 0, false
-	}
-	values := make([]float64, n)
-	for i, f := range h.figures {
-		values[i] = f.value
-	}
-	slices.Sort(values)
-	return (values[(n-1)/2] + values[n/2]) / 2, true
 }

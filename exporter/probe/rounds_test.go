@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/exporter/page"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -28,14 +29,14 @@ func TestRecentRounds(t *testing.T) {
 				Latency: &probe.Latency{Samples: []time.Duration{3 * time.Microsecond, 4 * time.Microsecond,
 					5 * time.Microsecond}}},
 		}}
-	p.Observe(ok)
+	p.Observe(ok, nil)
 	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(time.Minute), Outcome: probe.Fallback, Transport: probe.TCP,
 		Reason: "no_device", Detail: "\x1b[2J" + strings.Repeat("x", 5000),
 		TCP:      []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9}, {Streams: 4, BytesPerSecond: 3e9}},
 		Rails:    []probe.RailResult{{Rail: "0", Expected: &expected}, {Rail: "1"}},
-		Failures: slices.Repeat([]probe.Failure{{Stage: "open", Reason: "made_up", Rail: "1", Detail: "no"}}, 50)})
+		Failures: slices.Repeat([]probe.Failure{{Stage: "open", Reason: "made_up", Rail: "1", Detail: "no"}}, 50)}, nil)
 	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(2 * time.Minute), Outcome: probe.Skipped,
-		Transport: probe.NoTransport, Reason: "busy_here"})
+		Transport: probe.NoTransport, Reason: "busy_here"}, nil)
 	peers, probing := p.Peers()
 	if !probing || len(peers) != 2 || peers[0].Name != "b:1" || len(peers[0].Rounds) != 0 || len(peers[1].Rounds) != 3 {
 		t.Fatalf("%v %+v", probing, peers)
@@ -59,9 +60,11 @@ func TestRecentRounds(t *testing.T) {
 	}
 	slow := ok
 	slow.Outcome, slow.MinOfExpected = probe.Degraded, 0.85
-	if got := roundOf(slow); got.Outcome != "degraded" || got.Reason != "" ||
+	found := []finding.Finding{{Severity: finding.Warning, Evidence: "all rails together carry 84 %"},
+		{Severity: finding.Info}}
+	if got := roundOf(slow, found); got.Outcome != "degraded" || got.Reason != "" ||
 		!slices.Equal(got.Failures,
-			[]string{"all rails together carry 168.00 Gb/s, 84 % of the 200.00 Gb/s expected"}) {
+			[]string{"all rails together carry 84 %"}) {
 		t.Errorf("a round that is degraded: %+v", got)
 	}
 	unreachable := probe.Failure{Stage: "hello", Reason: "peer_unreachable", Detail: "connection refused"}
@@ -73,20 +76,19 @@ func TestRecentRounds(t *testing.T) {
 		want   []string
 	}{
 		{"peer_unreachable", "connection refused", []probe.Failure{unreachable}, nil},
-		{"retry_exceeded", "rail 0: no answer",
-			[]probe.Failure{exceeded, {Stage: "reach", Reason: "retry_exceeded", Rail: "1", Detail: "no answer"}},
-			[]string{"rail 1: reach, retry_exceeded: no answer"}},
+		{"retry_exceeded", "rail 0 and 1 more: no answer",
+			[]probe.Failure{exceeded, {Stage: "reach", Reason: "retry_exceeded", Rail: "1", Detail: "no answer"}}, nil},
 		{"peer_unreachable", "connection refused", []probe.Failure{exceeded},
 			[]string{"rail 0: reach, retry_exceeded: no answer"}},
 	} {
 		if diff := cmp.Diff(tt.want,
 			roundOf(probe.Result{Outcome: probe.Failed, Reason: tt.reason, Detail: tt.detail,
-				Failures: tt.list}).Failures); diff != "" {
+				Failures: tt.list}, nil).Failures); diff != "" {
 			t.Errorf("what is said beside %s (-want +got):\n%s", tt.detail, diff)
 		}
 	}
 	for range 100 {
-		p.Observe(ok)
+		p.Observe(ok, nil)
 	}
 	if peers, _ := p.Peers(); len(peers[1].Rounds) != page.KeepRounds {
 		t.Errorf("%d rounds are kept, want %d", len(peers[1].Rounds), page.KeepRounds)

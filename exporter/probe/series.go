@@ -46,7 +46,7 @@ func (p *peer) renderRound() {
 	r, rows := p.last, p.rows
 	p.put(rows.duration, r.Duration.Seconds())
 	for _, t := range probe.Transports() {
-		p.put(rows.transport, collector.Bool(t == r.Transport), string(t))
+		p.put(rows.transport, collector.Bool(t == r.Transport), p.transport(t))
 	}
 	if !byRDMA(r.Outcome) {
 		p.put(rows.fallback, 1, known(r.Reason))
@@ -103,10 +103,8 @@ func (p *peer) renderRail(r *probe.RailResult) {
 		}
 	}
 	p.putKnown(rows.counters, r.CounterMismatch, r.Rail)
-	if h := p.past[r.Rail]; h != nil && r.Solo != nil {
-		if median, ok := h.median(); ok {
-			p.put(rows.degradation, r.Solo.BytesPerSecond()/median, r.Rail)
-		}
+	if r.Solo != nil && r.Past != nil && r.Past.Median > 0 {
+		p.put(rows.degradation, r.Solo.BytesPerSecond()/r.Past.Median, r.Rail)
 	}
 }
 

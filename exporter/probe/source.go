@@ -13,13 +13,15 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
-	"github.com/railscope/railscope/probe/report"
 )
 
 // Source keeps the results of rounds. A scrape only copies them. Safe for concurrent use.
 type Source struct {
+	Simulated bool // rounds by RDMA are those of the demo; set before the first peer
+
 	stats func() probe.Stats
 	*rows
 
@@ -47,17 +49,18 @@ func (p *Source) SetPeers(peers []string) {
 		peer := before[name]
 		if peer == nil {
 			peer = newPeer(name, p.rows)
+			peer.simulated = p.Simulated
 		}
 		p.peers[name], p.order = peer, append(p.order, peer)
 	}
 }
 
-// Observe records the result of a round. Rounds with a peer that was removed are ignored.
-func (p *Source) Observe(r probe.Result) {
+// Observe records the result of a round, and what was found. Rounds with a peer that was removed are ignored.
+func (p *Source) Observe(r probe.Result, found []finding.Finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if peer := p.peers[r.Peer]; peer != nil {
-		peer.observe(r)
+		peer.observe(r, found)
 		peer.render()
 	}
 }
@@ -144,11 +147,12 @@ func (l *latency) observe(samples []time.Duration) {
 	_ = l.Write(l.written) // a histogram of numbers cannot fail
 }
 
-// maxText is how many bytes are kept of each text of a round, and maxFailures of how many failures: part of both comes
-// from the peer.
+// maxText is how many bytes are kept of each text of a round, and the others of how many failures and findings: part of
+// them comes from the peer.
 const (
 	maxText     = 300
 	maxFailures = 8
+	maxFindings = 64
 )
 
 // Peers returns the peers as configured, with their last rounds, and whether the probe runs.
@@ -163,9 +167,10 @@ func (p *Source) Peers() (peers []page.Peer, probing bool) {
 }
 
 // roundOf is the part of a result that people are shown.
-func roundOf(r probe.Result) page.Round {
+func roundOf(r probe.Result, found []finding.Finding) page.Round {
 	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome),
-		Transport: string(r.Transport), Imbalance: r.Imbalance, Detail: plain(r.Detail)}
+		Transport: string(r.Transport), Imbalance: r.Imbalance, Detail: plain(r.Detail),
+		Findings: slices.Clone(found[:min(len(found), maxFindings)])}
 	if !byRDMA(r.Outcome) {
 		round.Reason = known(r.Reason)
 	}
@@ -196,8 +201,9 @@ func roundOf(r probe.Result) page.Round {
 		if f.Rail != "" {
 			name = "rail " + f.Rail + ": "
 		}
-		if round.Reason != "" && f.Reason == r.Reason && (f.Detail == r.Detail || name+f.Detail == r.Detail) {
-			continue // it is the round's own, shown already
+		own := round.Reason != "" && f.Reason == r.Reason
+		if own || r.Outcome == probe.Degraded && f.Rail != "" {
+			continue // the round's own, whose detail says how many rails have it; or it is among the findings
 		}
 		text := name + known(f.Stage) + ", " + known(f.Reason)
 		if f.Detail != "" {
@@ -205,8 +211,8 @@ func roundOf(r probe.Result) page.Round {
 		}
 		round.Failures = append(round.Failures, plain(text))
 	}
-	for _, f := range report.Slow(r) {
-		if len(round.Failures) < 2*maxFailures {
+	for _, f := range found {
+		if r.Outcome == probe.Degraded && f.Severity != finding.Info && len(round.Failures) < 2*maxFailures {
 			round.Failures = append(round.Failures, plain(f.Evidence))
 		}
 	}

@@ -41,7 +41,8 @@ func newRows() *rows {
 	r.retransmits = peer.Ref("tcp(7), TCP_INFO tcpi_total_retrans").Counter("probe_tcp_retransmits_total",
 		"Segments that the probe's TCP bursts retransmitted: loss on the path.")
 	r.transport = peer.With("transport").Gauge("probe_transport",
-		"1 for the transport of the last round that was not skipped: rdma, tcp or none; 0 for the others.")
+		"1 for the transport of the last round that was not skipped: rdma (in the demo: simulated), tcp or none; 0 for the "+
+			"others.")
 	r.fallback = peer.With("reason").Ref(words).Gauge("probe_fallback_info", "Why the last round that was not skipped "+
 		"fell back to TCP or failed; always 1. Absent when it did not.")
 	r.mismatch = peer.With("component").Gauge("probe_component_mismatch",
@@ -55,9 +56,9 @@ func newRows() *rows {
 		"last round. mode=stealing: each rail carries what it can. mode=static: rails × the slowest, which a job with equal "+
 		"parts would reach. Absent when the last round did not measure it.")
 	r.imbalance = peer.Ref("internal/rail/balance.go").Gauge("probe_imbalance_ratio", "1 − the smallest share of a rail "+
-		"in the last striped burst; a share is goodput ÷ capacity, relative to the best rail of its group (link layer and "+
-		"rate). Of the worst group. 0.39 when one rail carried 61 % of the others, 1 when one carried nothing. Absent where "+
-		"no group has two rails.")
+		"in the last striped burst; a share is goodput ÷ capacity, relative to the best rail of its group (role, link "+
+		"layer and rate). Of the worst group. 0.39 when one rail carried 61 % of the others, 1 when one carried nothing. "+
+		"Absent where no group has two rails.")
 	r.scaling = peer.Gauge("probe_scaling_ratio",
 		"Goodput of all rails at once ÷ the sum of each alone. Below 0.9 the rails share a bottleneck, such as a PCIe link. "+
 			"Of the last round with solo bursts; absent after a round that was not by RDMA.")
@@ -93,9 +94,9 @@ func newRows() *rows {
 		"Largest payload of an RDMA packet on the path, the smaller of both ends.")
 	r.gid = rail.With("gid_index", "gid", "reason").Ref("internal/rail/choose.go").Gauge("probe_gid_info",
 		"GID that the rail used, and why; always 1.")
-	r.degradation = rail.Ref(here).Gauge("probe_rail_degradation_ratio",
+	r.degradation = rail.Ref("internal/baseline/baseline.go").Gauge("probe_rail_degradation_ratio",
 		"Solo goodput of the rail ÷ its median of the last 24 h: below 1 the rail is slower than it was. Absent before 5 "+
-			"solo bursts.")
+			"solo bursts. With --state.dir a restart forgets nothing.")
 
 	probe := r.Group("probe/options.go")
 	r.budget = probe.Gauge("probe_budget_seconds", "Time of each rail that may be used now before the hourly budget is "+

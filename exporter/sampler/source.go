@@ -92,8 +92,8 @@ func (s *Source) emitRails(put put) {
 		if set.Known {
 			put(s.active, float64(set.Active), direction)
 		}
-		if set.Balanced {
-			put(s.imbalance, set.Imbalance, direction)
+		for role, imbalance := range set.Roles {
+			put(s.imbalance, imbalance, direction, role)
 		}
 	}
 }

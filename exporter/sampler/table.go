@@ -28,12 +28,13 @@ func newRows() *rows {
 		"them separately: absent elsewhere.")
 
 	all := r.Group(code+"balance.go", "direction")
-	r.imbalance = all.Ref("internal/rail/balance.go").Gauge("rails_imbalance_ratio", "1 − the smallest share of a "+
-		"rail in the real traffic of the last 10 s; a share is load ÷ capacity, relative to the best rail of its group "+
-		"(link layer and rate). Of the worst group. 0.39 when one rail carries 61 % of the others, 1 when one carries "+
-		"nothing. A rail that was up and is down carries nothing. Absent while no group of at least two rails is busy.")
+	r.imbalance = all.With("role").Ref("internal/rail/balance.go").Gauge("rails_imbalance_ratio", "1 − the smallest "+
+		"share of a rail of the role in the real traffic of the last 10 s; a share is load ÷ capacity, relative to the best "+
+		"rail of its group (role, link layer and rate). Of the worst group. 0.39 when one rail carries 61 % of the others, "+
+		"1 when one carries nothing. A rail that was up and is down carries nothing. Absent while no group of at least two "+
+		"rails is busy.")
 	r.imbalanced = all.Counter("rails_imbalanced_seconds_total", "Part of rails_busy_seconds_total in which "+
-		"rails_imbalance_ratio was above 0.25: a rail carried less than 75 % of the best of its group.")
+		"rails_imbalance_ratio of any role was above 0.25: a rail carried less than 75 % of the best of its group.")
 	r.anyBusy = all.Ref(code+"balance.go").Counter("rails_busy_seconds_total", "Time in which at least one rail was "+
 		"busy: above 1 % of its capacity. Absent until the capacity of a rail is known.")
 	r.active = all.Gauge("rails_active",

@@ -30,6 +30,7 @@ type rows struct {
 	present, success, seconds, errors          *collector.Metric
 	build, demo, scrape, refused               *collector.Metric
 	reloadOK, reloadTime, stateOK, maintenance *collector.Metric
+	finding, more                              *collector.Metric
 }
 
 func newRows() *rows {
@@ -62,7 +63,37 @@ func newRows() *rows {
 		"is in memory only: the log says why. Absent without --state.dir.")
 	r.maintenance = own.Ref("docs/maintenance.md").Gauge("maintenance", "1 while the maintenance file exists: no "+
 		"round starts, and NVML is released. Absent in the demo.")
+	found := own.Ref("docs/doctor.md")
+	r.finding = found.With("check", "severity", "subject", "rail").Gauge("finding", "1 while a finding stands: a fault "+
+		"that two examinations in a row found, until three did not. The node is examined every minute, a peer by each "+
+		"round. severity: critical, warning or info. rail is empty unless the subject is one rail. Silenced findings "+
+		"have no series.")
+	r.more = found.Gauge("findings_dropped", "Findings beyond the 256 that have series, the least severe ones.")
 	return r
+}
+
+// complete returns the rows of which every read sets all series, whatever sources it reads.
+func (r *rows) complete() []*collector.Metric {
+	return slices.DeleteFunc(slices.Clone(r.Metrics()), func(m *collector.Metric) bool {
+		return m == r.present || m == r.success || m == r.seconds
+	})
+}
+
+// only selects the series of these sources, and those about railscope that are not about another source.
+func (r *rows) only(names []string, sources map[string]collector.Source) func(*collector.Metric, []string) bool {
+	wanted := map[*collector.Metric]bool{}
+	for _, m := range r.Metrics() {
+		wanted[m] = true
+	}
+	for _, name := range names {
+		for _, m := range sources[name].Metrics() {
+			wanted[m] = true
+		}
+	}
+	about := []*collector.Metric{r.present, r.success, r.seconds, r.errors} // their first label is the source
+	return func(m *collector.Metric, labels []string) bool {
+		return wanted[m] && (!slices.Contains(about, m) || slices.Contains(names, labels[0]))
+	}
 }
 
 func (s *Scraper) emitOwn(took time.Duration) {
@@ -72,15 +103,26 @@ func (s *Scraper) emitOwn(took time.Duration) {
 		s.set(r.demo, 1)
 	}
 	s.set(r.scrape, took.Seconds())
-	s.set(r.reloadOK, collector.Bool(s.reloadOK))
-	s.set(r.reloadTime, table.UnixSeconds(s.reloaded))
+	if !o.Once {
+		s.set(r.reloadOK, collector.Bool(s.reloadOK))
+		s.set(r.reloadTime, table.UnixSeconds(s.reloaded))
+		s.refused.Each(func(reason string, n uint64) { s.set(r.refused, float64(n), reason) })
+	}
 	if o.State != nil {
 		s.set(r.stateOK, collector.Bool(o.State() == nil))
+	}
+	if o.Findings != nil {
+		list, more := o.Findings()
+		for _, f := range list {
+			if f.Silenced == "" {
+				s.set(r.finding, 1, f.Check, string(f.Severity), f.Subject, f.Rail())
+			}
+		}
+		s.set(r.more, float64(more))
 	}
 	if o.Maintenance != nil {
 		s.set(r.maintenance, collector.Bool(o.Maintenance()))
 	}
-	s.refused.Each(func(reason string, n uint64) { s.set(r.refused, float64(n), reason) })
 	for key, c := range s.faults.counts {
 		s.set(r.errors, float64(c.n), key.source, key.device, key.reason)
 	}

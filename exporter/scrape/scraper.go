@@ -22,6 +22,7 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/connlimit"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/lane"
 )
 
@@ -32,8 +33,13 @@ type Options struct {
 	Info   Info
 	// Process has the standard metrics of this process; nil reads them.
 	Process prometheus.Gatherer
+	// Once is that the process ends after one exposition, which has nothing about the process then. Another program may
+	// export it beside its own metrics: two process_start_time_seconds would fail the whole scrape.
+	Once bool
 	// State returns the error with which the state directory was last saved; nil: there is no state directory.
 	State func() error
+	// Findings returns the findings that stand, and how many more there are; nil: nothing examines the node.
+	Findings func() (list []finding.Raised, more int)
 	// Maintenance returns whether the maintenance file exists; nil: there is none to check.
 	Maintenance func() bool
 }
@@ -50,12 +56,15 @@ type Scraper struct {
 	refused *connlimit.Refusals
 	flights singleflight.Group // of expositions, by format and compression
 
-	mu       sync.Mutex // protects all following fields
+	reading sync.Mutex // one read at a time; held while sources are waited for, and locked before mu
+
+	mu       sync.Mutex // protects all following fields; no source is waited for under it
 	table    *table.Table
 	text     []byte // the last exposition; its memory is reused
 	zip      *gzip.Writer
 	faults   faults
 	failed   map[string]string // source → why its last read failed, as in source_errors_total
+	read     map[string]time.Time
 	reloadOK bool
 	reloaded time.Time
 	process  *process
@@ -76,6 +85,7 @@ type HistogramSource interface {
 func New(sources []collector.Source, opts Options) *Scraper {
 	s := &Scraper{opts: opts, list: sources, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
 		buffers: map[string]*sync.Pool{}, rows: newRows(), failed: map[string]string{},
+		read:     map[string]time.Time{},
 		faults:   faults{logger: opts.Logger, counts: map[faultKey]*faultCount{}},
 		reloadOK: true, reloaded: time.Now()}
 	s.process = newProcess(&s.rows.Table, opts.Process)
@@ -105,9 +115,14 @@ func (s *Scraper) Info() Info { return s.opts.Info }
 
 // Alive returns when no scrape is in progress: within the budget, unless the scraper is stuck. The watchdog calls it.
 func (s *Scraper) Alive() {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 }
+
+// Maintenance reports whether the maintenance file exists.
+func (s *Scraper) Maintenance() bool { return s.opts.Maintenance != nil && s.opts.Maintenance() }
 
 // Reading returns the sources that are being read now.
 func (s *Scraper) Reading() []string { return slices.Sorted(slices.Values(s.lanes.Busy())) }
@@ -122,29 +137,50 @@ func (s *Scraper) Reloaded(ok bool) {
 	}
 }
 
-// Update reads the sources of these names, nil is all, and passes all series to view, which keeps nothing of them.
-// failed has why sources failed, as in source_errors_total: errors name processes and files.
-func (s *Scraper) Update(names []string, view func(series *table.Table, failed map[string]string)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.readLocked(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return s.sources[name] == nil }))
-	view(s.table, s.failed)
+// Update reads the sources of these names that were not read for age, and passes all series to view, which keeps
+// nothing of them. failed has why sources failed, as in source_errors_total: errors name processes and files.
+func (s *Scraper) Update(names []string, age time.Duration, view func(series *table.Table, failed map[string]string)) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return s.sources[name] == nil || age > 0 && s.fresh(name, age)
+	})
+	s.readAll(names, s.opts.Budget, func() { view(s.table, s.failed) })
 }
 
-// readLocked reads these sources in parallel, nil is all, and updates the table.
-func (s *Scraper) readLocked(names []string) {
+// View passes the series of the last reads to view, which keeps nothing of them, with why sources failed, and when each
+// was read. It waits for no source.
+func (s *Scraper) View(view func(series *table.Table, failed map[string]string, read map[string]time.Time)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	view(s.table, s.failed, s.read)
+}
+
+func (s *Scraper) fresh(name string, age time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.read[name]) < age
+}
+
+// readAll reads these sources in parallel, nil is all, updates the table, and calls then before it is unlocked. It
+// waits at most the budget for each source. s.reading is locked.
+func (s *Scraper) readAll(names []string, budget time.Duration, then func()) {
 	start := time.Now()
+	var rows []*collector.Metric // nil: all
 	if names == nil {
 		names = s.names
-		s.table.Begin(nil)
 	} else {
-		rows := []*collector.Metric{}
+		rows = s.rows.complete()
 		for _, name := range names {
 			rows = append(rows, s.sources[name].Metrics()...)
 		}
-		s.table.Begin(rows)
 	}
-	for _, r := range s.lanes.Run(s.opts.Budget, names, s.read) {
+	results := s.lanes.Run(budget, names, s.readSource)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.Begin(rows)
+	for _, r := range results {
+		s.read[r.Key] = start
 		if r.Err != nil {
 			r.Value = result{took: time.Since(r.Since),
 				err: collector.LaneFault("", r.State, fmt.Errorf("source %s: %w", r.Key, r.Err))}
@@ -153,14 +189,18 @@ func (s *Scraper) readLocked(names []string) {
 	}
 	s.faults.review(start)
 	s.emitOwn(time.Since(start))
-	for _, sample := range s.process.read(start) {
-		s.table.Set(sample)
+	if !s.opts.Once {
+		for _, sample := range s.process.read(start) {
+			s.table.Set(sample)
+		}
 	}
 	s.table.End()
+	then()
 }
 
-// read runs in the source's lane. It gathers the samples, so that a source that returns late cannot write anywhere.
-func (s *Scraper) read(name string) result {
+// readSource runs in the source's lane. It gathers the samples, so that a source that returns late cannot write
+// anywhere.
+func (s *Scraper) readSource(name string) result {
 	var r result
 	start := time.Now()
 	if buffer, ok := s.buffers[name].Get().([]collector.Sample); ok {
@@ -203,24 +243,62 @@ func (s *Scraper) set(m *collector.Metric, v float64, labels ...string) {
 	s.table.Set(collector.Sample{Metric: m, Labels: labels, Value: v})
 }
 
-// Exposition reads all sources and returns the series in a format. Overlapping calls share the result: don't change it.
+// Request is what a scrape asks for.
+type Request struct {
+	Format     expfmt.Format
+	Compressed bool
+	Sources    []string      // whose series are wanted, beside railscope's own; nil: all
+	Wait       time.Duration // for each source, at most; 0, and more than the budget: the budget
+}
+
+// Exposition is Scrape for all sources.
 func (s *Scraper) Exposition(format expfmt.Format, compressed bool) ([]byte, error) {
-	body, err, _ := s.flights.Do(fmt.Sprint(format, compressed), func() (any, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.readLocked(nil)
-		if err := s.encodeLocked(format); err != nil {
-			return nil, err
-		}
-		if compressed {
-			return s.compressLocked()
-		}
-		return bytes.Clone(s.text), nil
+	return s.Scrape(Request{Format: format, Compressed: compressed})
+}
+
+// Scrape reads sources and returns their series. Equal requests that overlap share the result: don't change it. The
+// sources must be known, see [Scraper.Unknown].
+func (s *Scraper) Scrape(r Request) ([]byte, error) {
+	budget := s.opts.Budget
+	if r.Wait > 0 {
+		budget = min(budget, r.Wait)
+	}
+	body, err, _ := s.flights.Do(fmt.Sprint(r.Format, r.Compressed, budget, r.Sources), func() (any, error) {
+		s.reading.Lock()
+		defer s.reading.Unlock()
+		var body []byte
+		var err error
+		s.readAll(r.Sources, budget, func() {
+			if r.Sources != nil {
+				s.table.Only = s.rows.only(r.Sources, s.sources)
+				defer func() { s.table.Only = nil }()
+			}
+			body, err = s.exposeLocked(r.Format, r.Compressed)
+		})
+		return body, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return body.([]byte), nil
+}
+
+// Unknown returns why a name is not that of a source, with those that there are; nil: it is.
+func (s *Scraper) Unknown(name string) error {
+	if s.sources[name] == nil {
+		return fmt.Errorf("unknown or disabled source %q; the sources are %s", name, strings.Join(s.names, ", "))
+	}
+	return nil
+}
+
+func (s *Scraper) exposeLocked(format expfmt.Format, compressed bool) ([]byte, error) {
+	if err := s.encodeLocked(format); err != nil {
+		return nil, err
+	}
+	if compressed {
+		return s.compressLocked()
+	}
+	return bytes.Clone(s.text), nil
 }
 
 // encodeLocked writes the table into s.text: the text format by the table itself, all others by client_golang.

@@ -32,7 +32,7 @@ func TestUpdate(t *testing.T) {
 		}
 		s := exportertest.Scraper(t, a, b)
 		look := func(names ...string) (got []string, why map[string]string) {
-			s.Update(names, func(series *table.Table, failed map[string]string) {
+			s.Update(names, 0, func(series *table.Table, failed map[string]string) {
 				for _, row := range []string{"a_value", "b_value", "source_success"} {
 					labels := []string{"of"}
 					if row == "source_success" {

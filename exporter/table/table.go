@@ -5,6 +5,7 @@ package table
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,8 @@ func Label(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 // scrape costs a lookup and a number per series. It is also a [prometheus.Collector]. Not safe for concurrent use.
 type Table struct {
 	Native bool // Collect makes native histograms, else classic ones
+	// Only reports whether a series of a row is written, by its label values; nil: all are.
+	Only func(row *collector.Metric, labels []string) bool
 
 	families []*family // by name
 	byRow    map[*collector.Metric]*family
@@ -162,11 +165,7 @@ func (t *Table) End() {
 	for _, f := range t.families {
 		if f.begun && f.count != len(f.ordered) {
 			f.ordered = slices.DeleteFunc(f.ordered, func(s *series) bool { return s.scrape != t.scrape })
-			for key, s := range f.series {
-				if s.scrape != t.scrape {
-					delete(f.series, key)
-				}
-			}
+			maps.DeleteFunc(f.series, func(_ string, s *series) bool { return s.scrape != t.scrape })
 		}
 		if f.added {
 			slices.SortFunc(f.ordered, f.compare)
@@ -207,6 +206,9 @@ func (t *Table) Each(row string, labels []string, each func(values []string, v f
 	return true
 }
 
+// only reports whether a series is written; without labels, whether a histogram is.
+func (t *Table) only(f *family, labels []string) bool { return t.Only == nil || t.Only(f.row, labels) }
+
 // Describe implements [prometheus.Collector].
 func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range t.families {
@@ -232,12 +234,14 @@ func (t *Table) Collect(ch chan<- prometheus.Metric) {
 	kinds := map[collector.Kind]prometheus.ValueType{
 		collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue}
 	for _, f := range t.families {
-		if f.histograms != nil {
+		if f.histograms != nil && t.only(f, nil) {
 			f.histograms(t.Native, func(m *dto.Metric) { ch <- histogram{f.desc, m} })
 		}
 		for _, s := range f.ordered {
-			ch <- prometheus.MustNewConstMetric(f.desc, cmp.Or(kinds[f.row.Kind], prometheus.UntypedValue), s.value,
-				s.labels...)
+			if t.only(f, s.labels) {
+				ch <- prometheus.MustNewConstMetric(f.desc, cmp.Or(kinds[f.row.Kind], prometheus.UntypedValue), s.value,
+					s.labels...)
+			}
 		}
 	}
 }

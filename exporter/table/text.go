@@ -18,14 +18,17 @@ var (
 // AppendText appends the exposition in the text format 0.0.4.
 func (t *Table) AppendText(b []byte) []byte {
 	for _, f := range t.families {
-		if f.histograms != nil {
+		if f.histograms != nil && t.only(f, nil) {
 			b = appendHistograms(b, f)
 		}
-		if len(f.ordered) == 0 {
-			continue
-		}
-		b = append(b, f.head...)
+		head := false
 		for _, s := range f.ordered {
+			if !t.only(f, s.labels) {
+				continue
+			}
+			if !head {
+				b, head = append(b, f.head...), true
+			}
 			b = append(appendValue(append(b, s.prefix...), s.value), '\n')
 		}
 	}

@@ -22,6 +22,8 @@ type Config struct {
 	Expect Expect `yaml:"expect"`
 	Probe  *Probe `yaml:"probe"` // nil: neither ask peers nor answer them
 
+	Findings Findings `yaml:"findings"`
+
 	Maintenance string `yaml:"maintenance"` // absolute path; see [Config.MaintenanceFile]
 }
 
@@ -31,16 +33,34 @@ const DefaultMaintenance = "/run/railscope/maintenance"
 // MaintenanceFile returns the path of the file that exists during maintenance of this node.
 func (c *Config) MaintenanceFile() string { return cmp.Or(c.Maintenance, DefaultMaintenance) }
 
-// Rails selects the ports that are rails, and names them.
+// ReportVirtual is the value of rails.virtual_functions that exports their counters.
+const ReportVirtual = "report"
+
+// Rails selects the ports that are rails, names them and gives them roles.
 type Rails struct {
 	Include *regexp.Regexp    `yaml:"include"` // on device names; nil: every port that is not a virtual function
+	Exclude *regexp.Regexp    `yaml:"exclude"` // on device names; nil: none
 	Names   map[string]string `yaml:"names"`   // rail → port, as written
 	Ports   map[string]string `yaml:"-"`       // Names as port → rail, the port in the form of rail.Key
+
+	Roles     map[string]*regexp.Regexp `yaml:"roles"` // role → device names, as written
+	RoleRules []RoleRule                `yaml:"-"`     // Roles in the order of the file
+
+	VirtualFunctions string `yaml:"virtual_functions"` // empty: ignore
 }
 
-// Expect is the expected state of this node.
+// RoleRule gives a role to devices; the first that matches one counts.
+type RoleRule struct {
+	Role    string
+	Devices *regexp.Regexp
+}
+
+// Expect is the expected state of this node; 0: not configured.
 type Expect struct {
-	Rate Rate `yaml:"rate"` // of every port; 0: not configured
+	Rails Count `yaml:"rails"`
+	Rate  Rate  `yaml:"rate"` // of every port
+	MTU   Count `yaml:"mtu"`  // of RoCE, of every port, bytes
+	GPUs  Count `yaml:"gpus"`
 }
 
 // Probe says which peers to ask and to answer, and how.
@@ -105,7 +125,31 @@ var (
 	validPCI  = regexp.MustCompile(`^([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:/([1-9][0-9]{0,2}))?$`)
 )
 
+// maxRoles limits the series of rails_imbalance_ratio.
+const maxRoles = 8
+
+func (d *document) checkRoles(r *Rails) error {
+	n := d.nodes["rails.roles"]
+	if n == nil || isNull(n) {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i]
+		switch {
+		case !validName.MatchString(name.Value):
+			return d.errorf(name, "invalid role %q: use letters, digits, _ . -, 32 at most", name.Value)
+		case i/2 >= maxRoles:
+			return d.errorf(name, "more than %d roles", maxRoles)
+		}
+		r.RoleRules = append(r.RoleRules, RoleRule{name.Value, r.Roles[name.Value]})
+	}
+	return nil
+}
+
 func (d *document) checkRails(r *Rails) error {
+	if err := d.checkRoles(r); err != nil {
+		return err
+	}
 	n := d.nodes["rails.names"]
 	if n == nil || isNull(n) {
 		return nil
@@ -124,6 +168,8 @@ func (d *document) checkRails(r *Rails) error {
 			return d.errorf(value, "%s already has the name %s", value.Value, r.Ports[port])
 		case device != "" && r.Include != nil && !r.Include.MatchString(device):
 			return d.errorf(value, "%s is %s, which rails.include %q excludes", path, value.Value, r.Include)
+		case device != "" && r.Exclude != nil && r.Exclude.MatchString(device):
+			return d.errorf(value, "%s is %s, which rails.exclude %q excludes", path, value.Value, r.Exclude)
 		}
 		r.Ports[port] = name.Value
 	}

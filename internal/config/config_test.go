@@ -22,8 +22,10 @@ var regexps = cmp.Transformer("text", func(re *regexp.Regexp) string {
 	return re.String()
 })
 
-// written leaves out the names as they were written, which Ports has as ports.
-var written = cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "Rails.Names" }, cmp.Ignore())
+// written leaves out names and roles as they were written, which Ports and RoleRules have in another form.
+var written = cmp.FilterPath(func(p cmp.Path) bool {
+	return p.String() == "Rails.Names" || p.String() == "Rails.Roles"
+}, cmp.Ignore())
 
 func TestParse(t *testing.T) {
 	type names = map[string]string
@@ -56,6 +58,15 @@ func TestParse(t *testing.T) {
 		{"a PCI address beside include", "rails: {include: ^rxe, names: {a: 0000:18:00.0}}\n",
 			config.Rails{Include: regexp.MustCompile("^rxe"), Ports: names{"0000:18:00.0/1": "a"}}},
 		{"the document's end marked", "rails: {include: x}\n...\n", config.Rails{Include: regexp.MustCompile("x")}},
+		{"exclude", "rails: {include: ^mlx5_, exclude: _bond_, names: {a: mlx5_0/1}}\n",
+			config.Rails{Include: regexp.MustCompile("^mlx5_"), Exclude: regexp.MustCompile("_bond_"),
+				Ports: names{"mlx5_0/1": "a"}}},
+		{"roles without anything", "rails: {roles: }\n", config.Rails{}},
+		{"roles in the order of the file", "rails:\n  roles:\n    storage: ^mlx5_bond\n    b: &b \"1$\"\n    a: *b\n",
+			config.Rails{RoleRules: []config.RoleRule{{Role: "storage", Devices: regexp.MustCompile("^mlx5_bond")},
+				{Role: "b", Devices: regexp.MustCompile("1$")}, {Role: "a", Devices: regexp.MustCompile("1$")}}}},
+		{"virtual functions", "rails: {virtual_functions: report}\n", config.Rails{VirtualFunctions: "report"}},
+		{"no virtual functions", "rails: {virtual_functions: ignore}\n", config.Rails{VirtualFunctions: "ignore"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := config.Parse("railscope.yml", []byte(tt.in))
@@ -82,18 +93,19 @@ func TestParseRefuses(t *testing.T) {
 		{"a key misspelt, below", "rails:\n  # devices\n  inclde: x\n",
 			`f.yml:3: unknown key "inclde" in rails; did you mean "include"?`},
 		{"an unknown key", "rails: {}\nzzz: 1\n",
-			`f.yml:2: unknown key "zzz" in the configuration; known keys: expect, maintenance, probe, rails`},
+			`f.yml:2: unknown key "zzz" in the configuration; known keys: expect, findings, maintenance, probe, rails`},
 		{"an unknown key below", "rails: {zzzzz: 1}\n",
-			`f.yml:1: unknown key "zzzzz" in rails; known keys: include, names`},
+			`f.yml:1: unknown key "zzzzz" in rails; known keys: exclude, include, names, roles, virtual_functions`},
 		{"a very long key", strings.Repeat("z", 200) + ": 1\n", `f.yml:1: unknown key "` + strings.Repeat("z",
-			200) + `" in the configuration; known keys: expect, maintenance, probe, rails`},
+			200) + `" in the configuration; known keys: expect, findings, maintenance, probe, rails`},
 		{"a key twice", "rails: {}\n\nrails: {}\n",
 			`f.yml:3: duplicate key "rails" in the configuration; the first is in line 1`},
 		{"a key twice, below", "rails:\n  include: a\n  include: a\n",
 			`f.yml:3: duplicate key "include" in rails; the first is in line 2`},
 		{"a list as key", "? [a]\n: 1\n",
-			`f.yml:1: unknown key "" in the configuration; known keys: expect, maintenance, probe, rails`},
-		{"merge", "rails: {<<: {include: x}}\n", `f.yml:1: unknown key "<<" in rails; known keys: include, names`},
+			`f.yml:1: unknown key "" in the configuration; known keys: expect, findings, maintenance, probe, rails`},
+		{"merge", "rails: {<<: {include: x}}\n",
+			`f.yml:1: unknown key "<<" in rails; known keys: exclude, include, names, roles, virtual_functions`},
 		// Types.
 		{"a word", "railscope\n", `f.yml:1: the configuration must be keys with values, not "railscope"`},
 		{"a list", "- rails\n", `f.yml:1: the configuration must be keys with values, not a list`},
@@ -145,6 +157,25 @@ func TestParseRefuses(t *testing.T) {
 		{"a list for a port", "rails: {names: {a: [mlx5_0/1]}}\n", `f.yml:1: rails.names.a ` + notPort + `a list`},
 		{"excluded", "rails:\n  names: {a: mlx5_0/1}\n  include: ^rxe\n",
 			`f.yml:2: rails.names.a is mlx5_0/1, which rails.include "^rxe" excludes`},
+		{"excluded by its own key", "rails:\n  names: {a: mlx5_0/1}\n  exclude: ^mlx5\n",
+			`f.yml:2: rails.names.a is mlx5_0/1, which rails.exclude "^mlx5" excludes`},
+		{"exclude is empty", "rails: {exclude: ''}\n",
+			`f.yml:1: rails.exclude must be a regular expression for device names, such as ^mlx5_bond, not ""`},
+		// roles and virtual functions.
+		{"roles is a list", "rails: {roles: [storage]}\n", `f.yml:1: rails.roles must be roles with regular ` +
+			`expressions for device names, such as {storage: ^mlx5_bond}, not a list`},
+		{"a role with a blank", "rails:\n  roles:\n    a: x\n    \"b c\": x\n",
+			`f.yml:4: invalid role "b c": use letters, digits, _ . -, 32 at most`},
+		{"a role without devices", "rails: {roles: {storage: }}\n", `f.yml:1: rails.roles.storage must be a regular ` +
+			`expression for device names, such as ^mlx5_bond, not ""`},
+		{"a role twice", "rails: {roles: {a: x, a: y}}\n",
+			`f.yml:1: duplicate key "a" in rails.roles; the first is in line 1`},
+		{"a role that does not compile", "rails: {roles: {a: (}}\n", `f.yml:1: rails.roles.a must be a regular ` +
+			`expression for device names, such as ^mlx5_bond, not "(": missing closing ) in "("`},
+		{"nine roles", "rails: {roles: {a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x, i: x}}\n",
+			`f.yml:1: more than 8 roles`},
+		{"virtual functions as rails", "rails: {virtual_functions: rails}\n",
+			`f.yml:1: rails.virtual_functions must be ignore or report, not "rails"`},
 		// Not YAML, or too clever.
 		{"two documents", "rails: {}\n---\nrails: {}\n", `f.yml: more than one YAML document; write one`},
 		{"not closed", "rails: {\n", `f.yml:1: invalid YAML: did not find expected node content`},

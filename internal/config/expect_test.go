@@ -43,11 +43,24 @@ func TestExpect(t *testing.T) {
 			`to 10000Gb/s, not "50GB/s"`,
 		"expect: {rate: [400Gb/s]}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
 			`to 10000Gb/s, not a list`,
+		"expect: {mtu: 9000}":    `f.yml:1: expect.mtu must be a whole number, 256, 512, 1024, 2048 or 4096, not 9000`,
+		"expect: {mtu: 300}":     `f.yml:1: expect.mtu must be a whole number, 256, 512, 1024, 2048 or 4096, not 300`,
+		"expect: {rails: 0}":     `f.yml:1: expect.rails must be a whole number, from 1 to 128, not 0`,
+		"expect: {gpus: 129}":    `f.yml:1: expect.gpus must be a whole number, from 1 to 128, not 129`,
+		"expect: {gpus: all}":    `f.yml:1: expect.gpus must be a whole number, from 1 to 128, not "all"`,
 		"expect: {rat: 400Gb/s}": `f.yml:1: unknown key "rat" in expect; did you mean "rate"?`,
 		"expect: 400Gb/s":        `f.yml:1: expect must be keys with values, not`,
 	} {
 		if _, err := config.Parse("f.yml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// TestExpectNumbers: each key sets its field.
+func TestExpectNumbers(t *testing.T) {
+	c, err := config.Parse("f.yml", []byte("expect: {rails: 8, rate: 400Gb/s, mtu: 4096, gpus: 4}"))
+	if want := (config.Expect{Rails: 8, Rate: 50e9, MTU: 4096, GPUs: 4}); err != nil || c.Expect != want {
+		t.Errorf("%+v, %v", c.Expect, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,10 +45,6 @@ func keys(c *Config) []Key {
 	tlsFile := func(name, about string) Key {
 		return Key{Name: "probe.tls." + name, Form: fileForm, want: "the name of a file", About: about + reread}
 	}
-	expectRate := figure("expect.rate", &c.Expect.Rate, 125e3, 1.25e12, "",
-		"Rate that the port of every rail should have, such as `400Gb/s`. "+
-			"It determines [what is expected](probe.md#degraded) of a rail, also of software devices (rxe, siw).")
-	expectRate.Default = "the rate of the port; none for software devices"
 	list := []Key{
 		{Name: "maintenance", Form: fileForm, Default: DefaultMaintenance, Bounds: "absolute",
 			want: "the absolute path of a file, such as " + DefaultMaintenance, invalid: text(&c.Maintenance, filepath.IsAbs),
@@ -57,6 +54,10 @@ func keys(c *Config) []Key {
 			want: "a regular expression for device names, such as ^mlx5_",
 			About: "Devices whose ports are rails. It may match any part of the name, so write `^` for the beginning. " +
 				"Without it every port that is not a virtual function is a rail."},
+		{Name: "rails.exclude", Form: "regular expression", Bounds: "RE2, not empty",
+			want: "a regular expression for device names, such as ^mlx5_bond",
+			About: "Devices whose ports are not rails, also of those that `include` matches. They are reported in " +
+				"`railscope_rail_excluded_info`."},
 		{Name: "rails.names", Form: "name: device/port or PCI address, …",
 			Default: "the remembered number, else `0`, `1`, … in natural order of devices and ports",
 			Bounds:  "letters, digits, `_` `.` `-`, 32 at most; each port and each name once",
@@ -66,7 +67,23 @@ func keys(c *Config) []Key {
 				"`0000:18:00.0/2` for the second. Rails are paired by name, so use the same names on both nodes of a " +
 				"probe. Ports without a name keep their number. A port that is absent is reported as missing. " +
 				"See [rails.md](rails.md)."},
-		expectRate,
+		{Name: "rails.roles", Form: "role: regular expression, …", Default: "[by the distance to GPUs](rails.md#roles)",
+			Bounds: fmt.Sprintf("letters, digits, `_` `.` `-`, 32 at most; %d roles", maxRoles),
+			want:   "roles with regular expressions for device names, such as {storage: ^mlx5_bond}",
+			item:   "a regular expression for device names, such as ^mlx5_bond",
+			About: "Roles of rails by device name; the first that matches counts. Balance is judged within a role: " +
+				"an unused storage port is no imbalance. See [rails.md](rails.md#roles)."},
+		{Name: "rails.virtual_functions", Form: "word", Default: "ignore", Bounds: "`ignore` or `" + ReportVirtual + "`",
+			want: "ignore or " + ReportVirtual, invalid: text(&c.Rails.VirtualFunctions, func(s string) bool {
+				return s == "" || s == "ignore" || s == ReportVirtual
+			}),
+			About: "`" + ReportVirtual + "` exports the counters of virtual functions with the labels `pf` and `vf`. They " +
+				"are no rails: nothing is probed or judged. `include` and `exclude` apply to them too. " +
+				"See [rails.md](rails.md#virtual-functions)."},
+	}
+	list = append(list, expectations(&c.Expect)...)
+	list = append(list, silenceKey())
+	list = append(list, []Key{
 		{Name: "probe.listen", Form: "host:port", Bounds: "port from 0 to 65535",
 			want: "host:port, such as 0.0.0.0:" + DefaultPort, invalid: text(&p.Listen, validListen),
 			About: "Address to answer peers on, such as `0.0.0.0:" + DefaultPort + "`. Without it, peers are not " +
@@ -90,8 +107,9 @@ func keys(c *Config) []Key {
 		{Name: "probe.insecure", Form: "`true` or `false`", Default: strconv.FormatBool(p.Insecure),
 			want: "true or false", Bounds: "not with `token_file` or `tls.client_ca_file`",
 			About: "Answer anyone who reaches the port. Without it, a token or an authority is required."},
-	}
-	return append(append(list, figures(p)...),
+	}...)
+	list = append(list, figures(p)...)
+	return append(list,
 		tlsFile("cert_file", "Certificate of this node in PEM, with the intermediate ones. Enables TLS 1.3."),
 		tlsFile("key_file", "Its key."),
 		tlsFile("client_ca_file", "Authorities that sign the certificates of all peers, in both directions: mutual "+
@@ -104,6 +122,28 @@ func keys(c *Config) []Key {
 				"spiffe://example.com/railscope",
 			About: "Peers that are answered, of those with a certificate of the authority: one DNS name or URI of the " +
 				"subjectAltName must be in the list. A leading `*.` stands for one label. The common name is ignored."})
+}
+
+// expectations are the keys below expect.
+func expectations(e *Expect) []Key {
+	rails := figure("expect.rails", &e.Rails, 1, 128, "", "Rails that this node should have. With fewer, the rest is "+
+		"reported as [missing](expect.md).")
+	rails.Default = "those that are present or remembered"
+	rate := figure("expect.rate", &e.Rate, 125e3, 1.25e12, "", "Rate that the port of every rail should have, such as "+
+		"`400Gb/s`. It determines [what is expected](expect.md) of a rail, also of software devices (rxe, siw).")
+	rate.Default = "the best rate seen of the port; none for software devices"
+	mtu := figure("expect.mtu", &e.MTU, 256, 4096, "256, 512, 1024, 2048 or 4096", "RoCE MTU that every rail should "+
+		"have, in bytes. The MTU of the interface must be 4200 or more for 4096.")
+	mtu.Default = "the largest MTU seen of the port"
+	mtu.invalid = func() string {
+		if slices.Contains([]Count{256, 512, 1024, 2048, 4096}, e.MTU) {
+			return ""
+		}
+		return e.MTU.String()
+	}
+	gpus := figure("expect.gpus", &e.GPUs, 1, 128, "", "NVIDIA GPUs that this node should have on PCI.")
+	gpus.Default = "the most that were seen"
+	return []Key{rails, rate, mtu, gpus}
 }
 
 // figures are the keys below probe that a command line can set too.
@@ -124,7 +164,7 @@ func figures(p *Probe) []Key {
 			"Time for which a burst measures, with all rails at full depth. On a slow link it lasts until 64 writes "+
 				"completed, at most 3s. The write size is what a rail carries in 1/64 of it, from 4KiB to 1MiB."),
 		figure("probe.depth", &p.Depth, 2, 128, "", "Writes in flight per rail."),
-		automatic("probe.queue_pairs", &p.QueuePairs, 1, rail.MaxQueuePairs,
+		figure("probe.queue_pairs", &p.QueuePairs, 1, rail.MaxQueuePairs, "",
 			"Queue pairs per rail. `auto` is 1, and 2 per member on a bond: its hash sends one queue pair over one member."),
 		figure("probe.solo_every", &p.SoloEvery, 1, 10000, "",
 			"One round in this many, starting with the first, is full: each rail alone, and TCP for comparison."),
@@ -134,10 +174,10 @@ func figures(p *Probe) []Key {
 		figure("probe.min_of_expected", &p.MinOfExpected, leastRatio, 1, ratio,
 			"A round is `degraded` when the goodput of a rail, or of all together, is below this part of "+
 				"[what is expected](probe.md#degraded)."),
-		automatic("probe.traffic_class", &p.TrafficClass, 0, 255,
+		figure("probe.traffic_class", &p.TrafficClass, 0, 255, "",
 			"Of RDMA packets: DSCP × 4 + ECN. `auto` is [that of the jobs](probe.md#traffic-class), so that the probe uses "+
 				"the same queue of switches."),
-		automatic("probe.service_level", &p.ServiceLevel, 0, 15,
+		figure("probe.service_level", &p.ServiceLevel, 0, 15, "",
 			"Of RDMA packets on InfiniBand, and the priority in a VLAN. `auto` is that of the jobs."),
 		figure("probe.pkey", &p.PKey, 1, math.MaxUint16, "from 0x0001 to 0xffff, without 0x8000", "Partition of the "+
 			"probe on InfiniBand, such as `0x8001`. Without bit 15, limited membership is enough. Without the key, the "+
@@ -166,18 +206,6 @@ func budgetKey(v *Budget) Key {
 		}}
 }
 
-func automatic(name string, v *AutoInt, least, most AutoInt, about string) Key {
-	row := figure(name, v, least, most, "", about)
-	bounded := row.invalid
-	row.invalid = func() string {
-		if *v == Auto {
-			return ""
-		}
-		return bounded()
-	}
-	return row
-}
-
 // figure makes the row of a number, whose default is its value now. Empty bounds are those of least and most.
 func figure[T figureType](name string, v *T, least, most T, bounds, about string) Key {
 	form, want := (*v).describe()
@@ -185,11 +213,11 @@ func figure[T figureType](name string, v *T, least, most T, bounds, about string
 	return Key{Name: name, Form: form, Default: (*v).String(), About: about, Bounds: bounds, want: want + bounds,
 		set: func(text string) error { return yaml.Unmarshal([]byte(text), v) },
 		invalid: func() string {
-			var unset T
-			if *v >= least && *v <= most || *v == unset && (*v).String() == "" {
+			value := (*v).String()
+			if *v >= least && *v <= most || value == "auto" || value == "" {
 				return ""
 			}
-			return (*v).String()
+			return value
 		}}
 }
 
@@ -211,7 +239,8 @@ func wanted(table []Key, path string) string {
 		switch {
 		case k.Name == path:
 			want = k.want
-		case k.item != "" && (path == itemOf+k.Name || strings.HasPrefix(path, k.Name+".")):
+		case k.item != "" && (path == itemOf+k.Name || strings.HasPrefix(path, k.Name+".") ||
+			strings.HasPrefix(path, itemOf+k.Name+".")):
 			want = k.item
 		}
 	}

@@ -64,7 +64,7 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	if err := dec.Decode(c); err != nil {
 		return nil, syntaxError(name, err)
 	}
-	if err := cmp.Or(d.checkBounds(), d.checkRails(&c.Rails)); err != nil {
+	if err := cmp.Or(d.checkBounds(), d.checkRails(&c.Rails), d.checkSilences(c.Findings.Silence)); err != nil {
 		return nil, err
 	}
 	if d.nodes["probe"] == nil {

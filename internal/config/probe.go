@@ -137,7 +137,12 @@ func (d *document) checkPeers(p *Probe) error {
 	lines := map[string]int{}
 	for i, s := range written {
 		item := resolve(list.Content[i])
-		if pattern, file := strings.CutPrefix(s, filePrefix); file {
+		pattern, file := strings.CutPrefix(s, filePrefix)
+		host, dns := strings.CutPrefix(s, dnsPrefix)
+		peer, ok := hostport.Parse(host, DefaultPort)
+		name, same := "peer "+peer, hostport.Canonical(peer)
+		switch {
+		case file:
 			if pattern = filepath.Clean(pattern); !filepath.IsAbs(pattern) {
 				pattern = filepath.Join(filepath.Dir(d.file), pattern)
 			}
@@ -145,30 +150,23 @@ func (d *document) checkPeers(p *Probe) error {
 				return d.errorf(item, "a peer with %s must be JSON or YAML files, with * only in the last element, such as "+
 					"%s/etc/railscope/peers/*.yml, not %q", filePrefix, filePrefix, s)
 			}
-			if line, found := lines[filePrefix+pattern]; found {
-				return d.errorf(item, "duplicate %s; the first is in line %d", s, line)
-			}
-			lines[filePrefix+pattern] = item.Line
-			p.Files = append(p.Files, pattern)
-			continue
-		}
-		host, dns := strings.CutPrefix(s, dnsPrefix)
-		peer, ok := hostport.Parse(host, DefaultPort)
-		switch {
+			name, same = s, filePrefix+pattern
 		case dns && (!ok || isAddress(peer)):
 			return d.errorf(item, "a peer with %s must be a name that has an address for each peer, "+
 				"such as %srailscope-peers.railscope.svc:%s, not %q", dnsPrefix, dnsPrefix, DefaultPort, s)
 		case !ok:
 			return d.wrong(item, itemOf+"probe.peers")
 		}
-		same := hostport.Canonical(peer)
 		if line, found := lines[same]; found {
-			return d.errorf(item, "duplicate peer %s; the first is in line %d", peer, line)
+			return d.errorf(item, "duplicate %s; the first is in line %d", name, line)
 		}
 		lines[same] = item.Line
-		if dns {
+		switch {
+		case file:
+			p.Files = append(p.Files, pattern)
+		case dns:
 			p.DNS = append(p.DNS, peer)
-		} else {
+		default:
 			p.Peers = append(p.Peers, peer)
 		}
 	}

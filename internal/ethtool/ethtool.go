@@ -23,14 +23,11 @@ const (
 
 // Layout of include/uapi/linux/ethtool.h.
 const (
-	statsSet   = 1  // ETH_SS_STATS
-	nameSize   = 32 // ETH_GSTRING_LEN
-	statsHead  = 8  // struct ethtool_stats: cmd, n_stats, then u64 each
-	namesHead  = 12 // struct ethtool_gstrings: cmd, string_set, len, then 32 bytes each
-	countSize  = 20 // struct ethtool_sset_info: cmd, reserved, u64 sset_mask, u32 count
-	driverSize = 196
-	driverName = 4   // struct ethtool_drvinfo: offset of driver[32]
-	busInfo    = 100 // offset of bus_info[32]
+	statsSet  = 1  // ETH_SS_STATS
+	nameSize  = 32 // ETH_GSTRING_LEN
+	statsHead = 8  // struct ethtool_stats: cmd, n_stats, then u64 each
+	namesHead = 12 // struct ethtool_gstrings: cmd, string_set, len, then 32 bytes each
+	countSize = 20 // struct ethtool_sset_info: cmd, reserved, u64 sset_mask, u32 count
 )
 
 // ErrChanged means that the driver changed its statistics faster than they could be read.
@@ -175,11 +172,10 @@ func (d *Device) load(learn func(names []string)) error {
 // Driver returns the name of the interface's driver and the bus address of its device, a PCI address for a PCI device.
 func (d *Device) Driver() (driver, bus string, err error) {
 	req := d.request()
-	clear(req[:driverSize])
-	binary.NativeEndian.PutUint32(req, unix.ETHTOOL_GDRVINFO)
+	info := (*unix.EthtoolDrvinfo)(unsafe.Pointer(&req[0])) // aligned: req begins at a page
+	*info = unix.EthtoolDrvinfo{Cmd: unix.ETHTOOL_GDRVINFO}
 	err = d.do("driver", req)
-	return unix.ByteSliceToString(req[driverName : driverName+32]),
-		unix.ByteSliceToString(req[busInfo : busInfo+32]), err
+	return unix.ByteSliceToString(info.Driver[:]), unix.ByteSliceToString(info.Bus_info[:]), err
 }
 
 func (d *Device) do(what string, req []byte) error {

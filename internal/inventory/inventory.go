@@ -157,11 +157,12 @@ func (l List) WriteTable(w io.Writer) error {
 			"(see ls /sys/class/infiniband).")
 	} else {
 		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
+		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tROLE\tGPU\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
 		for _, r := range l.Rails {
-			fmt.Fprintln(t, strings.Join([]string{r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State,
-				gigabits(r.Rate), gigabits(r.Capacity), number(r.ActiveMTU, 1), dash(r.PCIAddress),
-				number(r.NUMANode, 0), number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, "\t"))
+			fmt.Fprintln(t, strings.Join([]string{r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.Role,
+				dash(strings.TrimSpace(r.GPU + " " + string(r.GPUDistance))), r.State, gigabits(r.Rate), gigabits(r.Capacity),
+				number(r.ActiveMTU, 1), dash(r.PCIAddress), number(r.NUMANode, 0), number(r.GIDIndex, 0),
+				dash(address(r.GID)), r.Reason}, "\t"))
 		}
 		_ = t.Flush() // b takes everything
 		if nodes := l.characterDevices(); len(nodes) > 0 {

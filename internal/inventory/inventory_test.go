@@ -107,7 +107,7 @@ N/A
 	list := read(root.Sys())
 	want := inventory.List{
 		Rails: []inventory.Rail{{
-			Rail:  rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1},
+			Rail:  rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1, Role: rail.Compute},
 			State: "unknown", PhysicalState: "11", GIDIndex: -1,
 			Reason:           "the GID table is empty: the interface is down, or the driver made no entries",
 			CharacterDevices: []string{},

@@ -65,6 +65,12 @@ func Capabilities(root string, pid int) (uint64, error) {
 	return status.CapEff, err
 }
 
+// AllowedCPUs returns the processors that a process may run on, by number (Cpus_allowed_list in proc_pid_status(5)).
+func AllowedCPUs(root string, pid int) ([]uint64, error) {
+	status, err := read(root, pid, "status", procfs.Proc.NewStatus)
+	return status.CpusAllowedList, err
+}
+
 // PIDs lists the processes, at most limit. It returns an error and the first ones if there are more.
 func PIDs(root string, limit int) (pids []int, err error) {
 	all, err := call(root, root, procfs.FS.AllProcs)

@@ -5,9 +5,10 @@ import "math"
 // ImbalancedAbove is the imbalance above which rails count as imbalanced: one carries less than 75 % of the best.
 const ImbalancedAbove = 0.25
 
-// Group is a set of rails that are compared: those of one link layer and one highest rate so far, so that a port that
-// trains down stays. Rails of unknown rate (0) join the largest group of their link layer.
+// Group is a set of rails that are compared: those of one role, one link layer and one highest rate so far, so that a
+// port that trains down stays. Rails of unknown rate (0) join the largest group of their role and link layer.
 type Group struct {
+	Role      string
 	LinkLayer string
 	Rate      float64 // bytes per second
 }
@@ -19,15 +20,24 @@ type Load struct {
 	Capacity float64 // bytes per second; 0 unknown
 }
 
-// Imbalance is 1 − the smallest share in the worst group. One rail at 61 % of the others gives 0.39, one that carries
-// nothing gives 1, for any number of rails. known is false if [Shares] has no share.
+// Imbalance is the highest of [Imbalances]. known is false if there is none.
 func Imbalance(loads []Load) (imbalance float64, known bool) {
-	for _, share := range Shares(loads) {
-		if !math.IsNaN(share) {
-			imbalance, known = max(imbalance, 1-share), true
-		}
+	for _, of := range Imbalances(loads) {
+		imbalance, known = max(imbalance, of), true
 	}
 	return imbalance, known
+}
+
+// Imbalances is 1 − the smallest share, by role; a role without a share in [Shares] is absent. One rail at 61 % of the
+// others gives 0.39, one that carries nothing gives 1, for any number of rails.
+func Imbalances(loads []Load) map[string]float64 {
+	list := map[string]float64{}
+	for i, share := range Shares(loads) {
+		if role := loads[i].Group.Role; !math.IsNaN(share) {
+			list[role] = max(list[role], 1-share)
+		}
+	}
+	return list
 }
 
 // Shares returns each rail's load ÷ capacity relative to the best rail of its group: 1 for the best, 0 for one that
@@ -58,7 +68,7 @@ func join(groups map[Group][]int) {
 		largest, most := Group{}, 0
 		for g, of := range groups {
 			bigger := len(of) > most || len(of) == most && g.Rate > largest.Rate
-			if g.LinkLayer == unknown.LinkLayer && g.Rate > 0 && bigger {
+			if g.Role == unknown.Role && g.LinkLayer == unknown.LinkLayer && g.Rate > 0 && bigger {
 				largest, most = g, len(of)
 			}
 		}

@@ -16,20 +16,20 @@ const gbps = 1e9 / 8 // bytes per second
 // rails are Ethernet rails of one rate in Gb/s that carry these parts of it.
 func rails(rate float64, parts ...float64) (list []Load) {
 	for _, part := range parts {
-		list = append(list, Load{Group{"Ethernet", rate * gbps}, part * rate * gbps, rate * gbps})
+		list = append(list, Load{Group{Compute, "Ethernet", rate * gbps}, part * rate * gbps, rate * gbps})
 	}
 	return list
 }
 
 // withUnknown is a rail that was never up: neither rate nor capacity is known.
 func withUnknown(carried float64, list ...Load) []Load {
-	return append([]Load{{Group{"Ethernet", 0}, carried, 0}}, list...)
+	return append([]Load{{Group{Compute, "Ethernet", 0}, carried, 0}}, list...)
 }
 
 func TestImbalance(t *testing.T) {
 	nan := math.NaN()
-	bond := Load{Group{"Ethernet", 200 * gbps}, 0, 200 * gbps}
-	compute := func(carried float64) Load { return Load{Group{"InfiniBand", 400 * gbps}, carried, 400 * gbps} }
+	bond := Load{Group{Compute, "Ethernet", 200 * gbps}, 0, 200 * gbps}
+	compute := func(carried float64) Load { return Load{Group{Compute, "InfiniBand", 400 * gbps}, carried, 400 * gbps} }
 	for _, tt := range []struct {
 		name   string
 		loads  []Load
@@ -50,22 +50,27 @@ func TestImbalance(t *testing.T) {
 			append(rails(400, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9), bond),
 			[]float64{1, 1, 1, 1, 1, 1, 1, 1, nan}, 0},
 		{"the same of another link layer",
-			[]Load{compute(9), compute(9), {Group{"Ethernet", 400 * gbps}, 0, 400 * gbps}}, []float64{1, 1, nan}, 0},
+			[]Load{compute(9), compute(9), {Group{Compute, "Ethernet", 400 * gbps}, 0, 400 * gbps}}, []float64{1, 1, nan}, 0},
+		{"a storage port of the same link layer and rate is idle",
+			[]Load{compute(9), compute(9), {Group{"storage", "InfiniBand", 400 * gbps}, 0, 400 * gbps}},
+			[]float64{1, 1, nan}, 0},
+		{"an unknown rate of another role", []Load{compute(9), compute(9), {Group{"storage", "InfiniBand", 0}, 0, 0}},
+			[]float64{1, 1, nan}, 0},
 		{"the worst group counts", append(rails(400, 0.9, 0.9), rails(200, 0.4, 0.1)...),
 			[]float64{1, 1, 1, 0.25}, 0.75},
 		{"one group is idle", append(rails(400, 0.9, 0.9), rails(200, 0, 0)...), []float64{1, 1, nan, nan}, 0},
 		{"nothing but groups of one", append(rails(400, 0.9), rails(200, 0)...), []float64{nan, nan}, nan},
 		{"a port trained down stays in its group",
-			append(rails(400, 0.2, 0.2), Load{Group{"Ethernet", 400 * gbps}, 80 * gbps, 100 * gbps}),
+			append(rails(400, 0.2, 0.2), Load{Group{Compute, "Ethernet", 400 * gbps}, 80 * gbps, 100 * gbps}),
 			[]float64{0.25, 0.25, 1}, 0.75},
-		{"each its capacity", []Load{{Group{"Ethernet", 1}, 40, 400}, {Group{"Ethernet", 1}, 10, 100}},
+		{"each its capacity", []Load{{Group{Compute, "Ethernet", 1}, 40, 400}, {Group{Compute, "Ethernet", 1}, 10, 100}},
 			[]float64{1, 1}, 0},
 
 		{"a dead rail of unknown rate joins the largest group", withUnknown(0, append(rails(400, 1, 1), bond)...),
 			[]float64{0, 1, 1, nan}, 1},
 		{"of two groups alike the faster", withUnknown(0, append(rails(400, 1), bond)...), []float64{0, 1, nan}, 1},
 		{"unknown rates alone are a group", []Load{{Rate: 9}, {Rate: 3}}, []float64{1, 1.0 / 3}, 2.0 / 3},
-		{"an unknown rate of another link layer", []Load{compute(9), compute(9), {Group{"Ethernet", 0}, 0, 0}},
+		{"an unknown rate of another link layer", []Load{compute(9), compute(9), {Group{Compute, "Ethernet", 0}, 0, 0}},
 			[]float64{1, 1, nan}, 0},
 
 		{"no capacity is known: alike", []Load{{Rate: 9}, {Rate: 3}}, []float64{1, 1.0 / 3}, 2.0 / 3},
@@ -116,7 +121,7 @@ func TestImbalanceProperties(t *testing.T) {
 		some := func(n int, layer string) (list []Load) {
 			for range n {
 				capacity := float64(r.IntN(4)) * 100 * gbps
-				l := Load{Group{layer, float64(r.IntN(3)) * 200 * gbps}, r.Float64() * 400 * gbps, capacity}
+				l := Load{Group{Compute, layer, float64(r.IntN(3)) * 200 * gbps}, r.Float64() * 400 * gbps, capacity}
 				if r.IntN(5) == 0 {
 					l.Rate = 0
 				}

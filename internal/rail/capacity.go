@@ -9,8 +9,8 @@ import (
 
 // Link is a PCIe link (drivers/pci/pci-sysfs.c, current_link_speed and current_link_width).
 type Link struct {
-	GigaTransfers float64 // GT/s of one lane
-	Width         int     // lanes
+	GigaTransfers float64 `json:"gigatransfers"` // GT/s of one lane
+	Width         int     `json:"width"`         // lanes
 }
 
 // ParseLinkSpeed parses a link speed as the kernel prints it, "32.0 GT/s PCIe", to GT/s; "Unknown" is an error.

@@ -18,6 +18,7 @@ import (
 type device struct {
 	sysfs, dir, name string
 	kernel           Kernel // nil on a captured tree
+	virtual          bool   // examine a virtual function too
 }
 
 var (
@@ -29,7 +30,10 @@ type examined struct {
 	ports   []Rail // without name and ID
 	leftOut []LeftOut
 	bonded  []string // PCI addresses of the functions whose bond this device is
+	virtual []VirtualFunction
 	err     error
+
+	function function
 }
 
 func (d device) rail(l location) Rail {
@@ -37,10 +41,7 @@ func (d device) rail(l location) Rail {
 		Software: d.text("parent") != "", Firmware: d.text("fw_ver"), HCAType: d.text("hca_type"),
 		BoardID: d.text("board_id"), NodeGUID: d.text("node_guid"), SystemImageGUID: d.text("sys_image_guid")}
 	if l.function != "" {
-		numa, _ := sysfs.ReadString(l.function, "numa_node")
-		if n, err := strconv.Atoi(numa); err == nil && n >= 0 {
-			r.NUMANode = n
-		}
+		r.NUMANode = numaNode(l.function)
 		if driver, err := os.Readlink(filepath.Join(l.function, "driver")); err == nil {
 			r.Driver = filepath.Base(driver)
 		}
@@ -58,6 +59,7 @@ func (d device) examine(excluded bool, found *atomic.Pointer[location]) (out exa
 		return out
 	}
 	base := d.rail(l)
+	out.function = function{l.function, base.NUMANode}
 	ports, err := sysfs.List(filepath.Join(d.dir, "ports"))
 	if err != nil {
 		return examined{err: err}
@@ -67,11 +69,14 @@ func (d device) examine(excluded bool, found *atomic.Pointer[location]) (out exa
 		if err != nil || n < 1 {
 			continue
 		}
+		r := base
 		if l.reason != "" {
 			out.leftOut = append(out.leftOut, LeftOut{Device: d.name, Port: n, Reason: l.reason})
+			if r.Port = n; l.physical != "" && d.virtual {
+				out.virtual = append(out.virtual, virtualFunction(r, l))
+			}
 			continue
 		}
-		r := base
 		r.Port, r.LinkLayer, r.Netdev = n, d.text("ports", e.Name, "link_layer"), d.netdev(n)
 		if strings.HasPrefix(d.text("node_type"), "4:") { // RDMA_NODE_RNIC
 			r.LinkLayer = IWARP
@@ -129,6 +134,7 @@ type location struct {
 	function          string // directory of the PCI function; empty for a software device
 	place, pciAddress string
 	reason            string // why its ports are not rails; empty if they are
+	physical          string // of a virtual function, the directory of its physical function
 	nodeGUID          string // only of an excluded device
 }
 
@@ -155,6 +161,7 @@ func (d device) locate() (l location) {
 	}
 	if physfn, err := os.Readlink(filepath.Join(l.function, "physfn")); err == nil {
 		l.reason = "virtual function of " + filepath.Base(physfn)
+		l.physical = filepath.Join(l.function, physfn)
 	}
 	return l
 }

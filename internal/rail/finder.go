@@ -14,10 +14,19 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options define which ports are rails, by default all but virtual functions, and their names, by default numbers.
+// Options define which ports are rails, by default all but virtual functions, their names, by default numbers, and
+// their roles, by default those that the distance to GPUs gives.
 type Options struct {
 	Include *regexp.Regexp    // on device names; nil includes all
+	Exclude *regexp.Regexp    // on device names; nil excludes none
 	Names   map[string]string // "device/port" or "PCI address/port" → rail name
+	Roles   []RoleRule        // the first that matches a device gives the role of its rails
+
+	VirtualFunctions bool // list them in Snapshot.Virtual
+}
+
+func (o Options) excludes(device string) bool {
+	return o.Include != nil && !o.Include.MatchString(device) || o.Exclude != nil && o.Exclude.MatchString(device)
 }
 
 // Kernel answers what sysfs does not.
@@ -30,9 +39,11 @@ type Kernel interface {
 type Snapshot struct {
 	Rails    []Rail
 	LeftOut  []LeftOut
-	Excluded []string  // devices that Options.Include leaves out and that would be rails, in order
-	Missing  []Missing // known rails that are absent, in order of their names
-	Err      error     // devices that could not be examined, joined; the others are in Rails
+	Virtual  []VirtualFunction // if Options.VirtualFunctions, their ports, in order
+	GPUs     []GPU             // in order of their PCI addresses
+	Excluded []string          // devices that Options leave out and that would be rails, in order
+	Missing  []Missing         // known rails that are absent, in order of their names
+	Err      error             // devices that could not be examined, joined; the others are in Rails
 }
 
 // A finder does not list directories within settle, so that all sources of one scrape see the same rails. It examines
@@ -57,14 +68,16 @@ type Finder struct {
 	save     func([]Record)
 	snap     Snapshot
 	devices  map[string]*deviceState // by ID
-	listed   time.Time               // when the directories were last listed
-	examined time.Time               // when all devices were last examined
-	listing  []sysfs.Entry           // that snap was made of
+	gpus     []GPU
+	near     map[string]bool // by directory of a function: a GPU is or was behind the same switch
+	listed   time.Time       // when the directories were last listed
+	examined time.Time       // when all devices were last examined
+	listing  []sysfs.Entry   // that snap was made of
 }
 
 type deviceState struct {
 	name, id string
-	excluded bool                     // by Options.Include
+	excluded bool                     // by Options
 	examined *examined                // nil until it answers
 	location atomic.Pointer[location] // which never changes; set in the device's lane before its driver is called
 }
@@ -72,7 +85,7 @@ type deviceState struct {
 // NewFinder returns a finder for the tree at sysfsRoot, normally /sys. A device that does not answer within budget is
 // examined again by the next scan. kernel may be nil; it is only used on a real sysfs.
 func NewFinder(sysfsRoot string, opts Options, kernel Kernel, budget time.Duration) *Finder {
-	return &Finder{sysfs: sysfsRoot, opts: opts, kernel: kernel, budget: budget}
+	return &Finder{sysfs: sysfsRoot, opts: opts, kernel: kernel, budget: budget, near: map[string]bool{}}
 }
 
 // Remember starts the finder from the records of an earlier process, and passes them to save whenever they change; save
@@ -89,6 +102,25 @@ func (f *Finder) Remember(records []Record, save func([]Record)) error {
 	}
 	f.saved = records
 	return nil
+}
+
+// Forget forgets a missing rail by its name, and reports whether it was remembered.
+func (f *Finder) Forget(name string) bool {
+	gone := func(m Missing, r Record) bool {
+		return m.Name == name && m.Device == r.Device && m.Port == r.Port && m.PCIAddress == r.PCIAddress
+	}
+	missing := f.Snapshot().Missing
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.registry.records, func(r *Record) bool {
+		return slices.ContainsFunc(missing, func(m Missing) bool { return gone(m, *r) })
+	})
+	if i < 0 {
+		return false
+	}
+	f.registry.records = slices.Delete(f.registry.records, i, i+1)
+	f.listed, f.examined = time.Time{}, time.Time{} // the next scan saves it
+	return true
 }
 
 // SetOptions changes which ports are rails, from the next scan on. Numbered ports keep their numbers.
@@ -134,7 +166,8 @@ func (f *Finder) Snapshot() Snapshot {
 func (f *Finder) class() string { return filepath.Join(f.sysfs, "class/infiniband") }
 
 func (f *Finder) device(name string, kernel Kernel) device {
-	return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel}
+	return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel,
+		virtual: f.opts.VirtualFunctions}
 }
 
 // scan examines all devices, or those that have not answered yet. One that does not answer stays what it was.
@@ -144,7 +177,7 @@ func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 	var devices []*deviceState
 	for _, e := range entries {
 		id := e.Name + "#" + strconv.FormatUint(e.Ino, 10)
-		excluded := f.opts.Include != nil && !f.opts.Include.MatchString(e.Name)
+		excluded := f.opts.excludes(e.Name)
 		d := before[id]
 		if d == nil || d.excluded != excluded {
 			d = &deviceState{name: e.Name, id: id, excluded: excluded}
@@ -153,6 +186,9 @@ func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(a, b *deviceState) int { return NaturalCompare(a.name, b.name) })
+	if all {
+		f.gpus = findGPUs(f.sysfs)
+	}
 	err := f.examine(devices, all)
 	snap := f.makeSnapshot(devices)
 	snap.Err = err
@@ -194,16 +230,27 @@ func (f *Finder) examine(devices []*deviceState, all bool) error {
 
 func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
 	var seen []sighting
+	var near []bool // a GPU is or was behind the switch of the rail
+	snap.GPUs = f.gpus
 	bonded := map[string]bool{}
 	for _, d := range devices {
 		if e := d.examined; e != nil {
+			gpu, distance := nearest(f.gpus, e.function)
+			if distance.behindSwitch() {
+				f.near[e.function.path] = true
+			}
 			for _, r := range e.ports {
-				r.ID = d.id
+				r.ID, r.GPU, r.GPUDistance = d.id, gpu, distance
+				near = append(near, f.near[e.function.path])
 				snap.Rails = append(snap.Rails, r)
 				seen = append(seen, sighting{kind: examinedPort, Record: Record{Device: r.Device, Port: r.Port,
 					Place: r.Place, PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID}})
 			}
 			snap.LeftOut = append(snap.LeftOut, e.leftOut...)
+			for _, v := range e.virtual {
+				v.ID = d.id
+				snap.Virtual = append(snap.Virtual, v)
+			}
 			for _, address := range e.bonded {
 				bonded[address] = true
 			}
@@ -229,6 +276,7 @@ func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
 	for i, name := range slices.DeleteFunc(assigned, func(name string) bool { return name == "" }) {
 		snap.Rails[i].Name = name
 	}
+	assignRoles(snap.Rails, near, f.opts.Roles)
 	if list := f.registry.list(); !slices.Equal(list, f.saved) {
 		f.saved = list
 		if f.save != nil {

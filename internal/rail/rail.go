@@ -35,6 +35,10 @@ type Rail struct {
 	PCIAddress string `json:"pci_address"` // domain:bus:device.function; empty for a software device
 	NUMANode   int    `json:"numa_node"`   // -1 if unknown
 
+	Role        string   `json:"role"`         // [Compute], [Other], or as configured
+	GPU         string   `json:"gpu"`          // PCI address of the nearest GPU; empty without one
+	GPUDistance Distance `json:"gpu_distance"` // of that GPU; empty without one
+
 	Place    string `json:"-"` // PCI address and auxiliary device, or net: and that of a software device's interface
 	Members  int    `json:"-"` // functions in the bond whose only device this is; 0: no bond
 	Software bool   `json:"-"` // a device on top of a network interface (rxe, siw)

@@ -52,6 +52,7 @@ type Traffic struct {
 	Retransmits       uint64 // events after which it retransmits; 0 if the driver does not count them
 	Repeats           uint64 // events that show retransmission by the other end; likewise
 	CountsRetransmits bool   // the driver does
+	CountsRepeats     bool   // likewise
 
 	// Port is the bytes of the physical port by direction: also of virtual functions and TCP. Where the driver does not
 	// count these (Physical is false), it is those of this function.
@@ -71,12 +72,13 @@ type MeanTraffic struct {
 	Over     time.Duration       // all of it was within this time before now
 }
 
-// eventNames are the counters of retransmits and of repeats: those of mlx5, irdma and bnxt, and of rxe
-// (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
+// eventNames are the counters of retransmits and of repeats: those of mlx5, irdma, bnxt and ionic, and of rxe
+// (drivers/infiniband/sw/rxe/rxe_hw_counters.c). Ionic's firmware spells out of sequence so.
 var eventNames = [...][]string{
 	{"local_ack_timeout_err", "packet_seq_err", "retry_exceeded_err", "rcvd_seq_err", "send_err", "completer_retry_err",
-		"retransSegs", "to_retransmits", "seq_err_naks_rcvd"},
-	{"out_of_sequence", "duplicate_request", "out_of_seq_request", "oos_drop_count", "dup_req"},
+		"retransSegs", "to_retransmits", "seq_err_naks_rcvd", "tx_rdma_ack_timeout", "req_rx_pkt_seq_err"},
+	{"out_of_sequence", "duplicate_request", "out_of_seq_request", "oos_drop_count", "dup_req", "resp_rx_outouf_seq",
+		"resp_rx_dup_request"},
 }
 
 // UseStatistics lets Traffic read the bytes of the physical port from the driver's statistics.
@@ -104,7 +106,7 @@ func (p *Port) Traffic() (t Traffic, err error) {
 	}
 	t.Period = p.pace.note(t.Port[Transmit]+t.Port[Receive], t.At, t.Period)
 	t.Retransmits, t.CountsRetransmits = p.countEvents(0, t.At)
-	t.Repeats, _ = p.countEvents(1, t.At)
+	t.Repeats, t.CountsRepeats = p.countEvents(1, t.At)
 	return t, nil
 }
 

@@ -48,9 +48,8 @@ type QPLimits struct {
 
 // Devices returns the names of all RDMA devices of our network namespace, in the kernel's order.
 func (c *Client) Devices() (names []string, err error) {
-	err = c.do(cmdGet, "", func() error {
-		err := c.listLocked()
-		names = c.names
+	err = c.do(cmdGet, "", func() (err error) {
+		names, err = c.listLocked()
 		return err
 	})
 	return names, err

@@ -63,7 +63,6 @@ type Client struct {
 	mu    sync.Mutex // protects all following fields
 	conn  *netlink.Conn
 	index map[string]uint32 // device name → kernel's index, of the last listing
-	names []string          // of the devices, in the same listing
 }
 
 // New returns a client whose requests are answered within timeout or fail with os.ErrDeadlineExceeded. A kernel without
@@ -97,7 +96,7 @@ func (c *Client) Close() {
 func (c *Client) closeLocked() {
 	if c.conn != nil {
 		c.conn.Close()
-		c.conn, c.index, c.names = nil, nil, nil
+		c.conn, c.index = nil, nil
 	}
 }
 
@@ -146,7 +145,13 @@ func decodeCounters(buf []Counter, data []byte) (_ []Counter, err error) {
 func (c *Client) do(cmd uint16, device string, request func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.openLocked()
+	var err error
+	if c.conn == nil {
+		c.conn, err = c.dial()
+	}
+	if err == nil {
+		err = c.conn.SetDeadline(time.Now().Add(c.timeout))
+	}
 	if err == nil {
 		err = request()
 	}
@@ -155,15 +160,6 @@ func (c *Client) do(cmd uint16, device string, request func() error) error {
 		return fmt.Errorf("RDMA netlink command %d%s: %w", cmd, device, err)
 	}
 	return nil
-}
-
-func (c *Client) openLocked() (err error) {
-	if c.conn == nil {
-		if c.conn, err = c.dial(); err != nil {
-			return err
-		}
-	}
-	return c.conn.SetDeadline(time.Now().Add(c.timeout))
 }
 
 // queryPort sends one request about a port and decodes the answer. It lists the devices first when the kernel's index
@@ -195,7 +191,7 @@ func (c *Client) queryPort(cmd uint16, device string, port int, decode func(data
 
 func (c *Client) indexLocked(device string) (uint32, error) {
 	if _, known := c.index[device]; !known {
-		if err := c.listLocked(); err != nil {
+		if _, err := c.listLocked(); err != nil {
 			return 0, err
 		}
 	}
@@ -207,24 +203,24 @@ func (c *Client) indexLocked(device string) (uint32, error) {
 }
 
 // listLocked reads names and indices of all devices (RDMA_NLDEV_CMD_GET, dump).
-func (c *Client) listLocked() error {
+func (c *Client) listLocked() (names []string, err error) {
 	replies, err := c.executeLocked(cmdGet, netlink.Dump, netlink.NewAttributeEncoder())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.index, c.names = make(map[string]uint32, len(replies)), nil
+	c.index = make(map[string]uint32, len(replies))
 	for _, m := range replies {
 		index, name := nlattr.Last(m.Data, attrDevIndex, &err), unix.ByteSliceToString(nlattr.Last(m.Data, attrDevName, &err))
 		if err == nil && index != nil && len(index) != 4 {
 			err = nlattr.ErrSize
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.index[name] = number(index)
-		c.names = append(c.names, name)
+		names = append(names, name)
 	}
-	return nil
+	return names, nil
 }
 
 func (c *Client) executeLocked(

@@ -34,13 +34,10 @@ const (
 	OperUp      = 6
 )
 
-// The numbers of a link: those of struct rtnl_link_stats64 up to tx_carrier_errors, then others.
+// The numbers of a link: those of struct rtnl_link_stats64 up to tx_carrier_errors, then those of four attributes.
 const (
-	mtu = iota + 18
-	carrierChanges
-	carrierUp
-	carrierDown
-	numbers
+	statistics = 18
+	numbers    = statistics + 4
 )
 
 // Index returns the place of the number that a file of class/net/<netdev> holds, for [Link.Number]; ok is false for a
@@ -193,11 +190,6 @@ func decode(msg []byte) (*Link, error) {
 }
 
 func (l *Link) setAttribute(kind uint16, data []byte) {
-	number := func(i int) {
-		if len(data) == 4 {
-			l.set(i, uint64(binary.NativeEndian.Uint32(data)))
-		}
-	}
 	switch kind {
 	case unix.IFLA_ADDRESS:
 		if len(bytes.Trim(data, "\x00")) > 0 {
@@ -207,17 +199,15 @@ func (l *Link) setAttribute(kind uint16, data []byte) {
 		if len(data) == 1 {
 			l.OperState = data[0]
 		}
-	case unix.IFLA_MTU:
-		number(mtu)
-	case unix.IFLA_CARRIER_CHANGES:
-		number(carrierChanges)
-	case unix.IFLA_CARRIER_UP_COUNT:
-		number(carrierUp)
-	case unix.IFLA_CARRIER_DOWN_COUNT:
-		number(carrierDown)
 	case unix.IFLA_STATS64:
-		for i := range min(mtu, len(data)/8) {
+		for i := range min(statistics, len(data)/8) {
 			l.set(i, binary.NativeEndian.Uint64(data[8*i:]))
+		}
+	default:
+		others := [...]uint16{unix.IFLA_MTU, unix.IFLA_CARRIER_CHANGES, unix.IFLA_CARRIER_UP_COUNT,
+			unix.IFLA_CARRIER_DOWN_COUNT}
+		if i := slices.Index(others[:], kind); i >= 0 && len(data) == 4 {
+			l.set(statistics+i, uint64(binary.NativeEndian.Uint32(data)))
 		}
 	}
 }

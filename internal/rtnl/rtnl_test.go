@@ -105,7 +105,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%v and %v", l, err)
 		}
 		if l != nil {
-			_ = fmt.Sprint(l.Number(mtu))
+			_ = fmt.Sprint(l.Number(statistics))
 		}
 	})
 }

@@ -273,6 +273,13 @@ func (s *Store) Reject(section string, why error) {
 	s.setError(err)
 }
 
+// Owned reports whether this process holds the lock of the directory: no other one writes there.
+func (s *Store) Owned() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lock != nil && !s.closed
+}
+
 // Err returns the directory's problem: while not nil, changes are not saved, or the old content was not read.
 func (s *Store) Err() error {
 	s.mu.Lock()

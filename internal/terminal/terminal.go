@@ -50,6 +50,14 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Percent is a part in percent, with a decimal below 10 %.
+func Percent(part float64) string {
+	if v := part * 100; v > 0 && v < 9.5 {
+		return fmt.Sprintf("%.1f %%", v)
+	}
+	return fmt.Sprintf("%.0f %%", part*100)
+}
+
 // Wrap breaks a text at spaces into lines of at most width columns. A longer word has a line of its own.
 func Wrap(s string, width int) []string {
 	var lines []string

@@ -27,6 +27,7 @@ func (b *tab) figures() (list []shown) {
 // TestValuesEqualMetrics: the figures of the lanes are those of /metrics, to the
 // last digit.
 func TestValuesEqualMetrics(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	m := newMachine(t, "hgx")
 	e, b := serve(t, m), newTab(t)
 	b.open(e.url + "/")
@@ -55,7 +56,7 @@ func TestValuesEqualMetrics(t *testing.T) {
 	}
 	want := []string{"netdev_carrier_changes_total", "pcie_link_transfers_per_second", "pcie_link_width_lanes",
 		"port_mtu_bytes", "port_rate_bytes_per_second", "port_receive_bytes_total", "port_transmit_bytes_total",
-		"rail_capacity_bytes_per_second"}
+		"rail_capacity_bytes_per_second", "rail_expected_bytes_per_second"}
 	if got := slices.Sorted(maps.Keys(checked)); !slices.Equal(got, want) {
 		t.Errorf("figures on the page: %v, want %v", got, want)
 	}
@@ -69,7 +70,7 @@ func TestValuesEqualMetrics(t *testing.T) {
 }
 
 // TestFollowsAChange: what happens to the node is on the page within two
-// seconds. The best of three counts: the machine of the tests has other work.
+// seconds. The best of three tries counts: the machine of the tests has other work.
 func TestFollowsAChange(t *testing.T) {
 	m := newMachine(t, "hgx")
 	e, b := serve(t, m), newTab(t)
@@ -93,7 +94,21 @@ func TestFollowsAChange(t *testing.T) {
 			best[what] = d
 		}
 	}
-	for range 3 {
+	limit := func(what string) time.Duration {
+		if what == "traffic ends" {
+			return 3500 * time.Millisecond // a mean of the last one to two seconds: it falls at once, and then is 0
+		}
+		return 2 * time.Second
+	}
+	late := func() (list []string) {
+		for what, d := range best {
+			if d > limit(what) {
+				list = append(list, fmt.Sprintf("%s: the page shows it after %v at best", what, d))
+			}
+		}
+		return list
+	}
+	for try := 0; try == 0 || try < 3 && late() != nil; try++ {
 		note("a port goes down",
 			took("rail 3 is down",
 				`document.querySelector('h1').textContent.includes('rail 3 is down') && `+
@@ -112,15 +127,8 @@ func TestFollowsAChange(t *testing.T) {
 			func() { m.move(false) }))
 		time.Sleep(time.Second)
 	}
-	for what, d := range best {
-		limit := 2 * time.Second
-		if what == "traffic ends" {
-			// a figure is the mean of the last one to two seconds: it falls at once, and is 0 after these
-			limit = 3500 * time.Millisecond
-		}
-		if d > limit {
-			t.Errorf("%s: the page shows it after %v at best", what, d)
-		}
+	for _, what := range late() {
+		t.Error(what)
 	}
 }
 
@@ -163,6 +171,7 @@ func TestSurvivesARestart(t *testing.T) {
 // TestHiddenPageAsksNothing: a page that nobody sees closes its stream, and has
 // one again when somebody does.
 func TestHiddenPageAsksNothing(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	e, b := serve(t, newMachine(t, "one-rail-dead")), newTab(t)
 	b.open(e.url + "/")
 	b.live()
@@ -188,7 +197,7 @@ func TestTenPages(t *testing.T) {
 	m := newMachine(t, "hgx")
 	m.move(true)
 	e := serve(t, m)
-	const seconds = 10
+	const seconds = 5
 	cost := func(pages int) float64 {
 		ctx, cancel := context.WithCancel(t.Context())
 		var open sync.WaitGroup

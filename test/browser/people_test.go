@@ -30,6 +30,7 @@ func probing(t *testing.T, more ...string) string {
 // TestWithoutJavaScript: the page is whole, with the values of /metrics, and
 // loads itself anew.
 func TestWithoutJavaScript(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	m := newMachine(t, "hgx")
 	e, b := serve(t, m, probing(t)), newTab(t)
 	if _, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
@@ -154,7 +155,9 @@ func TestKeyboard(t *testing.T) {
 	b.open(e.url + "/")
 	b.live()
 	b.until("doctor and a round are there",
-		`!!document.querySelector('.rounds') && !!document.querySelector('.findings pre')`, 15*time.Second)
+		`!!document.querySelector('.rounds') && document.querySelectorAll('.findings pre').length > 1`, 45*time.Second)
+	fixes := func() int { return value[int](b, `document.querySelectorAll('.findings pre').length`) }
+	before := fixes()
 	press := func(key string) {
 		t.Helper()
 		b.check(chromedp.Do(b.ctx, chromedp.KeyEvent(key)))
@@ -181,8 +184,11 @@ func TestKeyboard(t *testing.T) {
 		}
 		tags = append(tags, strings.Split(at, "|")[0])
 	}
-	if want := []string{"A", "SUMMARY", "PRE", "PRE", "A", "A", "A", "A"}; !slices.Equal(tags, want) {
-		t.Errorf("Tab goes to %q, want %q", order, want)
+	want := func(fixes int) []string {
+		return slices.Concat([]string{"A", "SUMMARY"}, slices.Repeat([]string{"PRE"}, fixes), []string{"A", "A", "A", "A"})
+	}
+	if !slices.Equal(tags, want(before)) && !slices.Equal(tags, want(fixes())) { // one may come meanwhile
+		t.Errorf("Tab goes to %q, want %q", order, want(before))
 	}
 	rounds := value[int](b, `document.querySelectorAll('.rounds tbody tr').length`)
 	b.until("rounds come in", fmt.Sprintf(`document.querySelectorAll('.rounds tbody tr').length > %d`, rounds),

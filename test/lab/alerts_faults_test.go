@@ -135,7 +135,7 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 	// had the rail of the fault before.
 	{name: "RDMA is filtered", fires: "critical ProbeFallback 1, critical ProbeFallback 2",
 		may: "info QueuePairsDied 1, info QueuePairsDied 2, warning ProbeRailFailing 1, warning ProbeRailFailing 2",
-		ci:  true, plant: func(t *testing.T, w *watch) func() {
+		plant: func(t *testing.T, w *watch) func() {
 			filter(t, 2, "udp", 4791, "eth0", "eth1")
 			return func() { node(2).Shell(t, "tc qdisc del dev eth0 clsact; tc qdisc del dev eth1 clsact") }
 		}},
@@ -220,6 +220,7 @@ var elsewhere = map[string]string{
 	"ProbeStalled":            "nothing here stops the prober",
 	"Restarting":              "no fault here takes railscope down three times within a hastened hour, a minute",
 	"GoodputBelowExpected":    "of a software device nothing is expected",
+	"Finding":                 "it waits for five minutes, and railscope for two examinations",
 	"StateNotSaved":           "no fault here affects the state directory",
 	"Maintenance":             "is not a fault",
 }

@@ -36,9 +36,9 @@ func TestDoctorEnvironment(t *testing.T) {
 	d := finds(t, []string{"nccl_ib_disable", "ucx_net_devices"})
 	pid := strconv.Itoa(job.PID)
 	for _, f := range d.Findings {
-		t.Logf("%s: %s: %s: %s", f.Severity, f.Check, f.Subject, f.Read)
-		if want := "/proc/" + pid + "/environ (sleep): "; !strings.HasPrefix(f.Read, want) {
-			t.Errorf("%s: %q, want %q…", f.Check, f.Read, want)
+		t.Logf("%s: %s: %s: %s; %s", f.Severity, f.Check, f.Subject, f.Evidence, f.Where)
+		if want := "/proc/" + pid + "/environ (sleep)"; !strings.Contains(f.Where, want) {
+			t.Errorf("%s: %q, want %q", f.Check, f.Where, want)
 		}
 	}
 	node(1).Run(t, "kill", pid)

@@ -20,20 +20,28 @@ type diagnosis struct {
 		Unread []string
 	}
 	Findings []struct {
-		Node, Check, Severity, Subject, Read string
-		Mend                                 []string
+		Node, Check, Severity, Subject, Where, Evidence string
+		Fix                                             []string
 	}
-	Faults  int
-	Seconds float64
+	Critical int
+	Seconds  float64
 
 	took time.Duration // of the process, as node 1 sees it
 }
 
-// checks are the findings' checks, without carrier_flapping: the tests before this
-// one took links down, and interfaces count that for as long as they exist.
+// other reports a finding that tests of doctor leave alone: links that tests before this one took down, which
+// interfaces count for as long as they exist, and what the round with the peer found as a consequence, which has tests
+// of its own.
+func other(check string) bool {
+	return slices.Contains([]string{"carrier_flapping", "fallback", "probe_failed", "rail_failed", "step_failed",
+		"slower_than_tcp", "shared_bottleneck", "imbalance", "counter_mismatch", "path_mtu_small", "other_traffic",
+		"latency_uneven", "lossy_rail", "version_mismatch"}, check)
+}
+
+// checks are the findings' checks, without the others.
 func (d diagnosis) checks() (ids []string) {
 	for _, f := range d.Findings {
-		if f.Check != "carrier_flapping" {
+		if !other(f.Check) {
 			ids = append(ids, f.Check)
 		}
 	}
@@ -49,8 +57,8 @@ func examine(t *testing.T, flags ...string) diagnosis {
 	if jsonErr := json.Unmarshal([]byte(res.Stdout), &d); jsonErr != nil {
 		t.Fatalf("doctor printed no report: %v; %v", jsonErr, err)
 	}
-	if res.RC != min(d.Faults, 1) {
-		t.Errorf("exit code %d with %d faults", res.RC, d.Faults)
+	if res.RC != min(d.Critical, 1) {
+		t.Errorf("exit code %d with %d critical findings", res.RC, d.Critical)
 	}
 	for _, n := range d.Nodes {
 		if len(n.Unread) > 0 {
@@ -77,22 +85,25 @@ func finds(t *testing.T, checks []string, flags ...string) (d diagnosis) {
 func (d diagnosis) mend(t *testing.T) {
 	t.Helper()
 	for _, f := range d.Findings {
-		if f.Check == "carrier_flapping" {
+		if other(f.Check) {
 			continue
 		}
 		n := node(1)
 		if f.Node == "node2" {
 			n = 2
 		}
-		t.Logf("%s: %s: %s: %s; mend on %s:\n%s", f.Check, f.Severity, f.Subject, f.Read, f.Node,
-			strings.Join(f.Mend, "\n"))
-		n.Shell(t, strings.Join(f.Mend, "\n"))
+		t.Logf("%s: %s: %s: %s; fix on %s:\n%s", f.Check, f.Severity, f.Subject, f.Evidence, f.Node,
+			strings.Join(f.Fix, "\n"))
+		n.Shell(t, strings.Join(f.Fix, "\n"))
 	}
 }
 
-// show logs what people would read.
+// show logs what people would read. No test looks at it.
 func show(t *testing.T, flags ...string) {
 	t.Helper()
+	if !*long {
+		return
+	}
 	res, _ := node(1).Try(append([]string{railscope, "doctor"}, flags...)...) // 1 where there is a fault
 	t.Logf("railscope doctor %s\n%s", strings.Join(flags, " "), res.Stdout)
 }
@@ -110,7 +121,9 @@ func TestDoctorHealthy(t *testing.T) {
 			}
 			t.Logf("%d rails: %.3f s of looking, %.3f s with start and end of the process", rails, d.Seconds,
 				d.took.Seconds())
-			best = min(best, d.took)
+			if best = min(best, d.took); best < 2*time.Second {
+				break
+			}
 		}
 		if best >= 2*time.Second {
 			t.Errorf("%d rails: %v at best, want less than 2 s", rails, best)
@@ -245,8 +258,10 @@ func TestDoctorPeer(t *testing.T) {
 			"ip address flush dev eth1 scope global; ip address add 192.168.111.2/24 dev eth1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.name == "MTU 1500 there" {
+				onlyLong(t) // found by the check of one node, as on this one
+			}
 			freshRails(t, 2)
-			finds(t, nil, flags...)
 			node(2).Shell(t, c.fault)
 			d := finds(t, c.checks, flags...)
 			show(t, flags...)
@@ -259,7 +274,7 @@ func TestDoctorPeer(t *testing.T) {
 		node(2).Run(t, "kill", "-STOP", fmt.Sprint(e.process.PID))
 		defer node(2).Run(t, "kill", "-CONT", fmt.Sprint(e.process.PID))
 		d := finds(t, []string{"peer"}, flags...)
-		t.Logf("%.1f s: %s", d.took.Seconds(), d.Findings[0].Read)
+		t.Logf("%.1f s: %s", d.took.Seconds(), d.Findings[0].Evidence)
 	})
 	t.Run("nobody answers", func(t *testing.T) {
 		finds(t, []string{"peer"}, "--peer="+node(2).control()+":1", "--token-file=/out/token")

@@ -82,6 +82,7 @@ func threeSeconds(rail int, rate string) burst {
 // TestProbeNamesTheSlowRail reads what people read. A third of a rail's share is
 // what it would be without loss, whatever is sent again takes from that.
 func TestProbeNamesTheSlowRail(t *testing.T) {
+	onlyLong(t) // TestProbeGoodput has the same finding as JSON
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	limit(t, 0, shape)

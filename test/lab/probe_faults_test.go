@@ -4,6 +4,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,10 +152,10 @@ func TestProbeMTU(t *testing.T) {
 	if r.Rails[0].PathMTU != pathMTU || r.Rails[1].PathMTU != 1024 || len(r.Failures) > 0 {
 		t.Errorf("path MTU %d and %d, want %d and 1024; %v", r.Rails[0].PathMTU, r.Rails[1].PathMTU, pathMTU, r)
 	}
-	p := startBench(t, append([]string{"--format=table"}, small...)...)
-	p.end(t, roundTime) // the exit code is 1 where small packets make the rail slow
-	if want := "rail 1 uses small packets"; !strings.Contains(p.Stdout, want) {
-		t.Errorf("the report does not say %q:\n%s%s", want, p.Stderr, p.Stdout)
+	if !slices.ContainsFunc(r.Findings, func(f finding) bool {
+		return f.Check == "path_mtu_small" && f.Subject == "rail 1"
+	}) {
+		t.Errorf("the report does not say that rail 1 uses small packets: %+v", r.Findings)
 	}
 }
 
@@ -195,10 +196,10 @@ func TestProbePeerDies(t *testing.T) {
 // of a burst. The round goes on by TCP, and the next by RDMA.
 func TestProbeWorkerDies(t *testing.T) {
 	for _, c := range []struct {
-		name, stage, detail string
+		name, stage, reason, detail string
 	}{
-		{"the asker's", "striped", "the worker process ended"},
-		{"the target's", "verify", "on the peer: the worker process ended"},
+		{"the asker's", "striped", "worker_crashed", "the worker process ended"},
+		{"the target's", "verify", "peer_worker", "on the peer: the worker process ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "the asker's" {
@@ -221,8 +222,8 @@ func TestProbeWorkerDies(t *testing.T) {
 			}
 			victim.node.Run(t, "kill", "-KILL", workerOf(t, victim))
 			r := ended(t, p)
-			r.is(t, "fallback", "tcp", "worker_crashed")
-			r.has(t, "", c.stage, "worker_crashed")
+			r.is(t, "fallback", "tcp", c.reason)
+			r.has(t, "", c.stage, c.reason)
 			if !strings.HasPrefix(r.Detail, c.detail) {
 				t.Errorf("%q: want %q", r.Detail, c.detail)
 			}

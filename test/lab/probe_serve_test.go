@@ -47,6 +47,7 @@ func TestProbeMetrics(t *testing.T) {
 	if was, is := first.must(t, samples), next.must(t, samples); is != was+2*50 {
 		t.Errorf("%s grew from %v to %v in one round, want 100 more", samples, was, is)
 	}
+	figures := want{}
 	for _, series := range []string{
 		`probe_goodput_bytes_per_second{mode="stealing"}`, `probe_goodput_bytes_per_second{mode="static"}`,
 		`probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`,
@@ -56,6 +57,10 @@ func TestProbeMetrics(t *testing.T) {
 		`probe_tcp_path_mtu_bytes`, `probe_duration_seconds`, `probe_last_round_timestamp_seconds`,
 		`probe_budget_seconds`,
 	} {
+		figures[series] = some
+	}
+	next = e.probed(t, 0, figures) // a round on busy processors may leave one out
+	for series := range figures {
 		if v := next.must(t, series); v <= 0 {
 			t.Errorf("%s is %v after a round that went well", series, v)
 		}
@@ -75,15 +80,19 @@ func TestProbeMetrics(t *testing.T) {
 	}
 }
 
-// TestProbeDeviceGone deletes the peer's RDMA devices, and then its own, and
-// makes them again: the round after goes by TCP and says why, and the round
-// after it by RDMA again.
+// TestProbeDeviceGone deletes the peer's RDMA devices, and with -long then its
+// own, and makes them again: the round after goes by TCP and says why, and the
+// round after it by RDMA again.
 func TestProbeDeviceGone(t *testing.T) {
 	freshRails(t, 2)
 	target := answer(t)
 	e := ask(t)
 	e.probed(t, 1, want{`probe_transport{transport="rdma"}`: 1})
-	for _, n := range []node{2, 1} {
+	asked := []node{2}
+	if *long {
+		asked = append(asked, 1) // the fake library's tests delete devices at either end
+	}
+	for _, n := range asked {
 		n.Shell(t, "for i in 0 1; do rdma link delete rxe$i; done")
 		within(t, e, want{`probe_transport{transport="tcp"}`: 1, `probe_transport{transport="rdma"}`: 0,
 			`probe_fallback_info{reason="no_device"}`: 1,
@@ -95,14 +104,15 @@ func TestProbeDeviceGone(t *testing.T) {
 			`probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1})
 	}
 	m := e.scrape(t)
-	for series, least := range map[string]float64{`probe_failures_total{stage="open",reason="no_device"}`: 2,
-		`probe_rounds_total{result="fallback"}`: 2} {
+	least := float64(len(asked))
+	for _, series := range []string{`probe_failures_total{stage="open",reason="no_device"}`,
+		`probe_rounds_total{result="fallback"}`} {
 		if v := m.must(t, series); v < least {
 			t.Errorf("%s is %v, want %v", series, v, least)
 		}
 	}
-	if n := m.must(t, `probe_rounds_total{result="ok"}`) + m.must(t, `probe_rounds_total{result="degraded"}`); n < 3 {
-		t.Errorf("%v rounds were by RDMA, want 3", n)
+	if n := m.must(t, `probe_rounds_total{result="ok"}`) + m.must(t, `probe_rounds_total{result="degraded"}`); n < 1+least {
+		t.Errorf("%v rounds were by RDMA, want %v", n, 1+least)
 	}
 	target.shows(t, want{`probe_worker_restarts_total`: 0})
 }
@@ -192,6 +202,9 @@ func TestProbeBusy(t *testing.T) {
 		{"the target sees it", "busy_above: 1", shy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.asker == shy {
+				onlyLong(t) // the target reads the same counters, and has to report what it read
+			}
 			answer(t, c.target)
 			flags := append([]string{config(t, 1, withToken, "peers: ["+target+"]", c.asker)}, small...)
 			others := startFlow(t, 1)

@@ -148,7 +148,8 @@ func TestProcessThreads(t *testing.T) {
 	if threads == 0 {
 		t.Error("all queue pairs were made by a process's first thread: this proves nothing")
 	}
-	<-bench.ended
+	node(1).Run(t, "kill", "-INT", fmt.Sprint(bench.PID))
+	bench.end(t, roundTime) // the exit code is 1
 	e.shows(t, want{`process_queue_pairs`: gone})
 }
 

@@ -21,10 +21,10 @@ var (
 
 const (
 	scrapeInterval = 2 * time.Second
-	scrapeFor      = 15 * time.Second
+	scrapeFor      = 10 * time.Second
 )
 
-// TestPrometheus lets a real Prometheus in node 2 scrape node 1 for half a minute,
+// TestPrometheus lets a real Prometheus in node 2 scrape node 1 for 10 s,
 // while rails carry traffic and go down.
 func TestPrometheus(t *testing.T) {
 	freshRails(t, 2)

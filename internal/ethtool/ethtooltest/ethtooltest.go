@@ -19,9 +19,7 @@ type Stat struct {
 type Netdev struct {
 	Driver, Bus string
 	Stats       []Stat
-	Err         error            // answer to every request, when set
-	Before      func(cmd uint32) // called before a request is answered, when set
-	Calls       map[uint32]int   // requests seen, by command
+	Before      func(cmd uint32) error // called before a request is answered, when set; an error is the answer
 }
 
 // Kernel is a set of interfaces. Safe for concurrent use.
@@ -43,15 +41,10 @@ func (k *Kernel) Ioctl(name string, req []byte) error {
 		return unix.ENODEV
 	}
 	cmd := binary.NativeEndian.Uint32(req)
-	if n.Calls == nil {
-		n.Calls = make(map[uint32]int)
-	}
-	n.Calls[cmd]++
 	if n.Before != nil {
-		n.Before(cmd)
-	}
-	if n.Err != nil {
-		return n.Err
+		if err := n.Before(cmd); err != nil {
+			return err
+		}
 	}
 	switch cmd {
 	case unix.ETHTOOL_GSSET_INFO:

@@ -48,6 +48,10 @@ const (
 	NoGID      Reason = "no_gid"       // no usable entry in the GID table
 	GIDChanged Reason = "gid_changed"  // the entry has changed since it was chosen
 	NoPeerRail Reason = "no_peer_rail" // the peer has no matching rail
+	PeerGID    Reason = "peer_gid"     // the peer's rail has no usable GID, or no longer the one that was chosen
+
+	// GIDMisbound: all RoCE v2 IPv4 GIDs of a rail, at either end, are those of a bond or bridge over its interface.
+	GIDMisbound Reason = "gid_misbound"
 
 	// Queue pairs do not connect.
 	RTREinval      Reason = "rtr_einval"      // EINVAL: wrong GID index or type, MTU too large
@@ -69,6 +73,8 @@ const (
 	WorkerCrashed Reason = "worker_crashed" // it ended during a request
 	WorkerTimeout Reason = "worker_timeout" // it did not answer, and was killed
 	WorkerBackoff Reason = "worker_backoff" // it failed recently, and the next start is delayed
+
+	PeerWorker Reason = "peer_worker" // one of these, of the peer's
 
 	// The control channel.
 	PeerUnreachable Reason = "peer_unreachable" // no connection
@@ -158,10 +164,11 @@ func Stages() []Stage {
 func Reasons() []Reason {
 	return []Reason{
 		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, IWARP, NoRC, PKey, Memlock, PortDown, NoGID,
-		GIDChanged, NoPeerRail, RTREinval, RTRUnreachable, RTRNoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess,
-		LocalProt, Flush, DeviceFatal, QPError, Timeout, WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerUnreachable,
-		Unauthorized, TLS, Protocol, PeerLost, LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress,
-		DataMismatch, Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion, Disturbed, Other,
+		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, RTREinval, RTRUnreachable, RTRNoRoute, RetryExceeded,
+		MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError, Timeout, WorkerCrashed, WorkerTimeout,
+		WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost, LeaseLost, Self, TCPRefused,
+		TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown, Budget, Draining, Canceled, Maintenance,
+		PeerVersion, Disturbed, Other,
 	}
 }
 

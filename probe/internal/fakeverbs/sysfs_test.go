@@ -25,7 +25,7 @@ func TestSysfs(t *testing.T) {
 		rails[i].ID, rails[i].Dir, rails[i].SystemImageGUID = "", "", ""
 	}
 	one := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, Netdev: "eth-mlx5_0", LinkLayer: "Ethernet",
-		PCIAddress: "0000:01:00.0", Place: "0000:01:00.0",
+		PCIAddress: "0000:01:00.0", Place: "0000:01:00.0", Role: "compute",
 		HCAType: "MT4129", BoardID: "MT_0000000838", Firmware: "28.39.1002", NodeGUID: "e8eb:d303:00a0:0001"}
 	two := one
 	two.Name, two.Device, two.Netdev, two.PCIAddress, two.Place, two.Firmware, two.NodeGUID = "1", "mlx5_1",

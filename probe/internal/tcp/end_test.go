@@ -114,6 +114,10 @@ func TestContextEnds(t *testing.T) {
 	if _, err := c.Latency(t.Context(), "rail0", 1); reason(err) != failure.Canceled {
 		t.Errorf("latency after it: %v", err)
 	}
+	waitFor(t, func() bool { // else two connections write to the same memory
+		all, _ := own.limit.Open()
+		return all == 0
+	})
 	c = tg.dial(t)
 	if r, _, err := endless(t.Context(), t, c, cancel); broke(r, failure.TCPBroken) == 0 {
 		t.Errorf("the burst when the target ends: %+v, %v", r, err)

@@ -28,12 +28,11 @@ type Target struct {
 	grant    *grant
 	limit    *connlimit.Limit
 	listener net.Listener // within limit
-	stop     func() bool  // watching the context
-	wg       sync.WaitGroup
 
-	mu     sync.Mutex // protects all following fields, and proofs
-	closed bool
-	conns  map[*connlimit.Conn]struct{}
+	ctx      context.Context // when it is done, the listener and all connections are closed
+	shutdown context.CancelFunc
+	wg       sync.WaitGroup
+	mu       sync.Mutex // one proof at a time
 }
 
 // Listen lets askers who know key write into the memory of each lane, over as many streams, on a free port of an
@@ -62,8 +61,9 @@ func listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, ke
 	limit := connlimit.New(connlimit.Options{Connections: 2 * (MaxConns + maxUnproven), Strangers: maxUnproven,
 		StrangerTime: timeout})
 	t := &Target{memory: memory, streams: streams, key: key, grant: newGrant(granted), limit: limit,
-		listener: limit.Listener(l), conns: map[*connlimit.Conn]struct{}{}}
-	t.stop = context.AfterFunc(ctx, t.shutdown)
+		listener: limit.Listener(l)}
+	t.ctx, t.shutdown = context.WithCancel(ctx)
+	context.AfterFunc(t.ctx, func() { _ = l.Close() })
 	t.wg.Go(t.accept)
 	return t, nil
 }
@@ -80,20 +80,8 @@ func (t *Target) Received() (bytes int64, exceeded bool) {
 // Close closes all connections and the listener. When it returns, nothing more is written into the buffer. It may be
 // called twice.
 func (t *Target) Close() {
-	t.stop()
 	t.shutdown()
 	t.wg.Wait()
-}
-
-// shutdown closes everything without waiting.
-func (t *Target) shutdown() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	_ = t.listener.Close()
-	for c := range t.conns {
-		_ = c.Close()
-	}
 }
 
 func (t *Target) accept() {
@@ -105,30 +93,9 @@ func (t *Target) accept() {
 		case err != nil:
 			time.Sleep(acceptRetry) // out of file descriptors
 		default:
-			t.start(connlimit.Of(c))
+			t.wg.Go(func() { t.serve(connlimit.Of(c)) })
 		}
 	}
-}
-
-// start serves a connection in the background, unless the target is closed.
-func (t *Target) start(c *connlimit.Conn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		_ = c.Close()
-		return
-	}
-	t.conns[c] = struct{}{}
-	t.wg.Go(func() {
-		err := t.serve(c)
-		_ = c.Close()
-		t.mu.Lock()
-		delete(t.conns, c)
-		t.mu.Unlock()
-		if errors.Is(err, errGrant) {
-			t.shutdown()
-		}
-	})
 }
 
 // admit accepts the proof of a connection, unless there are too many or it is of no lane.
@@ -145,20 +112,25 @@ func (t *Target) admit(c *connlimit.Conn, lane, stream uint32) bool {
 	return true
 }
 
-// serve serves a connection until it ends, and returns why. Nobody logs it: the asker sees the end itself.
-func (t *Target) serve(c *connlimit.Conn) error {
+// serve serves a connection until it ends. Nobody logs why: the asker sees the end itself.
+func (t *Target) serve(c *connlimit.Conn) {
+	defer func() { _ = c.Close() }()
+	defer context.AfterFunc(t.ctx, func() { _ = c.Close() })()
 	var ring []byte
-	if err := serveHandshake(c, t.key, newNonce(), func(lane, stream uint32) bool {
+	err := serveHandshake(c, t.key, newNonce(), func(lane, stream uint32) bool {
 		if !t.admit(c, lane, stream) {
 			return false
 		}
 		size := len(t.memory[lane]) / t.streams
 		ring = t.memory[lane][int(stream)*size:][:size]
 		return true
-	}); err != nil {
-		return err
+	})
+	if err == nil {
+		err = receive(c, ring, t.grant)
 	}
-	return receive(c, ring, t.grant)
+	if errors.Is(err, errGrant) {
+		t.shutdown()
+	}
 }
 
 // grant is how many bytes of payload a target accepts over all connections. Only bytes written into the buffer count.

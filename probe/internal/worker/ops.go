@@ -116,6 +116,8 @@ type VerifyArgs struct {
 	Pass  int          `json:"pass"`  // of the burst
 	Rails []VerifyRail `json:"rails"` // that completed it
 	Stop  []string     `json:"stop"`  // rails that failed: nothing may arrive on them any more
+
+	Count bool `json:"count,omitempty"` // answer with Verified.Events, too
 }
 
 // VerifyRail is what a burst wrote over one rail.
@@ -132,6 +134,10 @@ type Verified struct {
 	Bytes    int64  `json:"bytes"`          // compared
 
 	Failures []failure.Failure `json:"failures,omitempty"` // of rails on which the end of the burst did not arrive
+
+	// Events are how many packets arrived out of sequence or twice since the session began, by rail. The target adds it,
+	// not its worker; nil from one of an earlier version.
+	Events map[string]uint64 `json:"events,omitempty"`
 }
 
 // Intake is what a target received over TCP.

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -196,33 +198,23 @@ func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limi
 	}
 	w.lastID++
 	req := request{ID: w.lastID, Op: op, Args: body}
-	var res response
-	answered := make(chan error, 1)
-	go func() {
-		var err error
-		res, err = p.exchange(req, progress)
-		answered <- err
-	}()
-	timer, canceled := time.NewTimer(limit), ctx.Done()
-	defer timer.Stop()
-	for {
-		select {
-		case err := <-answered:
-			return w.settle(p, stage, op, res, err, result)
-		case <-canceled:
-			canceled = nil
-			// Best effort: if the socket is full, the worker does not read it.
-			_ = p.conn.SetWriteDeadline(time.Now().Add(grace))
-			_ = writeMessage(p.conn, request{ID: req.ID, Op: opCancel})
-			_ = p.conn.SetWriteDeadline(time.Time{})
-			timer.Reset(grace)
-		case <-timer.C:
-			w.kill(p)
-			<-answered //nolint:errcheck // the connection is closed: no progress after this
-			return failure.New(stage, failure.WorkerTimeout,
-				"the worker process did not answer %q in time and was killed: a provider hangs", op)
-		}
+	_ = p.conn.SetDeadline(time.Now().Add(limit)) // a closed connection is the error of exchange
+	canceled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(canceled)
+		_ = p.conn.SetDeadline(time.Now().Add(grace))
+		_ = writeMessage(p.conn, request{ID: req.ID, Op: opCancel}) // fails if the worker does not read
+	})
+	res, err := p.exchange(req, progress)
+	if !stop() {
+		<-canceled
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.kill(p)
+		return failure.New(stage, failure.WorkerTimeout,
+			"the worker process did not answer %q in time and was killed: a provider hangs", op)
+	}
+	return w.settle(p, stage, op, res, err, result)
 }
 
 // ask is call without progress.

@@ -168,7 +168,7 @@ func (n node) traffic() {
 	for _, d := range []string{"transmit", "receive"} {
 		imbalance := func(t float64) float64 { return n.imbalance(n.n, t) }
 		busy := func(t float64) bool { return n.load(n.n, 0, t) > 0.01 }
-		n.gauge("rails_imbalance_ratio", imbalance, "direction", d).only(busy)
+		n.gauge("rails_imbalance_ratio", imbalance, "direction", d, "role", "compute").only(busy)
 		n.counter("rails_busy_seconds_total", func(t float64) float64 { return flag01(busy(t)) }, "direction", d)
 		n.counter("rails_imbalanced_seconds_total", func(t float64) float64 {
 			return flag01(busy(t) && imbalance(t) > ours.ImbalancedAbove)

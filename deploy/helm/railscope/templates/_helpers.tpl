@@ -119,7 +119,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $config := dict }}
 {{- $rails := dict }}
 {{- with .Values.rails.include }}{{ $_ := set $rails "include" . }}{{ end }}
+{{- with .Values.rails.exclude }}{{ $_ := set $rails "exclude" . }}{{ end }}
 {{- with .Values.rails.names }}{{ $_ := set $rails "names" . }}{{ end }}
+{{- with .Values.rails.roles }}{{ $_ := set $rails "roles" . }}{{ end }}
+{{- with .Values.rails.virtualFunctions }}{{ $_ := set $rails "virtual_functions" . }}{{ end }}
 {{- if $rails }}{{ $_ := set $config "rails" $rails }}{{ end }}
 {{- with .Values.expect.rate }}{{ $_ := set $config "expect" (dict "rate" .) }}{{ end }}
 {{- if .Values.probe.enabled }}

@@ -1,0 +1,365 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const (
+	gb = 1e9 / 8 // a Gb/s, in bytes per second
+	mb = 1 << 20
+)
+
+// burst is a rail's flow at so many Gb/s.
+func burst(mib int64, gigabits float64) *probe.Flow {
+	return &probe.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9), Moved: mib * mb}
+}
+
+// round is one of rails of 100 Gb/s that carry, all at once, so many Gb/s.
+func round(gigabits ...float64) probe.Result {
+	r := probe.Result{
+		Peer: "spark-02:10092", PeerNode: "spark-02", Start: time.Unix(1e9, 0), Duration: 1432 * time.Millisecond,
+		Outcome: probe.OK, Transport: probe.RDMA, Verified: true, Bytes: 320 * mb, MinOfExpected: 0.7,
+		Class: probe.Class{TrafficClass: 106, ServiceLevel: 3, Source: "NCCL_IB_TC of python (PID 4711)"},
+		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb},
+			{Streams: 4, BytesPerSecond: 12.4 * gb, Retransmits: 7, PathMTU: 9000, RTT: 87 * time.Microsecond}},
+	}
+	var sum, solos float64
+	var loads []rail.Load
+	for i, g := range gigabits {
+		var samples []time.Duration
+		for n := range 200 {
+			samples = append(samples, 2100+time.Duration(n)*10)
+		}
+		samples[199] = time.Duration(12+i*1000) * time.Microsecond
+		one := probe.RailResult{
+			Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep1s0f%d", i), Port: 1,
+			Netdev:   fmt.Sprintf("enp1s0f%dnp%[1]d", i),
+			PeerRail: fmt.Sprint(i), PeerDevice: fmt.Sprintf("rocep1s0f%d", i), GIDIndex: 3,
+			GID: "::ffff:192.168.101.1", PathMTU: 4096,
+			Latency: &probe.Latency{Samples: samples}, Capacity: new(100.0 * gb), Expected: new(100.0 * gb),
+			Solo: burst(64, g+1), Stealing: burst(int64(g), g),
+			CounterBytes: new(int64(33 * mb)), CounterMismatch: new(0.001),
+		}
+		sum, solos = sum+g, solos+g+1
+		loads = append(loads, rail.Load{Rate: g, Capacity: 100})
+		r.Rails = append(r.Rails, one)
+	}
+	slowest, fastest := slices.Min(gigabits), slices.Max(gigabits)
+	r.Stealing, r.Static, r.Speedup = new(sum*gb), new(float64(len(gigabits))*slowest*gb), new(sum/12.4)
+	r.Scaling, r.FinishSkew = new(sum/solos), new(1-slowest/fastest)
+	if imbalance, known := rail.Imbalance(loads); known {
+		r.Imbalance = &imbalance
+		for i, share := range rail.Shares(loads) {
+			r.Rails[i].Share = &share
+		}
+	}
+	return judged(r)
+}
+
+// judged is r with the outcome that a round has that found this.
+func judged(r probe.Result) probe.Result {
+	if r.Outcome = probe.OK; r.Degraded() {
+		r.Outcome = probe.Degraded
+	}
+	return r
+}
+
+func changed(r probe.Result, change func(*probe.Result)) probe.Result {
+	change(&r)
+	return r
+}
+
+// withFailure adds a failure of one rail.
+func withFailure(r probe.Result, index int, f probe.Failure) probe.Result {
+	f.Rail = r.Rails[index].Rail
+	r.Failures = append(r.Failures, f)
+	one := &r.Rails[index]
+	*one = probe.RailResult{Rail: one.Rail, Device: one.Device, Port: one.Port, Netdev: one.Netdev,
+		PeerDevice: one.PeerDevice, Share: new(0.0), Failure: &f}
+	return judged(r)
+}
+
+func results() map[string]probe.Result {
+	noDevice := probe.Failure{Stage: "open", Reason: "no_device", Detail: "the peer has no RDMA device"}
+	return map[string]probe.Result{
+		"healthy":  round(92.6, 92.9),
+		"third":    round(93, 31),
+		"thirteen": round(13, 13.1), // of a hundred, and even
+		"less":     round(92, 78),
+		"software": changed(round(2.2, 2.3), func(r *probe.Result) {
+			for i := range r.Rails {
+				r.Rails[i].Expected = nil
+			}
+			r.Rails[1].Stealing.Slow = true
+			r.Scaling, r.Speedup = new(0.95), nil
+			*r = judged(*r)
+		}),
+		"bottleneck": changed(round(72, 72), func(r *probe.Result) {
+			r.Rails[0].Solo, r.Rails[1].Solo = burst(64, 93), burst(64, 94)
+			r.Bottleneck, r.EvenAlone = true, true
+			r.Scaling, r.Shared = new(0.77), []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"}}
+		}),
+		"rail-down": changed(withFailure(round(92, 92), 1, probe.Failure{Stage: "open", Reason: "port_down",
+			Detail: "rocep1s0f1 port 1 is DOWN: is the cable in?"}), func(r *probe.Result) {
+			r.Stealing, r.Static, r.Imbalance, r.Scaling, r.FinishSkew = new(92.0*gb), nil, new(1.0), nil, nil
+		}),
+		"single": changed(round(97), func(r *probe.Result) { r.TCP, r.Speedup, r.Scaling = nil, nil, nil }),
+		"many-faults": changed(round(90, 90, 90), func(r *probe.Result) {
+			r.FinishSkew, r.Scaling, r.Speedup = new(0.5), new(0.7), new(0.9)
+			r.Bottleneck, r.SlowerThanTCP = true, true
+			r.Rails[0].PathMTU, r.Rails[2].PathMTU, r.Rails[1].CounterMismatch = 1024, 256, new(0.31)
+			r.Mismatches = []probe.Mismatch{{Component: "rdma-core", Here: "44.0", There: "50.0\x1b[2J"}}
+			r.Shared = []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"},
+				{Rails: []string{"1", "2"}, What: "switch"}}
+		}),
+		"fallback": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP,
+			Reason: noDevice.Reason, Detail: noDevice.Detail, Verified: true, Bytes: 64 * mb,
+			Failures: []probe.Failure{noDevice}, TCP: []probe.TCPResult{{Streams: 4, BytesPerSecond: 9.41 * gb}},
+			Rails: []probe.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Stealing: burst(32, 4.7)},
+				{Rail: "1", Netdev: "enp1s0f1np1", Stealing: burst(32, 4.71)}}},
+		"all-rails-failed": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback,
+			Transport: probe.TCP, Reason: "retry_exceeded", Detail: "rail 0: no answer", Verified: true,
+			Failures: []probe.Failure{{Rail: "0", Stage: "reach", Reason: "retry_exceeded", Detail: "no answer"},
+				{Rail: "1", Stage: "reach", Reason: "retry_exceeded", Detail: "nor here"}},
+			Rails: []probe.RailResult{{Rail: "0", Failure: &probe.Failure{}},
+				{Rail: "1", Failure: &probe.Failure{}}}},
+		"lossy": changed(round(92, 58), func(r *probe.Result) {
+			one := &r.Rails[1]
+			one.Lossy, one.LossEvents, one.LossPackets = true, 214, 122_000
+			one.Loss = &probe.Loss{Retransmits: 118, PeerEvents: new(uint64(111)), Packets: 61_000, Bursts: 2}
+			*r = judged(*r)
+		}),
+		"missing": changed(round(92), func(r *probe.Result) {
+			r.Missing = []probe.MissingRail{{Rail: "1", Device: "rocep1s0f1", Known: true, Detail: "this node had it before"}}
+			r.Imbalance, r.Scaling = new(1.0), nil
+			*r = judged(*r)
+		}),
+		"failed": {Peer: "spark-02:10092", Duration: time.Second, Outcome: probe.Failed, Transport: probe.NoTransport,
+			Reason: "peer_unreachable",
+			Detail: "dial tcp 192.168.101.2:10092: connect: no route to host; is railscope running there, with " +
+				"probe.listen, and does a firewall let port 10092 through?",
+			Failures: []probe.Failure{{Stage: "hello", Reason: "peer_unreachable", Detail: "dial tcp"}}},
+		"skipped": {Peer: "spark-02:10092", Duration: time.Millisecond, Outcome: probe.Skipped,
+			Transport: probe.NoTransport, Reason: "busy", Detail: "the peer's rail 1 carries 43 Gb/s of other traffic"},
+		"long-names": changed(round(92, 30), func(r *probe.Result) {
+			for i := range r.Rails {
+				one := &r.Rails[i]
+				one.Rail = fmt.Sprintf("a_rail_with_a_very_long_name_that_says_everything_about_it_%d", i)
+				one.Device, one.PeerDevice, one.Port = one.Rail, "peer_device_with_a_long_name_"+one.Device, 2
+			}
+		}),
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (go test ./probe/report -update): %s", path, diff)
+	}
+}
+
+// TestTable: the whole output for people, which fits a terminal.
+func TestTable(t *testing.T) {
+	for name, r := range results() {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := WriteTable(&b, r, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".table", b.Bytes())
+			for line := range strings.Lines(b.String()) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+					t.Errorf("%d columns: %q", n, line)
+				}
+			}
+			if strings.Contains(b.String(), "\x1b") {
+				t.Error("an escape sequence")
+			}
+		})
+	}
+}
+
+// TestColor: colours change nothing else.
+func TestColor(t *testing.T) {
+	for name, r := range results() {
+		var with, without bytes.Buffer
+		if err := WriteTable(&with, r, Options{Color: true}); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteTable(&without, r, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Reset, "").
+			Replace(with.String()); got != without.String() {
+			t.Errorf("%s: %s", name, cmp.Diff(without.String(), got))
+		}
+		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "software": terminal.Green,
+			"fallback": terminal.Red, "all-rails-failed": terminal.Red, "failed": terminal.Red, "skipped": ""}
+		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(),
+			terminal.Yellow) || !strings.HasPrefix(with.String(), colour) {
+			t.Errorf("%s begins %q", name, with.String()[:8])
+		}
+		if name == "third" {
+			golden(t, "third.color", with.Bytes())
+		}
+	}
+}
+
+// TestJSON: the whole object; every key is always present.
+func TestJSON(t *testing.T) {
+	keys := func(r probe.Result) (all []string) {
+		var b bytes.Buffer
+		if err := WriteJSON(&b, r, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if before, _, ok := strings.Cut(line, `": `); ok && strings.HasPrefix(before, `  "`) {
+				all = append(all, before)
+			}
+		}
+		return all
+	}
+	top := keys(probe.Result{})
+	for name, r := range results() {
+		if diff := cmp.Diff(top, keys(r)); diff != "" {
+			t.Errorf("%s: other keys: %s", name, diff)
+		}
+	}
+	for _, name := range []string{"healthy", "software", "bottleneck", "many-faults", "rail-down", "thirteen",
+		"fallback", "failed", "skipped", "lossy", "missing"} {
+		var b bytes.Buffer
+		if err := WriteJSON(&b, results()[name], Options{}); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".json", b.Bytes())
+	}
+	r := round(92)
+	r.Imbalance, r.Speedup, r.Rails[0].Expected = new(math.NaN()), new(math.Inf(1)), new(math.Inf(-1))
+	var b bytes.Buffer
+	if err := WriteJSON(&b, r, Options{}); err != nil || !json.Valid(b.Bytes()) {
+		t.Errorf("figures that JSON cannot say: %v", err)
+	}
+}
+
+// TestFindings: a round that is not good has a finding that says why, a good one has none above info, and each can be
+// read alone.
+func TestFindings(t *testing.T) {
+	snake := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
+	for name, r := range results() {
+		worst := finding.Info
+		for _, f := range check.Round(r) {
+			if f.Severity.Compare(worst) < 0 {
+				worst = f.Severity
+			}
+			if !snake.MatchString(f.Check) || f.Subject == "" || f.Evidence == "" || len(f.Fix) == 0 {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		good := r.Outcome == probe.OK || r.Outcome == probe.Skipped
+		if good != (worst == finding.Info) {
+			t.Errorf("%s is %s, its worst finding %s: %+v", name, r.Outcome, worst, check.Round(r))
+		}
+		var table bytes.Buffer
+		if err := WriteTable(&table, r, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(table.String(), "evenly"); said && len(check.Round(r)) > 0 {
+			t.Errorf("%s: evenly, although %+v", name, check.Round(r))
+		}
+	}
+}
+
+// full fails every write.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+func TestWriteError(t *testing.T) {
+	if WriteTable(full{}, round(92), Options{}) == nil || WriteJSON(full{}, round(92), Options{}) == nil {
+		t.Error("an error of the writer was lost")
+	}
+}
+
+func TestMicros(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0.00", 1: "0.00", 5: "0.01", 2134: "2.13", 99_994: "99.99", 99_996: "100.0", 123_456: "123.5",
+		999_940: "999.9", 999_960: "1000", time.Second - 1000: "999999", time.Second: "1000000",
+	} {
+		if got := microseconds(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestSmallFigures(t *testing.T) {
+	for v, want := range map[float64]string{12.5e9: "100.00", 125e6: "1.00", 124.4e6: "1.00", 124e6: "0.9920",
+		3.74e6: "0.0299", 0: "0.0000"} {
+		if got := gigabits(v); got != want {
+			t.Errorf("%v B/s: %s Gb/s, want %s", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{1: "100 %", 0.33: "33 %", 0.0949: "9.5 %", 0.003: "0.3 %", 0: "0 %"} {
+		if got := terminal.Percent(v); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
+}
+
+// TestNodeFindings: what is wrong with this node is listed below the findings of the round, each once.
+func TestNodeFindings(t *testing.T) {
+	r := results()["rail-down"]
+	own := check.Round(r)[0]
+	down := finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail 7",
+		Evidence: "the port is DOWN"}
+	o := Options{Node: []finding.Finding{own, down}, Simulated: true}
+	var table, object strings.Builder
+	if err := errors.Join(WriteTable(&table, r, o), WriteJSON(&object, r, o)); err != nil {
+		t.Fatal(err)
+	}
+	const want = "This node has other findings (railscope doctor prints the fixes):\n" +
+		"  - critical: rail 7: port down: the port is DOWN\n"
+	if !strings.HasPrefix(table.String(), "Simulated by railscope demo: ") || !strings.Contains(table.String(), want) ||
+		!strings.Contains(object.String(), `"transport": "simulated"`) || strings.Count(table.String(), own.Evidence) != 1 {
+		t.Errorf("%s", &table)
+	}
+	var got struct {
+		Node []finding.Finding `json:"node_findings"`
+	}
+	err := json.Unmarshal([]byte(object.String()), &got)
+	if err != nil || len(got.Node) != 1 || got.Node[0].Check != "port_down" {
+		t.Errorf("%v, %s", err, &object)
+	}
+}

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe"
+)
+
+// verdict is the round in one sentence, its colour, and the findings to list below it.
+func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
+	found = slices.DeleteFunc(check.Round(r), func(f finding.Finding) bool {
+		verdicts := []string{check.Fallback, check.PeerWorker, check.Corrupted, check.ProbeFailed}
+		return slices.Contains(verdicts, f.Check) // as in the sentence
+	})
+	reason := strings.TrimRight(check.Reason(r.Reason, r.Detail), ". ")
+	stop := "."
+	if strings.HasSuffix(reason, "?") || strings.HasSuffix(reason, "!") {
+		stop = ""
+	}
+	switch r.Outcome {
+	case probe.Skipped:
+		return fmt.Sprintf("%s was not probed: %s%s Nothing is wrong.", r.Peer, reason, stop), "", found
+	case probe.Fallback:
+		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
+		if best := bestTCP(r); best != nil {
+			text += fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond))
+		} else {
+			text += "the peer is reachable over TCP."
+		}
+		return text, terminal.Red, found
+	case probe.Failed:
+		return fmt.Sprintf("The probe of %s failed: %s%s", r.Peer, reason, stop), terminal.Red, found
+	}
+	used := 0
+	for _, one := range r.Rails {
+		if check.Carried(one) {
+			used++
+		}
+	}
+	carry := ""
+	if used > 0 && r.Stealing != nil {
+		carry = throughput(used, len(r.Rails), *r.Stealing)
+	}
+	switch text = fmt.Sprintf("RDMA to %s works%s", r.Peer, carry); {
+	case r.Outcome == probe.Degraded:
+		return fmt.Sprintf("RDMA to %s is degraded%s:", r.Peer, carry), terminal.Yellow, found
+	case len(found) > 0:
+		return text + ", but:", terminal.Yellow, found
+	case used > 1 && r.Imbalance != nil && *r.Imbalance <= check.UnevenAbove:
+		text += ", evenly"
+	}
+	return text + ".", terminal.Green, found
+}
+
+// throughput is how much so many of all rails carried together.
+func throughput(used, all int, bytesPerSecond float64) string {
+	verb, who := "carry", terminal.Count(all, "rail")
+	if used == 1 {
+		verb = "carries"
+	}
+	if used < all {
+		who = fmt.Sprintf("%d of %s", used, who)
+	}
+	return fmt.Sprintf(": %s %s %s Gb/s", who, verb, gigabits(bytesPerSecond))
+}

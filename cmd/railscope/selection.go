@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/finding"
+)
+
+// selection is which checks count: --only and --ignore.
+type selection struct {
+	onlyText, ignoreText string
+	only, ignore         []string
+}
+
+// define adds the flags, whose variables have the name of the command.
+func (s *selection) define(cmd *kingpin.CmdClause, variable string) {
+	cmd.Flag("only", "Names of the checks that count, separated by commas; all others are left out. See docs/doctor.md.").
+		Envar(variable + "_ONLY").PlaceHolder("CHECK,…").StringVar(&s.onlyText)
+	cmd.Flag("ignore", "Names of checks to leave out, separated by commas.").
+		Envar(variable + "_IGNORE").PlaceHolder("CHECK,…").StringVar(&s.ignoreText)
+}
+
+// parse refuses names of checks that do not exist.
+func (s *selection) parse() error {
+	known := check.Names()
+	for _, f := range []struct {
+		flag, text string
+		to         *[]string
+	}{{"--only", s.onlyText, &s.only}, {"--ignore", s.ignoreText, &s.ignore}} {
+		*f.to = nil
+		for name := range strings.SplitSeq(f.text, ",") {
+			if name = strings.TrimSpace(name); name == "" {
+				continue
+			}
+			if !slices.Contains(known, name) {
+				return fmt.Errorf("%s: unknown check %q%s", f.flag, name, suggestCheck(name, known))
+			}
+			*f.to = append(*f.to, name)
+		}
+	}
+	return nil
+}
+
+// suggestCheck returns the end of a message about an unknown check; there are too many to list them.
+func suggestCheck(name string, known []string) string {
+	if near := config.Nearest(name, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return "; docs/doctor.md lists them"
+}
+
+// wants reports whether a check counts.
+func (s *selection) wants(name string) bool {
+	return (len(s.only) == 0 || slices.Contains(s.only, name)) && !slices.Contains(s.ignore, name)
+}
+
+// of returns the findings of checks that count.
+func (s *selection) of(list []finding.Finding) []finding.Finding {
+	return slices.DeleteFunc(slices.Clone(list), func(f finding.Finding) bool { return !s.wants(f.Check) })
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"html"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	exporterhttp "github.com/railscope/railscope/exporter/http"
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/status"
+	"github.com/railscope/railscope/internal/sysfstest"
+	"github.com/railscope/railscope/probe"
+)
+
+// fault is what tells findings apart.
+func fault(check string, severity finding.Severity, subject string) string {
+	return check + ", " + string(severity) + ", " + subject
+}
+
+func faults(list []finding.Finding) []string {
+	set := []string{}
+	for _, f := range list {
+		set = append(set, fault(f.Check, f.Severity, f.Subject))
+	}
+	slices.Sort(set)
+	return set
+}
+
+// surfaces are the findings that each surface shows of a node that runs, by its name.
+func surfaces(t *testing.T, n *node, c common) map[string][]string {
+	t.Helper()
+	all := map[string][]string{"metrics": {}, "page": {}}
+	handler := exporterhttp.New(n.scraper, n.server)
+	defer handler.Close()
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Body.String()
+	}
+	s, err := status.Parse([]byte(get(status.Path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all["status"] = faults(standing(s))
+	label := regexp.MustCompile(`check="([^"]*)",rail="[^"]*",severity="([^"]*)",subject="([^"]*)"`)
+	for line := range strings.Lines(get("/metrics")) {
+		if m := label.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, "railscope_finding{") {
+			all["metrics"] = append(all["metrics"], fault(m[1], finding.Severity(m[2]), m[3]))
+		}
+	}
+	item := regexp.MustCompile(`<b>(critical|warning|info)</b> ([^<:]*)[<:](?s:.*?)<span class="check">([^<]*)</span>`)
+	for _, m := range item.FindAllStringSubmatch(get("/"), -1) {
+		subject := strings.TrimSpace(html.UnescapeString(m[2]))
+		all["page"] = append(all["page"], fault(m[3], finding.Severity(m[1]), subject))
+	}
+	c.stateDir = answer(t, n.local.ServeHTTP)
+	c.log.Writer = io.Discard
+	var text bytes.Buffer
+	doctor := doctorSettings{common: &c, format: "json"}
+	if err := doctor.run(t.Context(), newUnfinished(), &text); err != nil && !errors.Is(err, errReported) {
+		t.Fatal(err)
+	}
+	var report struct{ Findings []finding.Finding }
+	if err := json.Unmarshal(text.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	all["doctor"] = faults(report.Findings)
+	var checked checked
+	line := checkSettings{common: &c, minSeverity: "info", format: "json", timeout: time.Minute}
+	printed, _ := line.outcome(t)
+	if err := json.Unmarshal([]byte(printed), &checked); err != nil {
+		t.Fatal(err)
+	}
+	all["check"] = faults(checked.Findings)
+	all["bench"] = faults(c.nodeFindings(t.Context(), nil))
+	for _, set := range all {
+		slices.Sort(set)
+	}
+	return all
+}
+
+// TestSurfacesAgree: status, metrics, page, doctor, check and bench report the same findings of each machine, and so
+// does bench where no railscope runs, apart from what only a running one sees.
+func TestSurfacesAgree(t *testing.T) {
+	down := "-- sys/class/infiniband/rxe1/ports/1/state --\n1: DOWN\n"
+	for _, tt := range []struct{ machine, change string }{{"rxe", ""}, {"rxe", down}, {"spark", ""}, {"hgx", ""},
+		{"lag", ""}, {"system-rxe", ""}, {"system-spark", ""}, {"system-hgx", ""}, {"system-laptop", ""}} {
+		t.Run(tt.machine, func(t *testing.T) {
+			t.Parallel() // it waits for connections at its end
+			root := sysfstest.Unpack(t, "../../doctor/testdata/"+tt.machine+".txtar")
+			sysfstest.Write(t, root.Dir, []byte(tt.change))
+			c := common{sysfs: root.Sys(), procfs: root.Proc(), rootfs: root.Dir, nodeName: "n1"}
+			s := nodeSettings{common: &c, sources: defaultSources(), telemetryPath: "/metrics"}
+			*s.sources.on["process"] = true // as for root
+			m := machine{nvml: nvml.NewSession(nvml.NewLibrary(filepath.Join(root.Dir, "none")))}
+			n, err := assemble(s, m, &config.Config{}, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.close()
+			opts := probe.DefaultOptions()
+			opts.Listen, opts.Security.Insecure = "127.0.0.1:0", true
+			if err := n.probing.start(t.Context(), &opts); err != nil {
+				t.Fatal(err)
+			}
+			n.exam.Examine(t.Context())
+			n.exam.Examine(t.Context())
+			all := surfaces(t, n, c)
+			for name, set := range all {
+				if diff := cmp.Diff(all["status"], set); diff != "" {
+					t.Errorf("%s (-status +%[1]s): %s", name, diff)
+				}
+			}
+			alone := c.nodeFindings(t.Context(), gatherer(&c, n.finder, n.keeper, nil))
+			own := func(f string) bool { return strings.HasPrefix(f, "source_failed,") }
+			if diff := cmp.Diff(slices.DeleteFunc(all["status"], own), faults(alone)); diff != "" {
+				t.Errorf("bench alone: %s", diff)
+			}
+			if tt.change != "" && !slices.Contains(all["status"], "port_down, critical, rail 1") {
+				t.Errorf("it found %q", all["status"])
+			}
+		})
+	}
+}
+
+// TestDoctorRemembers: doctor adds what only the running railscope can know, once, without what it sees itself.
+func TestDoctorRemembers(t *testing.T) {
+	c := checkOf(t).common
+	c.log.Writer = io.Discard
+	silenced := raised("lossy_rail", finding.Warning, "rail 0")
+	silenced.Silenced = "known"
+	lossy := raised("lossy_rail", finding.Warning, "rail 1")
+	c.stateDir = answer(t, asJSON(statusOf(lossy, silenced, raised("imbalance", finding.Warning, "rail 1"),
+		raised("port_down", finding.Critical, "rail 1"), raised("rate_lost", finding.Critical, "rail 0"))))
+	report := func(s doctorSettings) (list []string) {
+		var text bytes.Buffer
+		s.common, s.format = c, "json"
+		if err := s.run(t.Context(), newUnfinished(), &text); err != nil {
+			t.Fatal(err)
+		}
+		var report struct{ Findings []finding.Finding }
+		if err := json.Unmarshal(text.Bytes(), &report); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range report.Findings {
+			if f.Node == "" {
+				t.Errorf("%s without its node", f.Check)
+			}
+			list = append(list, f.Check+" "+f.Subject)
+		}
+		return list
+	}
+	if diff := cmp.Diff([]string{"lossy_rail rail 1", "imbalance rail 1"}, report(doctorSettings{})); diff != "" {
+		t.Error(diff)
+	}
+	ignoring := doctorSettings{selection: selection{ignoreText: "imbalance"}}
+	if diff := cmp.Diff([]string{"lossy_rail rail 1"}, report(ignoring)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestSilences: a silenced finding is shown with its reason, and has no series; an expired silence is logged and hides
+// nothing; one of an unknown check is refused.
+func TestSilences(t *testing.T) {
+	sys := tree(t)
+	write(t, filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/state"), "1: DOWN\n")
+	write(t, filepath.Join(sys, "class/infiniband/mlx5_1/ports/1/state"), "1: DOWN\n")
+	load := func(text string) *config.Config {
+		c, err := config.Load(file(t, "findings: {silence: ["+text+"]}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir(), nodeName: "n1"}
+	s := nodeSettings{common: &c, sources: defaultSources(), telemetryPath: "/metrics"}
+	m := machine{nvml: nvml.NewSession(nvml.NewLibrary("/no/such/file"))}
+	var log bytes.Buffer
+	n, err := assemble(s, m, load("{check: port_down, subject: rail 0, reason: to be replaced, until: 2999-12-31}, "+
+		"{check: port_down, reason: old, until: 2020-01-01}"), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	n.exam.Examine(t.Context())
+	n.exam.Examine(t.Context())
+	w := httptest.NewRecorder()
+	n.local.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	got, err := status.Parse(w.Body.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	silenced := map[string]string{}
+	for _, f := range got.Findings {
+		if f.Check == "port_down" {
+			silenced[f.Subject] = f.Silenced
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"rail 0": "to be replaced", "rail 1": ""}, silenced); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(log.String(), "Silence has expired") || strings.Contains(log.String(), `subject="rail 0"`) ||
+		!strings.Contains(log.String(), `subject="rail 1"`) {
+		t.Error(log.String())
+	}
+	_, err = assemble(s, m, load("{check: port_dwn, reason: a, until: 2999-12-31}"), slog.New(slog.DiscardHandler))
+	if bad, ok := errors.AsType[misuse](err); !ok || !strings.Contains(bad.Error(),
+		`:1: unknown check "port_dwn" in findings.silence; did you mean "port_down"?`) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,97 @@
+package process
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/railscope/railscope/internal/proc"
+	"github.com/railscope/railscope/internal/rdmanl"
+)
+
+// Job is a job that holds GPU memory and has connected queue pairs: one pod, container, Slurm job or tree of processes.
+type Job struct {
+	Name  string   // of the pod or container, else of the oldest process
+	Comm  string   // name of its oldest process
+	GPUs  int      // of which it holds memory
+	Rails []string // names of those on which it has connected queue pairs, sorted
+
+	EnvironmentRead bool     // of all its processes that hold GPU memory
+	Variables       []string // that are set there, of those that select rails, sorted; see RailVariables
+}
+
+// RailVariables are the variables that select the rails of a job, or limit their number (NCCL's and UCX' documentation
+// of their environment variables).
+func RailVariables() []string {
+	return []string{"NCCL_IB_HCA", "NCCL_NET_GDR_LEVEL", "UCX_MAX_RMA_RAILS", "UCX_NET_DEVICES"}
+}
+
+// dated is what a read found.
+type dated[T any] struct {
+	at    time.Time
+	value T
+}
+
+func recent[T any](p *atomic.Pointer[dated[T]]) (value T, known bool) {
+	if d := p.Load(); d != nil && time.Since(d.at) < qpFresh {
+		return d.value, true
+	}
+	return value, false
+}
+
+// Jobs returns the jobs of the last read, in order of their names. They are unknown after reads in the last two minutes
+// that could not attribute every queue pair. It reads nothing, and is safe for concurrent use.
+func (p *Source) Jobs() (list []Job, known bool) { return recent(&p.jobs) }
+
+// RailsInUse returns the names of the rails on which processes other than railscope have queue pairs that are or were
+// connected, in the last read. They are unknown without a complete list in the last two minutes. It reads nothing, and
+// is safe for concurrent use.
+func (p *Source) RailsInUse() (rails map[string]bool, known bool) { return recent(&p.used) }
+
+// noteRails keeps the rails that are in use. A queue pair in an error state was connected: its rail is still expected
+// to carry a part of the job's traffic.
+func (p *Source) noteRails(r *processReading) {
+	if len(r.rails) == 0 || !r.complete {
+		return
+	}
+	own, _ := proc.Self(p.opts.Procfs)
+	used := map[string]bool{}
+	for _, q := range r.tallies {
+		of, _ := p.railsOf(q.device, r.rails)
+		for key := range q.owners {
+			o := r.holders[key.thread]
+			probe := o != nil && (o.PID == own || o.Parent == own)
+			if name := railName(of, key.port); name != "" && key.state >= rdmanl.RTS && !r.ended(key.thread) && !probe {
+				used[name] = true
+			}
+		}
+	}
+	p.used.Store(&dated[map[string]bool]{time.Now(), used})
+}
+
+// noteJobs keeps the jobs that are old enough to have connected. rails are those of each group's connected queue pairs.
+func (p *Source) noteJobs(jobs map[string]*job, rails map[string]map[string]bool, at uint64) {
+	var list []Job
+	for group, j := range jobs {
+		if !j.connected || !j.settled(at) {
+			continue
+		}
+		of := Job{Name: j.oldest.name(), Comm: j.oldest.Comm, GPUs: len(j.gpus), EnvironmentRead: true,
+			Rails: slices.Sorted(maps.Keys(rails[group]))}
+		for _, m := range j.members {
+			known, read := p.spans.of(m)
+			of.EnvironmentRead = of.EnvironmentRead && read && known.permitted
+			of.Variables = append(of.Variables, known.variables...)
+		}
+		slices.Sort(of.Variables)
+		of.Variables = slices.Compact(of.Variables)
+		list = append(list, of)
+	}
+	slices.SortFunc(list, func(a, b Job) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.GPUs, b.GPUs)) })
+	p.jobs.Store(&dated[[]Job]{time.Now(), list})
+}
+
+// name is that of the pod or container, else of the process.
+func (h *holder) name() string { return cmp.Or(h.pod, h.container, h.Comm) }

@@ -1,0 +1,175 @@
+package integrations
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// commands are a directory with commands that note their arguments and do what the body says.
+func commands(t *testing.T, bodies map[string]string) (path string, calls func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "calls")
+	for name, body := range bodies {
+		script := "#!/bin/sh\necho \"" + name + " $*\" >>" + log + "\n" + body + "\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir + ":" + os.Getenv("PATH"), func() string {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+}
+
+// says is a railscope check with this line and exit code.
+func says(line string, code string) string { return "echo '" + line + "'; exit " + code }
+
+const (
+	good     = "railscope: ok: 8 rails up"
+	critical = "railscope: critical: rail 3: port down (+2 more)"
+	warning  = "railscope: warning: rail 3: mtu low"
+	unknown  = "railscope: unknown: no answer within 2s"
+)
+
+// run runs a shell script and returns what it printed and its exit code.
+func run(t *testing.T, path string, env []string, args ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Env = append(append(os.Environ(), "PATH="+path), env...)
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(text), exit.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), 0
+}
+
+// TestSlurm: a job is refused, and a node drained, for a finding alone, and only HealthCheckProgram calls scontrol.
+func TestSlurm(t *testing.T) {
+	t.Parallel()
+	settings := filepath.Join(t.TempDir(), "epilog")
+	if err := os.WriteFile(settings, []byte("RAILSCOPE_PEER=spark-02\nRAILSCOPE_TOKEN_FILE='/a b'\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const drained = "echo NodeName=n1 State=IDLE+DRAIN Reason=other"
+	for _, tc := range []struct {
+		script, check, scontrol string
+		env                     []string
+		code                    int
+		calls                   string
+	}{
+		{"slurm-prolog.sh", says(good, "0"), "", nil, 0, "railscope check\n"},
+		{"slurm-prolog.sh", says(unknown, "2"), "", nil, 0, "railscope check\n"},
+		{"slurm-prolog.sh", says(critical, "1"), "", nil, 1,
+			"railscope check\nlogger -t railscope-prolog job 42 refused: " + critical + "\n"},
+		{"slurm-epilog.sh", says(good, "0"), "", nil, 0, "railscope check\n"},
+		{"slurm-epilog.sh", says(critical, "1"), "", []string{"RAILSCOPE_EPILOG=" + settings}, 1,
+			"railscope check --peer=spark-02 --token-file=/a b\nlogger -t railscope-epilog after job 42: " + critical + "\n"},
+		{"slurm-epilog.sh", says(unknown, "2"), "", nil, 0, "railscope check\n"},
+		{"slurm-health.sh", says(good, "0"), "", nil, 0, "railscope check\n"},
+		{"slurm-health.sh", says(unknown, "2"), "", nil, 0, "railscope check\n"},
+		{"slurm-health.sh", says(critical, "1"), "echo NodeName=n1 State=IDLE", nil, 0,
+			"railscope check\nscontrol show node --oneliner n1\nscontrol update NodeName=n1 State=DRAIN Reason=" + critical + "\n"},
+		{"slurm-health.sh", says(critical, "1"), drained, nil, 0, "railscope check\nscontrol show node --oneliner n1\n"},
+	} {
+		path, calls := commands(t, map[string]string{"railscope": tc.check, "scontrol": tc.scontrol, "logger": ""})
+		env := append([]string{"SLURM_JOB_ID=42", "SLURMD_NODENAME=n1", "RAILSCOPE_EPILOG=/none"}, tc.env...)
+		if out, code := run(t, path, env, "sh", tc.script); code != tc.code || calls() != tc.calls {
+			t.Errorf("%s with %s: exit %d, %q, calls\n%s\nwant exit %d, calls\n%s", tc.script, tc.check, code, out, calls(),
+				tc.code, tc.calls)
+		}
+	}
+}
+
+// TestBounded: a railscope that hangs keeps no job from starting.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	path, _ := commands(t, map[string]string{"railscope": "sleep 60"})
+	start := time.Now()
+	if out, code := run(t, path, nil, "sh", "slurm-prolog.sh"); code != 0 || time.Since(start) > 30*time.Second {
+		t.Errorf("exit %d after %v: %s", code, time.Since(start), out)
+	}
+}
+
+// TestNagios: the exit codes of Nagios plugins.
+func TestNagios(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]int{says(good, "0"): 0, says(warning, "1"): 1, says(critical, "1"): 2,
+		says(unknown, "2"): 3, "exit 127": 3} {
+		path, calls := commands(t, map[string]string{"railscope": line})
+		out, code := run(t, path, nil, "sh", "nagios.sh", "--ignore=mtu_low")
+		if code != want || !strings.HasPrefix(out, "railscope: ") ||
+			calls() != "railscope check --min-severity=warning --ignore=mtu_low\n" {
+			t.Errorf("%s: exit %d, want %d; %q, %q", line, code, want, out, calls())
+		}
+	}
+}
+
+// TestNHC: the check fails as NHC's own do, by its function die.
+func TestNHC(t *testing.T) {
+	t.Parallel()
+	const nhc = `die() { echo "ERROR: $2"; }; . ./railscope.nhc; check_railscope --min-severity=warning`
+	for line, want := range map[string]string{says(good, "0"): "", says(unknown, "2"): "",
+		says(critical, "1"): "ERROR: " + critical + "\n"} {
+		path, _ := commands(t, map[string]string{"railscope": line})
+		if out, code := run(t, path, nil, "bash", "-c", nhc); out != want || (code == 0) != (want == "") {
+			t.Errorf("%s: exit %d, %q, want %q", line, code, out, want)
+		}
+	}
+}
+
+// TestFiles: the files for other programs are what these read. node-problem-detector takes 0 as good, 1 as a problem
+// and 2 as unknown, as railscope check exits.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("node-problem-detector.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var npd struct {
+		Plugin       string
+		PluginConfig struct {
+			Timeout         string
+			MaxOutputLength int `json:"max_output_length"`
+		}
+		Conditions []struct{ Type string }
+		Rules      []struct {
+			Type, Condition, Path, Timeout string
+			Args                           []string
+		}
+	}
+	if err := json.Unmarshal(text, &npd); err != nil {
+		t.Fatal(err)
+	}
+	r := npd.Rules[0]
+	if npd.Plugin != "custom" || npd.PluginConfig.MaxOutputLength != 80 || r.Type != "permanent" ||
+		r.Condition != npd.Conditions[0].Type || r.Path != "/usr/bin/railscope" || strings.Join(r.Args, " ") != "check" {
+		t.Errorf("%+v", npd)
+	}
+	if text, err = os.ReadFile("kubernetes-init.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	var pod struct {
+		Spec struct {
+			InitContainers []struct{ Args []string } `yaml:"initContainers"`
+		}
+	}
+	if err := yaml.Unmarshal(text, &pod); err != nil || pod.Spec.InitContainers[0].Args[0] != "check" {
+		t.Errorf("%+v: %v", pod, err)
+	}
+}

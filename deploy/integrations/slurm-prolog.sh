@@ -1,0 +1,11 @@
+#!/bin/sh
+# Prolog of slurmd: keeps jobs off a node whose rails have a critical finding. Slurm drains a node whose Prolog fails,
+# and requeues the job (slurm.conf(5), Prolog). It calls no command of Slurm, and ends within 5 s.
+#
+# slurm.conf: Prolog=/etc/slurm/railscope-prolog.sh
+line=$(timeout 5 railscope check 2>/dev/null)
+if [ $? -eq 1 ]; then # 2: it could not tell, which is no reason to lose a node
+	logger -t railscope-prolog "job $SLURM_JOB_ID refused: $line"
+	exit 1
+fi
+exit 0

@@ -1,0 +1,94 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/doctor/facts"
+)
+
+// sightings are the findings of what a running railscope saw.
+func sightings(f *facts.Facts) (list []string) {
+	for _, c := range liveChecks() {
+		for _, found := range c.Find(f) {
+			list = append(list, fmt.Sprintf("%s %s, %s: %s", found.Severity, found.Check, found.Subject, found.Evidence))
+			if found.Why == "" || len(found.Fix) == 0 {
+				list = append(list, "incomplete")
+			}
+		}
+	}
+	return list
+}
+
+// TestLive: each thing that only a running railscope sees is a finding, and nothing else is.
+func TestLive(t *testing.T) {
+	const over = 10 * time.Minute
+	increases := func(list ...facts.Increase) *facts.Live { return &facts.Live{Over: over, Increases: list} }
+	rise := func(row string, by float64, labels ...string) facts.Increase {
+		return facts.Increase{Row: row, Labels: labels, By: by}
+	}
+	tested := map[string]bool{}
+	for _, tt := range []struct {
+		name string
+		live *facts.Live
+		want []string
+	}{
+		{"nothing", &facts.Live{}, nil},
+		{"a cable that was pulled and plugged in, twice", increases(rise("netdev_carrier_changes_total", 4, "1")), nil},
+		{"five flaps", increases(rise("netdev_carrier_changes_total", 10, "1")),
+			[]string{"warning link_flapping, rail 1: the link of eth1 changed 10 times in 10 min"}},
+		{"flaps of what is no rail", increases(rise("netdev_carrier_changes_total", 10, "7")), nil},
+		{"1 % of loss", increases(rise("port_transmit_packets_total", 1e6, "1"),
+			rise("port_packet_sequence_errors_total", 1e4, "1"), rise("port_transmit_packets_total", 1e6, "0")),
+			[]string{"warning lossy_rail, rail 1: 10000 retransmissions and sequence errors in 1e+06 packets (1 %) in 10 min"}},
+		{"0.1 % of loss", increases(rise("port_transmit_packets_total", 1e9, "1"),
+			rise("port_retransmitted_packets_total", 5e5, "1"), rise("port_adaptive_retransmits_total", 5e5, "1")),
+			[]string{"warning lossy_rail, rail 1: 1000000 retransmissions and sequence errors in 1e+09 packets (0.1 %) in 10 min"}},
+		{"a killed job's last packets", increases(rise("port_transmit_packets_total", 1e9, "1"),
+			rise("port_packet_sequence_errors_total", 900, "1")), nil},
+		{"an idle rail", increases(rise("port_transmit_packets_total", 100, "1"),
+			rise("port_packet_sequence_errors_total", 20, "1")), nil},
+		{"hardware", increases(rise("kernel_events_total", 1, "rail 0", "command_timeout"),
+			rise("kernel_events_total", 2, "rail 0", "module_high_temperature"),
+			rise("kernel_events_total", 1, "gpu 0000:1b:00.0", "xid_79"), rise("kernel_events_total", 9, "rail 1", "aer_correctable"),
+			rise("kernel_events_total", 4, "rail 1", "insufficient_power")),
+			[]string{"critical hardware_event, gpu 0000:1b:00.0: 1 × xid_79 in 10 min",
+				"warning hardware_event, rail 0: 1 × command_timeout and 2 × module_high_temperature in 10 min"}},
+		{"uneven traffic", &facts.Live{Imbalance: map[string]float64{"transmit": 0.3, "receive": 0.2}},
+			[]string{"warning traffic_uneven, node: a rail carries 70 % of the best one's share, transmit"}},
+		{"TCP instead of RDMA", &facts.Live{Suspected: []string{"rdma_idle_tcp_busy"}},
+			[]string{"warning rdma_idle_tcp_busy, node: the traffic looks like a fallback to TCP: GPUs are busy, the rails " +
+				"carry no RDMA, and their interfaces carry other traffic"}},
+		{"one rail", &facts.Live{Suspected: []string{"single_rail"}},
+			[]string{"warning single_rail, node: traffic was even, and now one rail carries nearly all of it"}},
+		{"NCCL by sockets", &facts.Live{Sockets: []string{"train"}},
+			[]string{"critical nccl_fallback, job train: NCCL uses sockets instead of RDMA, according to its log"}},
+		{"a source", &facts.Live{Failed: map[string]string{"rdma": "mlx5_1: io"}},
+			[]string{"warning source_failed, source rdma: it could not be read completely: mlx5_1: io"}},
+		{"a configuration", &facts.Live{Refused: true}, []string{"warning config_refused, configuration: the last " +
+			"configuration was refused, the previous one is still active"}},
+	} {
+		f := &facts.Facts{Live: tt.live}
+		f.Rails = []facts.Rail{{Name: "0", Device: "mlx5_0", Netdev: "eth0"}, {Name: "1", Device: "mlx5_1", Netdev: "eth1"}}
+		got := sightings(f)
+		slices.Sort(got)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+		for _, c := range liveChecks() {
+			tested[c.ID] = tested[c.ID] || len(c.Find(f)) > 0
+		}
+	}
+	for _, c := range liveChecks() {
+		if !tested[c.ID] {
+			t.Errorf("no case for %s", c.ID)
+		}
+	}
+	if got := sightings(&facts.Facts{}); got != nil {
+		t.Errorf("without a running railscope: %q", got)
+	}
+}

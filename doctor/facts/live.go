@@ -1,0 +1,122 @@
+package facts
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Live is what a running railscope knows besides: what its sources export, and how their counters moved lately.
+type Live struct {
+	Over      time.Duration // how far back increases reach; 0: the counters were read once
+	Increases []Increase    // above 0
+	Suspected []string      // reasons of fallback_suspected that hold
+	Sockets   []string      // NCCL jobs that use sockets
+	Imbalance map[string]float64
+	Failed    map[string]string // source → why it could not be read completely
+	Refused   bool              // the last configuration was refused
+}
+
+// Increase is how much the counters of one row with equal labels rose.
+type Increase struct {
+	Row    string // of the exporter's table, without the namespace
+	Labels []string
+	By     float64
+}
+
+// Increased returns by how much the counters of these rows rose, whose first label has this value.
+func (l *Live) Increased(label string, rows ...string) (sum float64) {
+	for _, i := range l.Increases {
+		if i.Labels[0] == label && slices.Contains(rows, i.Row) {
+			sum += i.By
+		}
+	}
+	return sum
+}
+
+// Series are the series of the last scrape.
+type Series interface {
+	// Each calls each with the series of a row: the values of these labels, which may not be kept, and the value.
+	Each(row string, labels []string, each func(values []string, v float64)) bool
+}
+
+// LiveRows are the counters of [Live.Increases], with the labels that they are told apart by.
+func LiveRows() map[string][]string {
+	rail := []string{"rail"}
+	return map[string][]string{
+		"kernel_events_total":               {"subject", "event"},
+		"netdev_carrier_changes_total":      rail,
+		"port_transmit_packets_total":       rail,
+		"port_packet_sequence_errors_total": rail,
+		"port_retransmitted_packets_total":  rail,
+		"port_adaptive_retransmits_total":   rail,
+	}
+}
+
+// liveWindow is how far back increases reach, at most.
+const liveWindow = 10 * time.Minute
+
+// History keeps the counters of the last ten minutes. Not safe for concurrent use.
+type History struct {
+	past []moment // oldest first
+}
+
+type moment struct {
+	at     time.Time
+	values map[string]float64 // by row and labels
+}
+
+// Live returns what the series say now, and adds them to the history. failed has why sources failed.
+func (h *History) Live(series Series, failed map[string]string, now time.Time) *Live {
+	l := &Live{Failed: maps.Clone(failed), Imbalance: map[string]float64{}}
+	current := moment{now, map[string]float64{}}
+	for row, labels := range LiveRows() {
+		series.Each(row, labels, func(values []string, v float64) {
+			current.values[row+"\xff"+strings.Join(values, "\xff")] += v
+		})
+	}
+	h.past = slices.DeleteFunc(h.past, func(m moment) bool { return now.Sub(m.at) > liveWindow })
+	if len(h.past) > 0 {
+		l.Over = now.Sub(h.past[0].at)
+		for _, key := range slices.Sorted(maps.Keys(current.values)) {
+			if by := h.increase(key, current.values[key]); by > 0 {
+				parts := strings.Split(key, "\xff")
+				l.Increases = append(l.Increases, Increase{parts[0], parts[1:], by})
+			}
+		}
+	}
+	h.past = append(h.past, current)
+	holding := func(row, label string, to *[]string) {
+		series.Each(row, []string{label}, func(values []string, v float64) {
+			if v == 1 {
+				*to = append(*to, values[0])
+			}
+		})
+	}
+	holding("fallback_suspected", "reason", &l.Suspected)
+	holding("nccl_fallback", "job", &l.Sockets)
+	series.Each("rails_imbalance_ratio", []string{"direction"}, func(values []string, v float64) {
+		l.Imbalance[values[0]] = max(l.Imbalance[values[0]], v)
+	})
+	series.Each("config_last_reload_successful", nil, func(_ []string, v float64) { l.Refused = v == 0 })
+	return l
+}
+
+// increase is how much a counter rose in the window, over its resets. A counter that is new began at 0: drivers and the
+// kernel log add a series with its first event.
+func (h *History) increase(key string, now float64) (sum float64) {
+	before := h.past[0].values[key]
+	for _, m := range h.past[1:] {
+		sum, before = sum+rise(before, m.values[key]), m.values[key]
+	}
+	return sum + rise(before, now)
+}
+
+// rise is the increase between two readings; after a reset, all that was counted since.
+func rise(before, after float64) float64 {
+	if after < before {
+		return after
+	}
+	return after - before
+}

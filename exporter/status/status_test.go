@@ -1,0 +1,177 @@
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	"github.com/railscope/railscope/exporter/page"
+	"github.com/railscope/railscope/exporter/scrape"
+	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/status"
+)
+
+// fake is a source of rows with labels; each row has one series.
+type fake struct {
+	rows    []*collector.Metric
+	samples []collector.Sample
+	read    func()
+}
+
+func (f *fake) add(name string, v float64, labels ...string) {
+	m := &collector.Metric{Name: name, Help: "A value.", Kind: collector.Gauge}
+	var values []string
+	for pair := range slices.Chunk(labels, 2) {
+		m.Labels, values = append(m.Labels, pair[0]), append(values, pair[1])
+	}
+	f.rows, f.samples = append(f.rows, m), append(f.samples, collector.Sample{Metric: m, Labels: values, Value: v})
+}
+
+func (f *fake) Name() string                 { return "rdma" }
+func (f *fake) Metrics() []*collector.Metric { return f.rows }
+func (f *fake) Read(emit func(collector.Sample)) error {
+	f.read()
+	for _, s := range f.samples {
+		emit(s)
+	}
+	return nil
+}
+
+func rdma() *fake {
+	f := &fake{read: func() {}}
+	f.add("rail_info", 1, "rail", "3", "device", "mlx5_3", "port", "1", "netdev", "eth3", "pci_address", "0000:18:00.0",
+		"numa_node", "1", "role", "compute", "gpu", "", "gpu_distance", "")
+	f.add("port_up", 0, "rail", "3")
+	f.add("port_state_id", 1, "rail", "3")
+	f.add("port_rate_bytes_per_second", 5e10, "rail", "3")
+	f.add("rail_capacity_bytes_per_second", math.NaN(), "rail", "3")
+	return f
+}
+
+func scraper(src collector.Source, now *bool) *scrape.Scraper {
+	return scrape.New([]collector.Source{src}, scrape.Options{Budget: time.Hour, Logger: slog.New(slog.DiscardHandler),
+		Info: scrape.Info{Version: "1.2.3", Revision: "abc", GoVersion: "go1"}, Process: exportertest.Process(),
+		Maintenance: func() bool { return *now }})
+}
+
+const want = `{"version":1,"node":"n1","verdict":{"level":"critical","text":"no rail is up"},` +
+	`"railscope":{"version":"1.2.3","revision":"abc","go":"go1"},"simulated":false,"started":"2000-01-01T00:00:00Z",` +
+	`"at":"2000-01-01T00:00:00Z","maintenance":true,"examination":{"at":"2000-01-01T00:00:00Z","seconds":0.5,` +
+	`"error":null,"done":2,"unread":["a file"]},"rails":[{"name":"3","device":"mlx5_3","port":"1","netdev":"eth3",` +
+	`"pci_address":"0000:18:00.0","numa_node":"1","state":"down","up":false,"rate_bytes_per_second":50000000000,` +
+	`"capacity_bytes_per_second":null,"expected_bytes_per_second":null,"mtu_bytes":null}],` +
+	`"rails_read":"2000-01-01T00:00:00Z","peers":[{"name":"new","last_round":null},{"name":"n2","last_round":` +
+	`{"start":"2000-01-01T00:00:00Z","seconds":0.25,"outcome":"degraded","transport":"rdma","reason":null,` +
+	`"goodput_bytes_per_second":10,"expected_bytes_per_second":null,"imbalance_ratio":0.5,"latency_p50_seconds":null,` +
+	`"latency_p99_seconds":null,"findings":[{"check":"imbalance","severity":"warning","subject":"rail 3",` +
+	`"evidence":"e","fix":["f"]}]}}],"peers_dropped":0,"findings":[{"check":"port_down","severity":"critical",` +
+	`"subject":"rail 3","evidence":"","fix":["x"],"since":"2000-01-01T00:00:00Z"}],"findings_dropped":4}` + "\n"
+
+// TestStatus holds the whole answer. What is no number, and what is not known, is null.
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maintenance := true
+		s := scraper(rdma(), &maintenance)
+		s.Update(nil, 0, func(*table.Table, map[string]string) {})
+		now := time.Now().UTC()
+		o := page.Options{Node: "n1", Started: now, Peers: func() ([]page.Peer, bool) {
+			return []page.Peer{{Name: "new"}, {Name: "n2", Rounds: []page.Round{{Start: now, Duration: 250 * time.Millisecond,
+				Outcome: "degraded", Transport: "rdma", Goodput: new(10.), Imbalance: new(0.5), P50: new(math.Inf(1)),
+				Findings: []finding.Finding{{Check: "imbalance", Severity: finding.Warning, Subject: "rail 3", Evidence: "e",
+					Fix: []string{"f"}}}}, {Outcome: "ok"}}}}, true
+		}, Exam: func() page.Exam {
+			return page.Exam{On: true, At: now, Took: time.Second / 2, Done: 2, Unread: []string{"a file"}, More: 4,
+				Findings: []finding.Raised{{Finding: finding.Finding{Check: "port_down", Severity: finding.Critical,
+					Subject: "rail 3", Fix: []string{"x"}}, Since: now}}}
+		}}
+		w := httptest.NewRecorder()
+		Handler(s, o).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		got := strings.ReplaceAll(w.Body.String(), now.Local().Format("2006-01-02T15:04:05-07:00"), now.Format(time.RFC3339))
+		if diff := cmp.Diff(want, got); diff != "" || w.Header().Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
+			t.Error(diff)
+		}
+		if s, err := status.Parse(w.Body.Bytes()); err != nil || !s.Examined() || s.Peers[1].Last.Findings == nil {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// TestStatusVerdict: nobody knows that a node is good before two examinations.
+func TestStatusVerdict(t *testing.T) {
+	good, idle := page.Note{Level: page.Good, Text: "8 rails up"}, page.Note{Level: page.Idle, Text: "no rail"}
+	for _, tt := range []struct {
+		note  page.Note
+		exams int
+		want  status.Verdict
+	}{
+		{good, 2, status.Verdict{Level: "ok", Text: "8 rails up"}},
+		{good, 1, status.Verdict{Level: "unknown", Text: "8 rails up, not examined yet"}},
+		{idle, 2, status.Verdict{Level: "unknown", Text: "no rail"}},
+		{page.Note{Level: page.Warn, Text: "a"}, 0, status.Verdict{Level: "warning", Text: "a"}},
+		{page.Note{Level: page.Bad, Text: "b"}, 0, status.Verdict{Level: "critical", Text: "b"}},
+	} {
+		if got := verdict(page.Snapshot{Verdict: tt.note, Exam: page.Exam{Done: tt.exams}}); got != tt.want {
+			t.Errorf("%+v after %d: %+v", tt.note, tt.exams, got)
+		}
+	}
+}
+
+// TestStatusWaitsForNothing: a source that hangs in a scrape does not delay the answer, which has what was read before.
+func TestStatusWaitsForNothing(t *testing.T) {
+	src, maintenance := rdma(), false
+	s := scraper(src, &maintenance)
+	s.Update(nil, 0, func(*table.Table, map[string]string) {})
+	hangs, release := make(chan bool), make(chan bool)
+	src.read = func() { close(hangs); <-release }
+	scraped := make(chan error)
+	go func() {
+		_, err := s.Exposition("text/plain; version=0.0.4; charset=utf-8", false)
+		scraped <- err
+	}()
+	<-hangs
+	answered := make(chan *httptest.ResponseRecorder)
+	go func() {
+		w := httptest.NewRecorder()
+		Handler(s, page.Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		answered <- w
+	}()
+	select {
+	case w := <-answered:
+		var got status.Status
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Rails) != 1 || got.Rails[0].Name != "3" {
+			t.Errorf("%v, %s", err, w.Body)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for the scrape")
+	}
+	close(release)
+	if err := <-scraped; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStatusBounds: peers beyond the bound are counted.
+func TestStatusBounds(t *testing.T) {
+	maintenance := false
+	o := page.Options{Peers: func() ([]page.Peer, bool) { return make([]page.Peer, status.MaxPeers+7), true }}
+	s := take(scraper(rdma(), &maintenance), o, time.Now())
+	if len(s.Peers) != status.MaxPeers || s.PeersDropped != 7 || s.Simulated || s.RailsRead != nil {
+		t.Errorf("%d peers, %d dropped, %v", len(s.Peers), s.PeersDropped, s.RailsRead)
+	}
+	if _, err := status.Parse([]byte(`{"version":2}`)); err == nil || errors.Unwrap(err) != nil {
+		t.Errorf("another version: %v", err)
+	}
+}

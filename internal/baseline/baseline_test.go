@@ -1,0 +1,218 @@
+package baseline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func date(day int) time.Time { return time.Date(2026, 5, day, 0, 0, 0, 0, time.UTC) }
+
+// observe adds n figures, one in five minutes from t on, and returns the last past and when the next figure is due.
+func observe(k *Keeper, t time.Time, n int, value float64) (p Past, next time.Time) {
+	for range n {
+		p, t = k.Observe("a", "0", t, value), t.Add(5*time.Minute)
+	}
+	return p, t
+}
+
+// TestPast: a rail is compared with the median of its last 24 hours, and with the best day of its last week, which a
+// slow decline does not lower.
+func TestPast(t *testing.T) {
+	k := New(nil, nil)
+	p, at := observe(k, noon, 4, 100)
+	if want := (Past{Latest: 100}); p != want {
+		t.Errorf("before 5 figures: %+v", p)
+	}
+	p, at = observe(k, at, 2, 100)
+	if want := (Past{Median: 100, Best: 100, On: date(1), Latest: 100}); p != want {
+		t.Errorf("%+v", p)
+	}
+	if p, at = observe(k, at, 1, 20); p.Latest != 100 {
+		t.Errorf("one slow figure alone: %+v", p)
+	}
+	if p, _ = observe(k, at, 1, 30); p.Latest != 30 || p.Median != 100 {
+		t.Errorf("two of them: %+v", p)
+	}
+	for day := 2; day <= 7; day++ {
+		p, _ = observe(k, date(day), 12*24, float64(100-10*day))
+		if want := (Past{Median: float64(100 - 10*day), Best: 100, On: date(1), Latest: float64(100 - 10*day)}); p != want {
+			t.Errorf("day %d: %+v", day, p)
+		}
+	}
+	if p, _ = observe(k, date(8), 12, 30); p.Best != 80 || p.On != date(2) {
+		t.Errorf("after a week: %+v", p)
+	}
+	if last := k.Last("a", "0"); last == nil || *last != p || k.Last("a", "1") != nil || k.Last("b", "0") != nil {
+		t.Errorf("%+v", last)
+	}
+	if p, _ = observe(k, noon, 1, 1); p.Best != 0 || p.Median != 0 {
+		t.Errorf("after the clock was set back: %+v", p)
+	}
+}
+
+// TestBounded: a day of figures, spread evenly, in bounded memory.
+func TestBounded(t *testing.T) {
+	s := &series{}
+	for second := range int64(200_000) { // one a second, for more than two days
+		at := noon.Add(time.Duration(second) * time.Second)
+		s.expire(at)
+		s.add(at, float64(second))
+		if len(s.figures) > 256 || len(s.days) > week ||
+			!slices.IsSortedFunc(s.figures, func(a, b figure) int { return int(a.at - b.at) }) {
+			t.Fatalf("%d figures after %d s", len(s.figures), second)
+		}
+	}
+	n := len(s.figures)
+	if span := s.figures[n-1].at - s.figures[0].at; n < 200 || span < day*9/10 || span > day {
+		t.Errorf("%d figures over %d s", n, span)
+	}
+	if m := s.median(noon.Add(200_000 * time.Second)); m < 200_000-86400/2-3000 || m > 200_000-86400/2+3000 {
+		t.Errorf("the median is %v", m)
+	}
+}
+
+// restart makes a keeper of what was saved, as the state directory keeps it.
+func restart(t *testing.T, s State) *Keeper {
+	t.Helper()
+	var again State
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err = errors.Join(err, json.Unmarshal(data, &again), again.Check()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(s, again); diff != "" {
+		t.Errorf("JSON changes the state: %s", diff)
+	}
+	return New(again, nil)
+}
+
+// TestRestart: a restart forgets neither the best day nor what the rail carried yesterday.
+func TestRestart(t *testing.T) {
+	var saved State
+	saves := 0
+	k := New(nil, func(s State) { saved, saves = s, saves+1 })
+	_, _ = observe(k, date(1), 12*24, 100)
+	_, _ = observe(k, date(2), 12*24, 90)
+	if saves < 40 || saves > 48 {
+		t.Errorf("saved %d times in two days", saves)
+	}
+	k = restart(t, saved)
+	if p, _ := observe(k, date(3), 1, 50); p != (Past{Median: 90, Best: 100, On: date(1)}) {
+		t.Errorf("%+v", p)
+	}
+	k = restart(t, saved)
+	if p, _ := observe(k, date(4), 1, 50); p != (Past{Best: 100, On: date(1)}) { // nothing of the last 24 hours
+		t.Errorf("%+v", p)
+	}
+	k = restart(t, saved)
+	_, _ = observe(k, date(2).Add(23*time.Hour), 6, 10) // few figures of a day do not replace many
+	if p, _ := observe(k, date(3), 1, 50); p.Best != 100 || k.series[key{"a", "0"}].days[1].Median != 90 {
+		t.Errorf("%+v, %v", p, k.series[key{"a", "0"}].days)
+	}
+}
+
+// TestPeers: figures of peers that are not asked any more are dropped; their days are kept, of so many peers that the
+// file stays small.
+func TestPeers(t *testing.T) {
+	var saved State
+	k := New(nil, func(s State) { saved = s })
+	for figure := range week * least {
+		at := date(1 + figure/least).Add(time.Duration(figure%least) * 10 * time.Minute)
+		for i := range 100 {
+			for r := range maxRails {
+				k.Observe(fmt.Sprintf("peer-%d.gpu.example.com:10092", i), fmt.Sprint("rail", r), at, 48123456789.5+float64(i))
+			}
+		}
+	}
+	k.Forget("none")
+	data, err := json.MarshalIndent(map[string]State{"baselines": saved}, "", "  ")
+	if err != nil || len(saved) != maxPeers || len(data) > 300<<10 {
+		t.Errorf("%d peers in %d bytes, %v", len(saved), len(data), err)
+	}
+	if _, err := json.Marshal(saved); err != nil || saved.Check() != nil {
+		t.Error(err, saved.Check())
+	}
+	k.SetPeers([]string{"peer-1.gpu.example.com:10092"})
+	kept := 0
+	for _, s := range k.series {
+		if len(s.figures) > 0 {
+			kept++
+		}
+	}
+	if kept != maxRails {
+		t.Errorf("figures of %d rails", kept)
+	}
+	k.Forget("rail3")
+	for of := range k.series {
+		if of.rail == "rail3" {
+			t.Fatal("not forgotten")
+		}
+	}
+}
+
+// TestInvalid: what no keeper writes is refused.
+func TestInvalid(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a": {"0": "20780 4.9e+10 48"}}`:                                       "",
+		`{"a": {"0": ""}}`:                                                       "invalid day",
+		`{"a": {"0": "20780 4.9e+10"}}`:                                          "invalid day",
+		`{"a": {"0": "20780 0 48"}}`:                                             "invalid day",
+		`{"a": {"0": "20780 NaN 48"}}`:                                           "invalid day",
+		`{"a": {"0": "20780 1e99 48"}}`:                                          "invalid day",
+		`{"a": {"0": "20780 1 48, 20780 1 48"}}`:                                 "invalid day",
+		`{"a": {"0": "20780 1 99999999"}}`:                                       "out of range",
+		`{"a": {"0": "` + strings.Repeat("20780 1 48, ", 30) + `"}}`:             "too many days",
+		`{"a": {"0": "1 1 1, 2 1 1, 3 1 1, 4 1 1, 5 1 1, 6 1 1, 7 1 1, 8 1 1"}}`: "invalid day",
+		`{"` + strings.Repeat("a", 301) + `": {}}`:                               "too long",
+		`{"a": {"` + strings.Repeat("a", 301) + `": "20780 1 48"}}`:              "too long",
+	} {
+		var s State
+		err := json.Unmarshal([]byte(text), &s)
+		if err == nil {
+			err = s.Check()
+		}
+		if want == "" && err != nil || want != "" && !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%.60s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// FuzzDays: what is accepted is written again as it was read.
+func FuzzDays(f *testing.F) {
+	f.Add("20780 4.9e+10 48, 20781 5e+10 250")
+	f.Fuzz(func(t *testing.T, text string) {
+		var d, again Days
+		if d.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		out, err := d.MarshalText()
+		if err = errors.Join(err, again.UnmarshalText(out)); err != nil || len(again) != len(d) {
+			t.Errorf("%q: %q, %v", text, out, err)
+		}
+	})
+}
+
+// TestHealthyIsNotSlow: a rail whose figures vary by 10 % is never reported as slower than its best day.
+func TestHealthyIsNotSlow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	k := New(nil, nil)
+	for i := range 30 * 288 {
+		p := k.Observe("a", "0", noon.Add(time.Duration(i)*5*time.Minute), 48e9*(1+0.1*max(-3, min(3, rng.NormFloat64()))))
+		if p.Latest > 0 && p.Latest < 0.7*p.Best {
+			t.Fatalf("figure %d: %+v", i, p)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package finding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func at(minute int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(minute) * time.Minute) }
+
+func named(list []Raised) (names []string) {
+	for _, r := range list {
+		names = append(names, fmt.Sprintf("%s %s, %s, since %v", r.Check, r.Subject, r.Severity, r.Since.Sub(at(0))))
+	}
+	return names
+}
+
+// TestStore: a fault is a finding after two examinations, and none after three without it; each is reported once.
+func TestStore(t *testing.T) {
+	var log []string
+	s := NewStore(func(raised, cleared []Raised) {
+		for _, r := range raised {
+			log = append(log, "+"+r.Check)
+		}
+		for _, r := range cleared {
+			log = append(log, "-"+r.Check)
+		}
+	})
+	down := Finding{Check: "port_down", Severity: Critical, Subject: "rail 1"}
+	for minute, step := range []struct {
+		found bool
+		log   string
+		want  int
+	}{
+		{true, "", 0}, {false, "", 0}, {false, "", 0}, {false, "", 0}, // once is noise
+		{true, "", 0}, {true, "+port_down", 1}, // twice is a fault
+		{false, "", 1}, {false, "", 1}, {true, "", 1}, // it comes and goes
+		{false, "", 1}, {false, "", 1}, {false, "-port_down", 0},
+		{true, "", 0}, {false, "", 0}, {true, "+port_down", 1}, // every other time
+	} {
+		log = nil
+		var found []Finding
+		if step.found {
+			found = []Finding{down, down}
+		}
+		s.Update("node", at(minute), found)
+		s.Update("node", at(minute), found) // the same examination again
+		list, more := s.List(at(minute))
+		if got := strings.Join(log, ","); got != step.log || len(list) != step.want || more != 0 {
+			t.Errorf("minute %d: %q and %d findings, want %q and %d", minute, got, len(list), step.log, step.want)
+		}
+	}
+	if got := named(first(s.List(at(20)))); !slices.Equal(got, []string{"port_down rail 1, critical, since 12m0s"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func first(list []Raised, _ int) []Raised { return list }
+
+// TestStoreSources: each source has its own examinations; one fault that several find is one finding.
+func TestStoreSources(t *testing.T) {
+	s := NewStore(nil)
+	slow := Finding{Check: "goodput_below_expected", Severity: Warning, Subject: "rail 3", Evidence: "by a"}
+	worse := Finding{Check: "goodput_below_expected", Severity: Critical, Subject: "rail 3", Evidence: "by b"}
+	s.Update("peer a", at(1), []Finding{slow})
+	s.Update("peer b", at(2), []Finding{worse})
+	if list, _ := s.List(at(2)); len(list) != 0 {
+		t.Errorf("two sources that found it once each: %q", named(list))
+	}
+	s.Update("peer a", at(3), []Finding{slow})
+	s.Update("peer b", at(4), []Finding{worse, {Check: "imbalance", Severity: Info, Subject: "rail 0"}})
+	s.Update("peer b", at(5), []Finding{worse, {Check: "imbalance", Severity: Info, Subject: "rail 0"}})
+	list, _ := s.List(at(5))
+	want := []string{"goodput_below_expected rail 3, critical, since 1m0s", "imbalance rail 0, info, since 4m0s"}
+	if diff := cmp.Diff(want, named(list)); diff != "" || list[0].Evidence != "by b" {
+		t.Errorf("%s\n%+v", diff, list)
+	}
+	s.Keep(func(source string) bool { return source == "peer a" })
+	want = []string{"goodput_below_expected rail 3, warning, since 1m0s"}
+	if diff := cmp.Diff(want, named(first(s.List(at(5))))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStoreSilence: what is silenced is listed last, with the reason, and not reported; after its time it is.
+func TestStoreSilence(t *testing.T) {
+	var log []string
+	s := NewStore(func(raised, cleared []Raised) { log = append(log, fmt.Sprint(len(raised), len(cleared))) })
+	s.SetSilences([]Silence{{Check: "same_subnet", Reason: "as planned", Until: at(10)},
+		{Check: "mtu_low", Subject: "rail 7", Reason: "storage", Until: at(10)}})
+	found := []Finding{{Check: "same_subnet", Severity: Critical, Subject: "rails 0 and 1"},
+		{Check: "mtu_low", Severity: Warning, Subject: "rail 6"}, {Check: "mtu_low", Severity: Warning, Subject: "rail 7"}}
+	s.Update("node", at(1), found)
+	s.Update("node", at(2), found)
+	list, _ := s.List(at(2))
+	var got []string
+	for _, r := range list {
+		got = append(got, r.Check+" "+r.Subject+" "+r.Silenced)
+	}
+	want := []string{"mtu_low rail 6 ", "same_subnet rails 0 and 1 as planned", "mtu_low rail 7 storage"}
+	if diff := cmp.Diff(want, got); diff != "" || !slices.Equal(log, []string{"1 0"}) {
+		t.Errorf("%s\nreported: %q", diff, log)
+	}
+	s.Update("node", at(11), found)
+	if list, _ := s.List(at(11)); list[0].Check != "same_subnet" || !slices.Equal(log, []string{"1 0", "2 0"}) {
+		t.Errorf("after its time: %q, reported: %q", named(list), log)
+	}
+}
+
+// TestStoreBound: more findings than have series are counted; the worst stay.
+func TestStoreBound(t *testing.T) {
+	s := NewStore(nil)
+	var found []Finding
+	for i := range 1000 {
+		found = append(found, Finding{Check: "peer_rate", Severity: Warning, Subject: fmt.Sprintf("rail %d", i)})
+	}
+	found = append(found, Finding{Check: "port_down", Severity: Critical, Subject: "rail 9"})
+	s.Update("node", at(1), found)
+	s.Update("node", at(2), found)
+	list, more := s.List(at(2))
+	if len(list) != MaxRaised || more != 1001-MaxRaised || list[0].Check != "port_down" {
+		t.Errorf("%d listed, %d more, the first %+v", len(list), more, list[0])
+	}
+}
+
+// TestRail: the rail of a finding is that of its subject.
+func TestRail(t *testing.T) {
+	for subject, want := range map[string]string{"rail 3": "3", "rails 0 and 1": "", "node": "", "peer rail 3": "",
+		"rail east side": "east side"} {
+		if got := (Finding{Subject: subject}).Rail(); got != want {
+			t.Errorf("%s: %q, want %q", subject, got, want)
+		}
+	}
+}

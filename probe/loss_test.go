@@ -1,0 +1,182 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// TestLossy: what makes a rail lossy. Each round is "events/packets" of each rail, with the bursts that had events as a
+// suffix; the last one is judged.
+func TestLossy(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		why, rounds, want string
+	}{
+		{"nothing is lost", "0/600 0/600", ""},
+		{"1 % in one round, in solo and striped burst", "0/600 6/600x2", "1"},
+		{"many events in a single burst", "0/600 60/600x1", ""},
+		{"the same again a round later", "0/600 60/600x1, 0/600 50/600x1", "1"},
+		{"0.1 %, an event now and then", "0/900 2/900x1, 0/900 0/900, 0/900 1/900x1, 0/900 2/900x1", "1"},
+		{"four events", "0/900 2/900x1, 0/900 2/900x1", ""},
+		{"two rounds without an event: repaired", "0/900 9/900x2, 0/900 0/900, 0/900 0/900", ""},
+		{"one round without an event", "0/900 9/900x2, 0/900 0/900", "1"},
+		{"less than 1 in 10,000", "0/100000 9/100000x2", ""},
+		{"at 400 Gb/s, 0.1 %", "0/200000 200/200000x2", "1"},
+		{"both alike: a congested fabric", "8/900x2 9/900x2", ""},
+		{"four times as much", "2/900x2 8/900x2", ""},
+		{"five more than that", "2/900x2 13/900x2", "1"},
+		{"of eight, one", "0/900 1/900x1 0/900 12/900x2 0/900 0/900 1/900x1 0/900", "3"},
+		{"a single rail", "9/900x2", "0"},
+		{"it is not counted", "- -", ""},
+	} {
+		p := &pastPeer{}
+		var res *Result
+		for round := range strings.SplitSeq(tc.rounds, ", ") {
+			fields := strings.Fields(round)
+			res = resultOf(len(fields), time.Now())
+			for i, f := range fields {
+				l := &Loss{}
+				if n, _ := fmt.Sscanf(f, "%d/%dx%d", &l.Retransmits, &l.Packets, &l.Bursts); n >= 2 {
+					res.Rails[i].Loss = l
+				}
+			}
+			p.note(res, false, false)
+		}
+		var lossy []string
+		for _, one := range res.Rails {
+			if one.Lossy {
+				lossy = append(lossy, one.Rail)
+			}
+		}
+		if got := strings.Join(lossy, " "); got != tc.want || res.Degraded() != (tc.want != "") {
+			t.Errorf("%s: lossy %q, want %q", tc.why, got, tc.want)
+		}
+	}
+}
+
+// lose makes the counters of a rail show so many lost packets more, as mlx5 names them.
+func (p *pairOfNodes) lose(node, device, counter string, total int) {
+	p.t.Helper()
+	dir := filepath.Join(p.fabric.Sysfs(node), "class/infiniband", device, "ports/1/hw_counters")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, counter), fmt.Appendf(nil, "%d\n", total), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestRoundLossy: a rail whose counters move in the bursts of a round is lossy, with the evidence of both ends.
+func TestRoundLossy(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	for i := range 2 {
+		p.lose("a", fmt.Sprintf("mlx5_%d", i), "packet_seq_err", 1000)
+		p.lose("b", fmt.Sprintf("mlx5_%d", i), "out_of_sequence", 7)
+	}
+	var stages []failure.Stage
+	res := Bench(t.Context(), p.a, p.opts, p.peer, func(g Progress) {
+		if (g.Stage == failure.StageSolo || g.Stage == failure.StageStriped) && !slices.Contains(stages, g.Stage) {
+			stages = append(stages, g.Stage)
+			p.lose("a", "mlx5_1", "packet_seq_err", 1000+10*len(stages))
+			p.lose("b", "mlx5_1", "out_of_sequence", 7+8*len(stages))
+		}
+	})
+	p.clean()
+	one := res.Rails[1]
+	if res.Outcome != Degraded || !one.Lossy || one.Loss.Retransmits != 20 || one.Loss.Bursts != 2 ||
+		one.Loss.PeerEvents == nil || *one.Loss.PeerEvents != 16 || one.LossEvents != 20 || one.LossPackets < 200 {
+		t.Errorf("%s (%s), rail 1: %+v, %+v", res.Outcome, res.Detail, one, one.Loss)
+	}
+	if zero := res.Rails[0]; zero.Lossy || zero.Loss == nil || zero.Loss.Retransmits != 0 ||
+		zero.Loss.PeerEvents == nil || *zero.Loss.PeerEvents != 0 {
+		t.Errorf("rail 0: %+v", zero.Loss)
+	}
+}
+
+// TestRoundNotCounted: a device without such counters is not judged.
+func TestRoundNotCounted(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	if res := p.round(); res.Outcome != OK || res.Rails[0].Loss != nil {
+		t.Errorf("%s, %+v", res.Outcome, res.Rails[0].Loss)
+	}
+}
+
+// TestUneven: which rails have an uneven latency after the last of some rounds. A field is the two writes of a
+// rail in µs.
+func TestUneven(t *testing.T) {
+	t.Parallel()
+	usual := strings.Repeat("500/500, ", usualRounds)
+	for _, tc := range []struct {
+		why, rounds string
+		alone       bool // a single round by hand
+		want        string
+	}{
+		{"even", "2/2 2/2", true, ""},
+		{"4 µs more, as of another socket", "2/2 6/6", true, ""},
+		{"2 ms more", "2/2 2000/2100", true, "1"},
+		{"one write, not all", "2/2 2/2100", true, ""},
+		{"the lab, 500 µs more", "500/480 950/990", true, ""},
+		{"the lab, 2 ms more", "500/480 2500/2490", true, "1"},
+		{"one round of a running node", "500/500 2500/2500", false, ""},
+		{"two rounds", "500/500 2500/2500, 500/500 2500/2500", false, "1"},
+		{"two rounds, and one without between", "500/500 2500/2500, 500/500 510/500, 500/500 2500/2500", false, ""},
+		{"gone again", "500/500 2500/2500, 500/500 2500/2500, 500/500 500/500", false, ""},
+		{"two of four", "500/500 2500/2500 500/500 2500/2500", true, "1 3"},
+		{"all alike", "2500/2500 2500/2500", true, ""},
+		{"a single rail without a past", "2500/2500", true, ""},
+		{"a single rail, and its past", usual + "2500/2500, 2500/2500", false, "0"},
+		{"too short a past", "500/500, 2500/2500, 2500/2500", false, ""},
+		{"what is uneven does not become usual", usual + strings.Repeat("2500/2500, ", 30) + "2500/2500", false, "0"},
+	} {
+		p := &pastPeer{}
+		var res *Result
+		for round := range strings.SplitSeq(tc.rounds, ", ") {
+			fields := strings.Fields(round)
+			res = resultOf(len(fields), time.Now())
+			for i, f := range fields {
+				var writes [2]time.Duration
+				if _, err := fmt.Sscanf(f, "%d/%d", &writes[0], &writes[1]); err != nil {
+					t.Fatal(err)
+				}
+				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{writes[0] * 1000, writes[1] * 1000})
+			}
+			p.note(res, false, tc.alone)
+		}
+		var uneven []string
+		for _, one := range res.Rails {
+			if one.Uneven != nil {
+				uneven = append(uneven, one.Rail)
+			}
+		}
+		if got := strings.Join(uneven, " "); got != tc.want || res.Degraded() != (tc.want != "") {
+			t.Errorf("%s: uneven %q, want %q", tc.why, got, tc.want)
+		}
+	}
+}
+
+// TestRoundUneven: 20 ms more on one rail.
+func TestRoundUneven(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 3, func(_ string, i int, d *fakeverbs.Device) {
+		if i == 1 {
+			d.Latency = 20 * time.Millisecond
+		}
+	})
+	p.chances(func(res Result) bool {
+		one := res.Rails[1]
+		t.Logf("%s, %+v", res.Outcome, one.Uneven)
+		return res.Outcome == Degraded && one.Uneven != nil && one.Uneven.Latency > 19*time.Millisecond &&
+			one.Uneven.Siblings < 10*time.Millisecond && len(one.Latency.Samples) == p.opts.LatencySamples &&
+			slices.IsSorted(one.Latency.Samples) && res.Rails[0].Uneven == nil && res.Rails[2].Uneven == nil
+	})
+}

@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// MissingRail is a rail that one end of a pair lacks.
+type MissingRail struct {
+	Rail   string // of this node: the missing one, or the one whose partner is missing
+	Device string // the missing one's, where it was; empty: not known
+	Peer   bool   // the peer lacks it
+	Known  bool   // the end had it before; else only its interface is there
+	Detail string // how that is known, for people
+}
+
+// helloMissing is a rail that a node had, and no longer has.
+type helloMissing struct {
+	Name   string `json:"name"`
+	Device string `json:"device"`
+}
+
+// missing are the rails that this node had, and no longer has.
+func (n *Node) missing() []rail.Missing {
+	if n.opts.Missing == nil {
+		return nil
+	}
+	list := n.opts.Missing()
+	return list[:min(len(list), worker.MaxRails)]
+}
+
+func (n *Node) helloMissing() (list []helloMissing) {
+	for _, m := range n.missing() {
+		list = append(list, helloMissing{m.Name, m.Device})
+	}
+	return list
+}
+
+// findMissing finds the rails that one end lacks: those that it had before, and those of which this node has only the
+// interface. A rail without a partner that nobody misses only fails.
+func (r *round) findMissing() (list []MissingRail) {
+	for _, m := range r.node.missing() {
+		list = append(list, MissingRail{Rail: m.Name, Device: m.Device, Known: true, Detail: "this node had it before"})
+	}
+	for _, p := range r.paths {
+		if p.peer != nil {
+			continue
+		}
+		i := slices.IndexFunc(r.remote.Missing, func(m helloMissing) bool { return m.Name == p.local.Name })
+		if before := r.past.partner(p.local.Name); i >= 0 || before != "" {
+			m := MissingRail{Rail: p.local.Name, Peer: true, Known: true,
+				Detail: fmt.Sprintf("an earlier round used the peer's rail %s", before)}
+			if i >= 0 {
+				m.Device, m.Detail = r.remote.Missing[i].Device, "the peer had it before"
+			}
+			list = append(list, m)
+		}
+	}
+	for _, theirs := range r.remote.Rails {
+		paired := slices.ContainsFunc(r.paths, func(p *path) bool { return p.peer != nil && p.peer.Name == theirs.Name })
+		known := slices.ContainsFunc(list, func(m MissingRail) bool { return !m.Peer && m.Rail == theirs.Name })
+		if netdev := r.withoutDevice(theirs.Prefixes); netdev != "" && !paired && !known {
+			list = append(list, MissingRail{Rail: theirs.Name,
+				Detail: fmt.Sprintf("%s is in the subnet of the peer's rail %s and has no RDMA device", netdev, theirs.Name)})
+		}
+	}
+	return list[:min(len(list), worker.MaxRails)]
+}
+
+// withoutDevice returns an interface of this node in one subnet with these addresses if no rail is on any such; else
+// nothing.
+func (r *round) withoutDevice(theirs []netip.Prefix) (netdev string) {
+	for _, a := range r.node.addresses() {
+		if a.Prefix.Addr().IsLinkLocalUnicast() || !inSubnet(a.Prefix, theirs).IsValid() {
+			continue
+		}
+		if slices.ContainsFunc(r.rails, func(l localRail) bool {
+			return l.Netdev == a.Netdev || slices.Contains(l.prefixes, a.Prefix)
+		}) {
+			return ""
+		}
+		netdev = a.Netdev
+	}
+	return netdev
+}
+
+// load is what a missing rail carries beside the rails that are left: nothing.
+func (m MissingRail) load(of []*path) rail.Load {
+	l := rail.Load{Group: rail.Group{LinkLayer: "Ethernet"}}
+	if len(of) > 0 {
+		l.Group.LinkLayer, l.Group.Role = of[0].local.LinkLayer, of[0].local.Role
+	}
+	return l
+}
+
+// String names the rail and the end that lacks it.
+func (m MissingRail) String() string {
+	s := "rail " + m.Rail
+	if m.Peer {
+		s = "the peer's rail for " + s
+	}
+	if m.Device != "" {
+		s += " (" + m.Device + ")"
+	}
+	return s
+}

@@ -1,0 +1,122 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// remove is unplug after a round.
+func (p *pairOfNodes) remove(node, device string) {
+	p.t.Helper()
+	p.unplug(node, device)
+	time.Sleep(50 * time.Millisecond) // longer than the finder keeps a listing
+}
+
+// TestMissingRail: a rail that is gone at either end makes the round degraded and imbalanced, and it says what is gone,
+// whoever remembers it.
+func TestMissingRail(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		why     string
+		prepare func(p *pairOfNodes)
+		want    MissingRail
+	}{
+		{"deleted here", func(p *pairOfNodes) { p.round(); p.remove("a", "mlx5_1") },
+			MissingRail{Rail: "1", Device: "mlx5_1", Known: true, Detail: "this node had it before"}},
+		{"deleted there", func(p *pairOfNodes) { p.round(); p.remove("b", "mlx5_1") },
+			MissingRail{Rail: "1", Device: "mlx5_1", Peer: true, Known: true, Detail: "the peer had it before"}},
+		{"deleted there before this node started", func(p *pairOfNodes) {
+			p.round()
+			p.remove("b", "mlx5_1")
+			p.a = p.node("a", 2)
+		}, MissingRail{Rail: "1", Device: "mlx5_1", Peer: true, Known: true, Detail: "the peer had it before"}},
+		{"deleted there, and the peer was restarted", func(p *pairOfNodes) {
+			p.round()
+			p.remove("b", "mlx5_1")
+			p.stopServing()
+			p.b = p.node("b", 2)
+			p.serve()
+			p.a.past.peers[p.peer] = slices.Collect(func(yield func(*pastPeer) bool) {
+				for _, one := range p.a.past.peers { // it may answer at another port
+					yield(one)
+				}
+			})[0]
+		}, MissingRail{Rail: "1", Peer: true, Known: true, Detail: "an earlier round used the peer's rail 1"}},
+		{"deleted here before this node started", func(p *pairOfNodes) {
+			p.remove("a", "mlx5_1")
+			p.a = p.node("a", 2)
+		}, MissingRail{Rail: "1", Detail: "fabric1 is in the subnet of the peer's rail 1 and has no RDMA device"}},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 2, nil)
+			tc.prepare(p)
+			res := p.round()
+			if res.Outcome != Degraded || res.Transport != RDMA || !slices.Equal(res.Missing, []MissingRail{tc.want}) {
+				t.Errorf("%s because of %q (%s), missing %+v, failures %v", res.Outcome, res.Reason, res.Detail,
+					res.Missing, res.Failures)
+			}
+			if res.Imbalance == nil || *res.Imbalance != 1 || res.Scaling != nil {
+				t.Errorf("imbalance %v, scaling %v", value(res.Imbalance), value(res.Scaling))
+			}
+		})
+	}
+}
+
+// TestMissingNot: rails that were never there are not missing.
+func TestMissingNot(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	p.remove("a", "mlx5_1")
+	p.a = p.node("a", 1) // nor is its interface
+	if res := p.round(); res.Outcome != OK || len(res.Missing) > 0 {
+		t.Errorf("%s, missing %+v", res.Outcome, res.Missing)
+	}
+	p.b.opts.Missing, p.a.opts.Missing = nil, nil
+	p.remove("b", "mlx5_0")
+	p.a.past.peers = nil
+	res := p.round()
+	if len(res.Missing) > 0 || len(res.Failures) == 0 || res.Failures[0].Reason != failure.NoPeerRail {
+		t.Errorf("%s, missing %+v, failures %v", res.Outcome, res.Missing, res.Failures)
+	}
+}
+
+// TestPastBounded: what 1,000 peers with 8 rails cost, and that peers and rails that are gone are forgotten.
+func TestPastBounded(t *testing.T) {
+	var m past
+	now := time.Now()
+	peers := map[string]*peer{}
+	for i := range 1000 {
+		address := fmt.Sprintf("node-%04d:10092", i)
+		peers[address] = nil
+		for round := range 20 {
+			m.of(address).note(resultOf(8, now.Add(time.Duration(round)*time.Minute)), false, false)
+		}
+	}
+	one := m.of("node-0000:10092")
+	if len(one.rails) != 8 || one.partner("3") != "3" || one.partner("8") != "" {
+		t.Errorf("%+v", one.rails)
+	}
+	one.note(resultOf(2, now.Add(keepPast+time.Hour)), false, false)
+	if len(one.rails) != 2 {
+		t.Errorf("%d rails a day later", len(one.rails))
+	}
+	m.keep(map[string]*peer{"node-0001:10092": {}})
+	if len(m.peers) != 1 {
+		t.Errorf("%d peers", len(m.peers))
+	}
+}
+
+// resultOf is that of a round over so many rails.
+func resultOf(rails int, at time.Time) *Result {
+	res := &Result{Start: at, Outcome: OK, Transport: RDMA}
+	for i := range rails {
+		name := fmt.Sprint(i)
+		res.Rails = append(res.Rails, RailResult{Rail: name, PeerRail: name})
+	}
+	return res
+}
