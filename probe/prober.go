@@ -204,7 +204,8 @@ func (p *Prober) report(address string, res Result) {
 // Bench runs one full round with a peer now. progress is called from several goroutines, but not concurrently.
 func Bench(ctx context.Context, node *Node, opts Options, peer string, progress func(Progress)) Result {
 	node.setBudget(opts.Budget)
-	r := round{node: node, plan: plan{Options: opts, full: true, runs: singleRuns}, peer: peer, progress: progress}
+	r := round{node: node, plan: plan{Options: opts, full: true, runs: singleRuns}, peer: peer, byHand: true,
+		progress: progress}
 	return r.run(ctx)
 }
 

@@ -21,6 +21,7 @@ type round struct {
 	plan     plan
 	peer     string // host:port
 	overdue  bool   // earlier ones were denied for half a cycle: this one waits for longer
+	byHand   bool   // somebody waits for it: it is as patient, and waits for its turn, too
 	progress func(Progress)
 
 	client    *client
@@ -169,17 +170,29 @@ func (r *round) acquire(ctx context.Context) error {
 func (r *round) persist(ctx context.Context, ask func() error) error {
 	for end := time.Now().Add(overdueTime); ; {
 		err := ask()
-		f := failure.As(failure.StageLease, err)
-		transfer := f != nil && f.Reason == failure.Busy && f.RetryAfter == retryLeast // not a job
-		if !r.overdue || !transfer || !time.Now().Before(end) {
+		wait := r.patience(failure.As(failure.StageLease, err))
+		if wait == 0 || !time.Now().Add(wait).Before(end.Add(askEvery)) {
 			return err
 		}
 		select {
-		case <-time.After(askEvery):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return err
 		}
 	}
+}
+
+// patience returns after how long the round asks again for the lease that f denied, or 0 if it does not.
+func (r *round) patience(f *failure.Failure) time.Duration {
+	switch {
+	case f == nil:
+		return 0
+	case (r.overdue || r.byHand) && f.Reason == failure.Busy && f.RetryAfter == retryLeast: // a transfer, not a job
+		return askEvery
+	case r.byHand && f.Reason == failure.Cooldown:
+		return max(f.RetryAfter, askEvery)
+	}
+	return 0
 }
 
 func (r *round) leaseRequest() leaseRequest {
@@ -189,7 +202,7 @@ func (r *round) leaseRequest() leaseRequest {
 // reserve acquires what a transfer needs of this node: its slot, bytes of its budget, and rails without other traffic.
 func (r *round) reserve(ctx context.Context) error {
 	wait := slotTime
-	if r.overdue {
+	if r.overdue || r.byHand {
 		wait = overdueTime
 	}
 	holder, ok := r.node.slot.acquire(ctx, wait, netip.Addr{}, "asking "+r.remote.Node)

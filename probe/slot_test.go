@@ -110,27 +110,36 @@ func TestDisturbedCounts(t *testing.T) {
 	})
 }
 
-// TestOverdueRound: one that was denied for long waits for the transfers of both nodes, but not for a job.
+// TestOverdueRound: one that was denied for long waits for the transfers of both nodes, but not for a job. So does one
+// that somebody waits for, and for its turn.
 func TestOverdueRound(t *testing.T) {
 	taken := later(retryLeast, failure.Busy, "the peer is asking somebody")
 	for _, tc := range []struct {
 		why     string
 		overdue bool
+		byHand  bool
 		own     time.Duration // how long this node's slot is taken
 		denied  *failure.Failure
 		theirs  time.Duration // how long the peer denies
 		took    time.Duration // until the lease is granted or denied
 		granted bool
 	}{
-		{"free", false, 0, nil, 0, 0, true},
-		{"a round in time, this node is taken", false, 5 * time.Second, nil, 0, slotTime, false},
-		{"a round in time, the peer is taken", false, 0, taken, 5 * time.Second, 0, false},
-		{"this node is taken", true, 5 * time.Second, nil, 0, 5 * time.Second, true},
-		{"this node is taken for too long", true, time.Minute, nil, 0, overdueTime, false},
-		{"the peer is taken", true, 0, taken, 5 * time.Second, 17 * askEvery, true},
-		{"the peer is taken for too long", true, 0, taken, time.Minute, 34 * askEvery, false},
-		{"a job", true, 0, deny(failure.Busy, "a job uses the rails"), time.Minute, 0, false},
-		{"a cooldown", true, 0, later(retryLeast, failure.Cooldown, "others' turn"), time.Minute, 0, false},
+		{"free", false, false, 0, nil, 0, 0, true},
+		{"a round in time, this node is taken", false, false, 5 * time.Second, nil, 0, slotTime, false},
+		{"a round in time, the peer is taken", false, false, 0, taken, 5 * time.Second, 0, false},
+		{"this node is taken", true, false, 5 * time.Second, nil, 0, 5 * time.Second, true},
+		{"this node is taken for too long", true, false, time.Minute, nil, 0, overdueTime, false},
+		{"the peer is taken", true, false, 0, taken, 5 * time.Second, 17 * askEvery, true},
+		{"the peer is taken for too long", true, false, 0, taken, time.Minute, 34 * askEvery, false},
+		{"a job", true, false, 0, deny(failure.Busy, "a job uses the rails"), time.Minute, 0, false},
+		{"a cooldown", true, false, 0, later(retryLeast, failure.Cooldown, "others' turn"), time.Minute, 0, false},
+		{"by hand, this node is taken", false, true, 5 * time.Second, nil, 0, 5 * time.Second, true},
+		{"by hand, the peer is taken", false, true, 0, taken, 5 * time.Second, 17 * askEvery, true},
+		{"by hand, a cooldown", false, true, 0, later(2*time.Second, failure.Cooldown, "others' turn"),
+			2 * time.Second, 2 * time.Second, true},
+		{"by hand, a long cooldown", false, true, 0, later(time.Minute, failure.Cooldown, "others' turn"),
+			time.Minute, 0, false},
+		{"by hand, a job", false, true, 0, deny(failure.Busy, "a job uses the rails"), time.Minute, 0, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := NewNode(NodeOptions{Name: "self", Rails: func() ([]rail.Rail, error) { return nil, nil }})
@@ -139,7 +148,8 @@ func TestOverdueRound(t *testing.T) {
 				n.slot.acquire(t.Context(), 0, netip.MustParseAddr("10.0.0.1"), "answering another")
 				time.AfterFunc(tc.own, n.slot.release)
 			}
-			r := round{node: n, overdue: tc.overdue, plan: plan{Options: DefaultOptions()}, client: new(client)}
+			r := round{node: n, overdue: tc.overdue, byHand: tc.byHand, plan: plan{Options: DefaultOptions()},
+				client: new(client)}
 			start := time.Now()
 			err := r.reserve(t.Context())
 			if err == nil {
