@@ -9,7 +9,7 @@ import (
 // keepPast is for how long a rail of an earlier round is remembered.
 const keepPast = 24 * time.Hour
 
-// past is what a node remembers of its rounds, by address of the peer: what tells a fault that repeats from noise. It
+// past is what a node remembers of its rounds, by address of the peer: a fault that repeats is not noise. It
 // outlives a reload. Of 1,000 peers with 8 rails it takes less than 4 MB (TestPastBounded). Safe for concurrent use;
 // rounds with one peer follow each other.
 type past struct {

@@ -329,8 +329,8 @@ func (p *path) compareCounters(before, after map[string]rail.Traffic) {
 // others: less may be headers of another MTU.
 const othersAbove = 0.05
 
-// noteOthers notes what others sent over each port during the striped burst: what it counted beyond the burst. Where
-// packets were lost, or the counters are late, that cannot be told.
+// noteOthers notes what others sent over each port during the striped burst: what it counted beyond the burst. It is
+// unknown where packets were lost or the counters are late.
 func (r *round) noteOthers(before, after map[string]rail.Traffic) {
 	for port, d := range deltas(r.rails, before, after) {
 		var on []*path

@@ -20,7 +20,7 @@ fail() {
 }
 
 setpriv --reuid=65534 --clear-groups sh -s railscope <$run >"$work/log" 2>&1 || true
-grep -q "need root here: sudo scripts/image.sh railscope" "$work/log" || fail "who is not root is not told"
+grep -q "need root here: sudo scripts/image.sh railscope" "$work/log" || fail "no advice for users other than root"
 
 echo "probe: {listen: '127.0.0.1:0', insecure: true}" >"$work/railscope.yml" # so that curl can ask
 : >"$work/log"

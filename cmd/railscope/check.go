@@ -20,10 +20,10 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// errUnknown is an outcome of check that its output explains: it could not tell.
+// errUnknown is an outcome of check that its output explains: the state of the node is unknown.
 var errUnknown = errors.New("unknown")
 
-// Times of check: without a peer, with one, and after which an examination is too old to tell anything.
+// Times of check: without a peer, with one, and after which an examination is too old to count.
 const (
 	checkTime     = 2 * time.Second
 	checkPeerTime = 15 * time.Second
@@ -77,11 +77,11 @@ func (s *checkSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	told := make(chan knowledge, 1)
-	go func() { told <- s.learn(ctx) }()
+	learnt := make(chan knowledge, 1)
+	go func() { learnt <- s.learn(ctx) }()
 	var known knowledge
 	select {
-	case known = <-told:
+	case known = <-learnt:
 	case <-ctx.Done(): // what hangs is left behind
 		known.unknown = fmt.Sprintf("no answer within %v", limit)
 	}
@@ -147,7 +147,7 @@ func (s *checkSettings) learn(ctx context.Context) knowledge {
 	return known
 }
 
-// ask asks a running railscope. Its error wraps errAlone where this command must look itself.
+// ask asks a running railscope. Its error wraps errAlone where this command must examine the node itself.
 func (s *checkSettings) ask(ctx context.Context) (knowledge, error) {
 	known := knowledge{source: "status.sock"}
 	at, err := s.runningStatus(ctx, cmp.Or(s.timeout, checkTime))
@@ -164,12 +164,12 @@ func (s *checkSettings) ask(ctx context.Context) (knowledge, error) {
 	known.up, known.rails = at.RailsUp()
 	known.maintenance = at.Maintenance
 	known.found = standing(at)
-	known.unknown = untold(at)
+	known.unknown = unknownState(at)
 	return known, nil
 }
 
-// untold is why a status does not tell how the node is; empty: it does.
-func untold(s *status.Status) string {
+// unknownState is why a status does not say how the node is; empty: it does.
+func unknownState(s *status.Status) string {
 	switch e := s.Examination; {
 	case !s.Examined() || e.At == nil:
 		return "railscope has not examined the node yet"
@@ -181,7 +181,7 @@ func untold(s *status.Status) string {
 	return ""
 }
 
-// examine looks itself, once. It judges the node, not what this process may do: see [check.Check.Own].
+// examine examines the node once. It judges the node, not what this process may do: see [check.Check.Own].
 func (s *checkSettings) examine(ctx context.Context) (knowledge, error) {
 	known := knowledge{source: "self"}
 	cfg, err := s.load()

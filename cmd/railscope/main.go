@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed, and of check that it cannot tell.
+// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed, and of check an unknown state.
 const (
 	exitFailure = 1
 	exitMisuse  = 2

@@ -10,7 +10,7 @@ if [ -r "${RAILSCOPE_EPILOG:=/etc/default/railscope-epilog}" ]; then
 fi
 line=$(timeout 20 railscope check ${RAILSCOPE_PEER:+--peer="$RAILSCOPE_PEER"} \
 	${RAILSCOPE_TOKEN_FILE:+--token-file="$RAILSCOPE_TOKEN_FILE"} 2>/dev/null)
-if [ $? -eq 1 ]; then # 2: the round was skipped, or it could not tell
+if [ $? -eq 1 ]; then # 2: the round was skipped, or the state is unknown
 	logger -t railscope-epilog "after job $SLURM_JOB_ID: $line"
 	exit 1
 fi

@@ -4,7 +4,7 @@
 #
 # slurm.conf: Prolog=/etc/slurm/railscope-prolog.sh
 line=$(timeout 5 railscope check 2>/dev/null)
-if [ $? -eq 1 ]; then # 2: it could not tell, which is no reason to lose a node
+if [ $? -eq 1 ]; then # 2: unknown, which is no reason to drain a node
 	logger -t railscope-prolog "job $SLURM_JOB_ID refused: $line"
 	exit 1
 fi

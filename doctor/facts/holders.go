@@ -21,7 +21,7 @@ const (
 )
 
 // readHolders reads which processes have connected queue pairs on the rails, and where they may run. In another PID
-// namespace than the host's, the kernel does not tell whose a queue pair is.
+// namespace than the host's, the kernel does not report the owner of a queue pair.
 func (g *Gatherer) readHolders(rails []rail.Rail) work {
 	if g.kernel.QueuePairs == nil {
 		return nil

@@ -41,7 +41,7 @@ type Series interface {
 	Each(row string, labels []string, each func(values []string, v float64)) bool
 }
 
-// LiveRows are the counters of [Live.Increases], with the labels that they are told apart by.
+// LiveRows are the counters of [Live.Increases], with the labels that identify them.
 func LiveRows() map[string][]string {
 	rail := []string{"rail"}
 	return map[string][]string{

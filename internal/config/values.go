@@ -218,7 +218,7 @@ func (g Budget) String() string {
 	return g.Bytes.String() + "/h"
 }
 
-// Bounds of a budget. A rail that is used for more than 1/4 of its time is no longer spare.
+// Bounds of a budget. More than 1/4 of a rail's time would disturb jobs.
 const (
 	leastShare  = 0.00001
 	mostShare   = 0.25

@@ -124,7 +124,7 @@ func Capacities(rails []rail.Rail, limits []rail.Limits, expected []Rail) []floa
 	return list
 }
 
-// Hardware reports whether the rail is an adapter's port, of which something can be expected without being told.
+// Hardware reports whether the rail is an adapter's port, of which something can be expected without configuration.
 func Hardware(r rail.Rail) bool { return !r.Software && r.PCIAddress != "" }
 
 // Bounds of what is remembered, also of what is read from a file.

@@ -1,5 +1,5 @@
 // Package hungfs is a small FUSE file system for tests whose files never
-// answer a read until they are told to. A reader sits in the kernel meanwhile
+// answer a read until they are released. A reader sits in the kernel meanwhile
 // and cannot be cancelled, as with a firmware command that hangs.
 //
 // It speaks the kernel's protocol itself (include/uapi/linux/fuse.h, 7.31):
@@ -21,8 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environment tells a test binary that it is to be the server: the directory
-// and the files, as JSON.
+// environment makes a test binary the server: the directory and the files, as JSON.
 const environment = "RAILSCOPE_HUNGFS"
 
 type request struct {

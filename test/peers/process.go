@@ -173,7 +173,7 @@ func (e *exporter) syscalls(n int) (float64, error) {
 			failed = err
 		}
 	}
-	cmd.Process.Signal(os.Interrupt) //nolint:errcheck // Wait tells
+	cmd.Process.Signal(os.Interrupt) //nolint:errcheck // Wait reports it
 	cmd.Wait()                       //nolint:errcheck // it ends by the signal
 	table, err := io.ReadAll(out)
 	if err := errors.Join(failed, err); err != nil {
