@@ -40,13 +40,16 @@ upgrade-test: deps ## test a rolling upgrade from protocol 2
 	go vet -tags upgrade ./cmd/railscope
 	go test -count=1 -tags upgrade -run TestRollingUpgrade ./cmd/railscope
 
-# The packages that are built differently without C, the exposition, and what the race detector is too slow for.
-nocgo = ./probe ./probe/internal/verbs ./probe/internal/worker ./cmd/railscope ./collector/gpu ./collector/sampler ./exporter ./internal/nvml ./internal/sysfs
+# The packages that are built differently without C, the exposition, and what the race detector is too slow for. Of probe
+# and cmd, only the tests that reach what differs: `make test` has the others.
+nocgo = ./probe/internal/verbs ./probe/internal/worker ./collector/gpu ./collector/sampler ./exporter ./internal/nvml ./internal/sysfs
+nocgo-part = ./probe ./cmd/railscope
 
 test-nocgo: ## build without C (counters only, no GPU, no probe), and test what that changes
 	CGO_ENABLED=0 go build -buildvcs=false -o /dev/null ./cmd/railscope
-	CGO_ENABLED=0 go vet $(nocgo)
+	CGO_ENABLED=0 go vet $(nocgo) $(nocgo-part)
 	CGO_ENABLED=0 go test -short $(nocgo)
+	CGO_ENABLED=0 go test -short -run 'WithoutC|WithoutRDMA|Fleet|Surfaces|Endpoints|ExitCodes|DoctorPeer' $(nocgo-part)
 
 asan: deps ## test the packages with C under AddressSanitizer
 	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs ./internal/nvml

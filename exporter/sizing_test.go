@@ -277,7 +277,7 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	links := count(exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...)),
 		`[{,]kind="gpu",pci_address="0000:18:00.0"`)
 	hgx.gpu = hgx.gpu.plus(links)
-	row("GPU: PCIe link", links, "where the slot tells errors")
+	row("GPU: PCIe link", links, "where the slot reports errors")
 	root, _ = capture(t, "bonded", "")
 	bonded := exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...))
 	members := count(bonded, `[{,]member="[^"]`)

@@ -233,7 +233,11 @@ func TestCheckMisuse(t *testing.T) {
 		`--ignore: unknown check "port_dwn"; did you mean "port_down"?`: func(s *checkSettings) { s.ignoreText = "port_dwn" },
 		`--only: unknown check "x"; docs/doctor.md lists them`:          func(s *checkSettings) { s.onlyText = "mtu_low,x" },
 		"--ca-file and --password-file need --url":                      func(s *checkSettings) { s.caFile = "a" },
-		"--url must be http://HOST:PORT or https://HOST:PORT":           func(s *checkSettings) { s.url = "spark-02:10091" },
+		"--url must be http://HOST:PORT or https://HOST:PORT":           func(s *checkSettings) { s.url = "http://a\x7f" },
+		`--url must be http://HOST:PORT or https://HOST:PORT, such as https://spark-02:10091, not "ftp://u:xxxxx@a"`: func(
+			s *checkSettings) {
+			s.url = "ftp://u:password@a"
+		},
 		"--ca-file needs a --url that begins with https://": func(s *checkSettings) {
 			s.url, s.caFile = "http://a", "b"
 		},

@@ -187,7 +187,7 @@ func exits() []exit {
 			return cmd.ProcessState.ExitCode()
 		}},
 		{"check", 1, "a finding is", end(null, "check")},
-		{"check", 2, "it could not tell, for example because nobody answered in time, or the line could not be printed; " +
+		{"check", 2, "the state is unknown, for example because nobody answered in time, or the line could not be printed; " +
 			"and " + misuse, end(full, "check")},
 		{"bench", 0, "the result is `ok`: RDMA over all rails, none of them slow", nil},
 		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`; the report has the reason",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -96,7 +97,10 @@ func (s *sourceSettings) readOnce(ctx context.Context, c *common, cfg *config.Co
 func replaceFile(path string, text []byte) (err error) {
 	// The textfile collector reads *.prom, which this name is not.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write %s: directory %s does not exist: create it, and name it in node_exporter's "+
+			"--collector.textfile.directory", path, filepath.Dir(path))
+	} else if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer func() {

@@ -90,6 +90,10 @@ func TestTextfile(t *testing.T) {
 	if err := replaceFile(blocked, []byte("x")); err == nil || !strings.Contains(err.Error(), blocked) {
 		t.Error(err)
 	}
+	const want = ": create it, and name it in node_exporter's --collector.textfile.directory"
+	if err := replaceFile(filepath.Join(dir, "none", "a.prom"), nil); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Error(err)
+	}
 	entries, _ := os.ReadDir(dir)
 	if i := slices.IndexFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") }); i >= 0 {
 		t.Error("left behind:", entries[i])

@@ -44,8 +44,11 @@ func (r *remote) parse() error {
 	}
 	u, err := url.Parse(r.url)
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+	case err != nil: // its text may have a password
 		return errors.New("--url must be http://HOST:PORT or https://HOST:PORT, such as https://spark-02:10091")
+	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("--url must be http://HOST:PORT or https://HOST:PORT, such as https://spark-02:10091, not %q",
+			u.Redacted())
 	case r.caFile != "" && u.Scheme != "https":
 		return errors.New("--ca-file needs a --url that begins with https://")
 	case r.passwordFile != "" && u.User.Username() == "":
