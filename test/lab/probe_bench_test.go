@@ -111,6 +111,7 @@ func TestProbeNamesTheSlowRail(t *testing.T) {
 // TestProbeFourRails stripes over four rails alike, shaped so that together they
 // are not more than the nodes can do.
 func TestProbeFourRails(t *testing.T) {
+	onlyLong(t) // TestLineRate has up to 16 rails
 	freshRails(t, 4)
 	meet(t, 0, 1, 2, 3)
 	for i := range 4 {

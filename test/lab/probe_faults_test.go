@@ -29,8 +29,8 @@ func TestProbeRailDown(t *testing.T) {
 		{"full packets are lost", func(t *testing.T) { meet(t, 1); blackHole(t, 1) }, "mtu", "mtu_black_hole"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.name == "own link taken down" || c.name == "packets are lost" {
-				onlyLong(t) // nearly the same as another case
+			if c.reason != "mtu_black_hole" {
+				onlyLong(t) // TestFindings, TestDoctorPeer and TestProbeRailDies have much the same
 			}
 			freshRails(t, 2)
 			answer(t)
@@ -119,6 +119,7 @@ func TestProbeRailDies(t *testing.T) {
 // TestProbeLoss loses one packet in a hundred on one rail: RC sends again, so all
 // arrives, and the rail is slow.
 func TestProbeLoss(t *testing.T) {
+	onlyLong(t) // TestProbeNames has the same loss
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	limit(t, 0, shape)
@@ -162,6 +163,7 @@ func TestProbeMTU(t *testing.T) {
 // TestProbePeerDies kills the peer in the middle of a burst, restarts it in
 // another, and asks again.
 func TestProbePeerDies(t *testing.T) {
+	onlyLong(t) // tests of the probe end a peer at each stage
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	for rail := range 2 {
@@ -177,7 +179,7 @@ func TestProbePeerDies(t *testing.T) {
 		start := time.Now()
 		node(2).Run(t, "kill", signal, fmt.Sprint(e.process.PID))
 		r := ended(t, p)
-		t.Logf("told after %.1f s", time.Since(start).Seconds())
+		t.Logf("noticed after %.1f s", time.Since(start).Seconds())
 		if took := time.Since(start); took > 15*time.Second {
 			t.Errorf("a round whose peer is gone goes on for %v", took)
 		}
@@ -202,9 +204,7 @@ func TestProbeWorkerDies(t *testing.T) {
 		{"the target's", "verify", "peer_worker", "on the peer: the worker process ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.name == "the asker's" {
-				onlyLong(t) // the same process, which the fake library's tests kill too
-			}
+			onlyLong(t) // the fake library's tests kill the same process
 			freshRails(t, 2)
 			meet(t, 0, 1)
 			for rail := range 2 {
@@ -240,13 +240,14 @@ func TestProbeWorkerDies(t *testing.T) {
 	}
 }
 
-// TestProbeTwoAskers asks twice at once, then interrupts a round: the second
-// asker is told that the peer is busy, and the next is not.
+// TestProbeTwoAskers asks twice at once, then interrupts a round: the second asker waits, then reports that the peer is
+// busy; the next does not.
 func TestProbeTwoAskers(t *testing.T) {
+	onlyLong(t) // TestOverdueRound and the tests of leases, in virtual time
 	freshRails(t, 2)
 	meet(t, 0, 1)
-	limit(t, 0, "10mbit")
-	limit(t, 1, "10mbit")
+	limit(t, 0, "4mbit") // the second asker waits for 10 s
+	limit(t, 1, "4mbit")
 	e := answer(t)
 	before := node(1).sent(t, 0)
 	first := startBench(t, longBursts)
@@ -255,7 +256,7 @@ func TestProbeTwoAskers(t *testing.T) {
 	second := bench(t)
 	second.is(t, "skipped", "none", "busy")
 	if !strings.Contains(second.Detail, "answering node1") {
-		t.Errorf("the second asker is not told who is first: %v", second)
+		t.Errorf("the second report does not name the first asker: %v", second)
 	}
 	if !first.Running() {
 		t.Fatal("the first round did not last")
