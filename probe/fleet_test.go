@@ -370,8 +370,8 @@ func TestFleet(t *testing.T) {
 		time  time.Duration
 	}{{2, time.Hour}, {10, time.Hour}, {100, 15 * time.Minute}, {1000, 20 * time.Minute},
 		{10000, promise + 30*time.Second}} { // 40 s of processor time
-		if raceEnabled && tc.nodes > 100 {
-			continue // ten times as slow
+		if raceEnabled && tc.nodes > 100 || testing.Short() && tc.nodes > 1000 {
+			continue // the race detector is ten times as slow
 		}
 		synctest.Test(t, func(t *testing.T) { runFleet(t, tc.nodes, tc.time) })
 	}

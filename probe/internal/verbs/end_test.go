@@ -86,10 +86,13 @@ func TestArrivedEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, run := connected(t, 4096, 2, 2, fakeverbs.Knobs{}), NewRun(1)
 			e.must(4096)
-			time.AfterFunc(20*time.Millisecond, func() { tc.end(e, run) })
+			ended := make(chan bool) // the rail must not be closed before Stop returns
+			time.AfterFunc(20*time.Millisecond, func() { tc.end(e, run); close(ended) })
 			begin := time.Now()
 			err := run.Arrived(e.peers[0], e.pass+1, 2*bySurprise)
-			if took := time.Since(begin); reason(err) != tc.want || took > bySurprise {
+			took := time.Since(begin)
+			<-ended
+			if reason(err) != tc.want || took > bySurprise {
 				t.Errorf("%v after %v, want %s", err, took, tc.want)
 			}
 		})
