@@ -80,7 +80,7 @@ func TestProbeMetrics(t *testing.T) {
 	}
 }
 
-// TestProbeDeviceGone deletes the peer's RDMA devices, then its own, and creates them again: the round after goes by TCP
+// TestProbeDeviceGone deletes the peer's RDMA devices, then its own, and creates them again: the next round goes by TCP
 // and says why, and the round after it by RDMA again.
 func TestProbeDeviceGone(t *testing.T) {
 	onlyLong(t) // the fake library's tests delete devices at either end
