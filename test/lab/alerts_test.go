@@ -197,7 +197,8 @@ func (w *watch) bad(t *testing.T) {
 }
 
 // TestAlertsHealthy: on two healthy nodes with traffic as of a training job,
-// bursts on both rails alike with idle times between them, nothing is found and no alert fires, by the rules as shipped.
+// bursts on both rails alike with idle times between them, nothing is found and no alert fires by the rules as
+// shipped.
 func TestAlertsHealthy(t *testing.T) {
 	if !*long {
 		t.Skip("ten minutes: -long; TestAlertsFaults begins with hastened ones")
