@@ -66,7 +66,11 @@ func TestSlurm(t *testing.T) {
 	if err := os.WriteFile(settings, []byte("RAILSCOPE_PEER=spark-02\nRAILSCOPE_TOKEN_FILE='/a b'\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	const drained = "echo NodeName=n1 State=IDLE+DRAIN Reason=other"
+	const (
+		drained = "echo NodeName=n1 State=IDLE+DRAIN Reason=other"
+		drains  = "railscope check\nscontrol show node --oneliner n1\nscontrol update NodeName=n1 State=DRAIN " +
+			"Reason=rail 3: port down (+2 more)"
+	)
 	for _, tc := range []struct {
 		script, check, scontrol string
 		env                     []string
@@ -84,7 +88,12 @@ func TestSlurm(t *testing.T) {
 		{"slurm-health.sh", says(good, "0"), "", nil, 0, "railscope check\n"},
 		{"slurm-health.sh", says(unknown, "2"), "", nil, 0, "railscope check\n"},
 		{"slurm-health.sh", says(critical, "1"), "echo NodeName=n1 State=IDLE", nil, 0,
-			"railscope check\nscontrol show node --oneliner n1\nscontrol update NodeName=n1 State=DRAIN Reason=" + critical + "\n"},
+			drains + " (railscope)\n"},
+		{"slurm-health.sh", says(critical, "1"), "echo NodeName=n1 State=IDLE+DRAIN Reason=Prolog error [root@now]", nil, 0,
+			drains + " (railscope, Prolog error)\n"},
+		{"slurm-health.sh", says(critical, "1"), "echo NodeName=n1 State=DOWN+DRAIN Reason=Epilog error [root@now]", nil, 0,
+			drains + " (railscope, Epilog error)\n"},
+		{"slurm-health.sh", says(critical, "1"), "exit 1", nil, 0, "railscope check\nscontrol show node --oneliner n1\n"},
 		{"slurm-health.sh", says(critical, "1"), drained, nil, 0, "railscope check\nscontrol show node --oneliner n1\n"},
 	} {
 		path, calls := commands(t, map[string]string{"railscope": tc.check, "scontrol": tc.scontrol, "logger": ""})
@@ -96,13 +105,24 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
-// TestBounded: a railscope that hangs keeps no job from starting.
+// TestBounded: a railscope, or a system log, that hangs keeps no job from starting.
 func TestBounded(t *testing.T) {
 	t.Parallel()
-	path, _ := commands(t, map[string]string{"railscope": "sleep 60"})
-	start := time.Now()
-	if out, code := run(t, path, nil, "sh", "slurm-prolog.sh"); code != 0 || time.Since(start) > 30*time.Second {
-		t.Errorf("exit %d after %v: %s", code, time.Since(start), out)
+	for name, bodies := range map[string]map[string]string{
+		"railscope": {"railscope": "trap '' TERM; sleep 60"},
+		"logger":    {"railscope": says(critical, "1"), "logger": "sleep 60"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path, _ := commands(t, bodies)
+			start, want := time.Now(), 0
+			if name == "logger" {
+				want = 1
+			}
+			if out, code := run(t, path, nil, "sh", "slurm-prolog.sh"); code != want || time.Since(start) > 30*time.Second {
+				t.Errorf("exit %d after %v: %s", code, time.Since(start), out)
+			}
+		})
 	}
 }
 

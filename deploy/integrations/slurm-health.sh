@@ -1,12 +1,23 @@
 #!/bin/sh
 # HealthCheckProgram of slurmd. Slurm ignores its exit code and leaves it to drain the node (slurm.conf(5),
-# HealthCheckProgram). A node that is drained already keeps its reason.
+# HealthCheckProgram). The reason starts with the finding, because sinfo -R shows 20 characters of it. A node that is
+# drained or down keeps its reason, unless that is a failed Prolog or Epilog, which the finding explains.
 #
 # slurm.conf: HealthCheckProgram=/etc/slurm/railscope-health.sh HealthCheckInterval=60 HealthCheckNodeState=ANY
-line=$(timeout 5 railscope check 2>/dev/null)
+export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none; scontrol must be in it
+line=$(timeout -k 1 5 railscope check 2>/dev/null)
 [ $? -eq 1 ] || exit 0
 node=${SLURMD_NODENAME:-$(hostname -s)}
-case $(timeout 5 scontrol show node --oneliner "$node") in
-*State=*DRAIN*) exit 0 ;;
+shown=$(timeout -k 1 5 scontrol show node --oneliner "$node") || exit 0
+from=railscope
+state=${shown#* State=}
+case ${state%% *} in
+*DRAIN* | *DOWN*)
+	case $shown in
+	*" Reason=Prolog error ["*) from="railscope, Prolog error" ;;
+	*" Reason=Epilog error ["*) from="railscope, Epilog error" ;;
+	*) exit 0 ;;
+	esac
+	;;
 esac
-timeout 5 scontrol update NodeName="$node" State=DRAIN Reason="$line"
+timeout -k 1 5 scontrol update NodeName="$node" State=DRAIN Reason="${line#railscope: critical: } ($from)"

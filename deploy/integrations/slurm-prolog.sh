@@ -1,11 +1,12 @@
 #!/bin/sh
 # Prolog of slurmd: keeps jobs off a node whose rails have a critical finding. Slurm drains a node whose Prolog fails,
-# and requeues the job (slurm.conf(5), Prolog). It calls no command of Slurm, and ends within 5 s.
+# and requeues and holds a batch job (slurm.conf(5), Prolog). It calls no command of Slurm, and ends within 7 s.
 #
 # slurm.conf: Prolog=/etc/slurm/railscope-prolog.sh
-line=$(timeout 5 railscope check 2>/dev/null)
+export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none
+line=$(timeout -k 1 5 railscope check 2>/dev/null)
 if [ $? -eq 1 ]; then # 2: unknown, which is no reason to drain a node
-	logger -t railscope-prolog "job $SLURM_JOB_ID refused: $line"
+	timeout -s KILL 1 logger -t railscope-prolog "job $SLURM_JOB_ID refused: $line"
 	exit 1
 fi
 exit 0
