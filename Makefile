@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules kubernetes slurm image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # Version information of the binary. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -76,6 +76,11 @@ dashboards: ## update the Grafana dashboards, and check every query with Prometh
 
 kubernetes: ## lint, render and check the Helm chart and the kustomizations (ARGS=-update updates goldens and the table of values)
 	cd test/check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # reads files outside its module, which the test cache does not track
+
+slurm: build ## run the recipes for Slurm under Debian's Slurm, in namespaces of their own (as root)
+	@scripts/need.sh munged=munge slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client ip=iproute2 unshare=util-linux
+	go vet -tags slurm ./test/slurm
+	go test -count=1 -tags slurm -timeout 3m -exec 'unshare --mount --pid --fork --kill-child --mount-proc --net --uts' ./test/slurm $(ARGS)
 
 image: build ## build the container image for this machine, without Docker
 	scripts/image.sh railscope
