@@ -74,8 +74,9 @@ dashboards: ## update the Grafana dashboards, and check every query with Prometh
 	go test ./dashboards -update
 	cd test/check && go vet ./dashboards ./fleet && go test -count=1 ./dashboards ./fleet # reads files outside its module, which the test cache does not track
 
-kubernetes: ## lint, render and check the Helm chart and the kustomizations (ARGS=-update updates goldens and the table of values)
-	cd test/check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # reads files outside its module, which the test cache does not track
+kubernetes: ## check the Helm chart, the kustomizations and node-problem-detector's plugin (ARGS=-update updates goldens and the table of values)
+	cd test/check/npd && go vet ./... && go test -count=1 ./... # both read files outside their module, which the test cache does not track
+	cd test/check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS)
 
 slurm: build ## run the recipes for Slurm under Debian's Slurm, in namespaces of their own (as root)
 	@scripts/need.sh munged=munge slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client ip=iproute2 unshare=util-linux

@@ -7,12 +7,14 @@ echo "golangci-lint run"
 .bin/golangci-lint run ./... || bad=1
 (cd test/check && ../../.bin/golangci-lint run ./...) || bad=1
 (cd test/check/kubernetes && ../../../.bin/golangci-lint run ./...) || bad=1
+(cd test/check/npd && ../../../.bin/golangci-lint run ./...) || bad=1
 (cd tools/sbom && ../../.bin/golangci-lint run ./...) || bad=1
 (cd test/browser && ../../.bin/golangci-lint run ./...) || bad=1
 echo "go mod tidy -diff"
 go mod tidy -diff || bad=1
 (cd test/check && go mod tidy -diff) || bad=1
 (cd test/check/kubernetes && go mod tidy -diff) || bad=1
+(cd test/check/npd && go mod tidy -diff) || bad=1
 (cd tools/sbom && go mod tidy -diff) || bad=1
 (cd test/browser && go mod tidy -diff) || bad=1
 echo "shellcheck"
