@@ -46,6 +46,9 @@ const (
 // run runs a shell script and returns what it printed and its exit code.
 func run(t *testing.T, path string, env []string, args ...string) (out string, code int) {
 	t.Helper()
+	if _, err := os.ReadDir("."); err != nil { // the test cache does not see what the shell reads
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Env = append(append(os.Environ(), "PATH="+path), env...)
 	cmd.WaitDelay = time.Second
@@ -130,7 +133,7 @@ func TestBounded(t *testing.T) {
 func TestNagios(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]int{says(good, "0"): 0, says(warning, "1"): 1, says(critical, "1"): 2,
-		says(unknown, "2"): 3, "exit 127": 3} {
+		says(unknown, "2"): 3, "exit 127": 3, "echo 'level=WARN msg=x' >&2; " + says(critical, "1"): 2} {
 		path, calls := commands(t, map[string]string{"railscope": line})
 		out, code := run(t, path, nil, "sh", "nagios.sh", "--ignore=mtu_low")
 		if code != want || !strings.HasPrefix(out, "railscope: ") ||
@@ -140,12 +143,13 @@ func TestNagios(t *testing.T) {
 	}
 }
 
-// TestNHC: the check fails as NHC's own do, by its function die.
+// TestNHC: the check fails as NHC's own do, by its function die, which evaluates the text.
 func TestNHC(t *testing.T) {
 	t.Parallel()
-	const nhc = `die() { echo "ERROR: $2"; }; . ./railscope.nhc; check_railscope --min-severity=warning`
+	const nhc = `die() { eval echo "'ERROR: $2'"; }; . ./railscope.nhc; check_railscope --min-severity=warning`
 	for line, want := range map[string]string{says(good, "0"): "", says(unknown, "2"): "",
-		says(critical, "1"): "ERROR: " + critical + "\n"} {
+		says(critical, "1"):                    "ERROR: " + critical + "\n",
+		`echo "process a'; echo b; '"; exit 1`: "ERROR: process a; echo b; \n"} {
 		path, _ := commands(t, map[string]string{"railscope": line})
 		if out, code := run(t, path, nil, "bash", "-c", nhc); out != want || (code == 0) != (want == "") {
 			t.Errorf("%s: exit %d, %q, want %q", line, code, out, want)

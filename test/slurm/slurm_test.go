@@ -103,10 +103,10 @@ func health(c cluster) {
 	c.nodeIs("drained", "Prolog error")
 	c.recipe("health")
 	c.nodeIs("drained", finding+" (railscope, Prolog error)")
-	c.Log("\n" + c.run("sinfo", "-R"))
+	c.Log("\n" + c.run("sinfo", "-R", "--format=%60E %N"))
 	c.run("scontrol", "update", "NodeName=node-1", "State=RESUME")
 	c.nodeIs("drained", finding+" (railscope)")
-	c.Log("\n" + c.run("sinfo", "-R"))
+	c.Log("\n" + c.run("sinfo", "-R", "--format=%60E %N"))
 	c.run("scontrol", "update", "NodeName=node-1", "State=DRAIN", "Reason=fan is broken")
 	time.Sleep(3 * time.Second) // 3 runs
 	c.nodeIs("drained", "fan is broken")

@@ -1,0 +1,91 @@
+package kubernetes
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// TestInitContainer: the pod of the recipe is one, and its init container ends well for a node without a critical
+// finding, and for no other.
+func TestInitContainer(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "deploy/integrations/kubernetes-init.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pod core.Pod
+	if err := sigsyaml.UnmarshalStrict(text, &pod); err != nil {
+		t.Fatal(err)
+	}
+	args := pod.Spec.InitContainers[0].Args
+	bin, empty := binary(t), t.TempDir()
+	for _, tc := range []struct {
+		severity string
+		examined int
+		code     int
+		line     string
+	}{
+		{"warning", 2, 0, "railscope: ok: 1 rail up, 1 warning"},
+		{"critical", 2, 1, "railscope: critical: rail 3: port down"},
+		{"warning", 0, 2, "railscope: unknown: railscope has not examined the node yet"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			now := time.Now().Format(time.RFC3339)
+			fmt.Fprintf(w, `{"version": 1, "at": %q, "examination": {"at": %q, "done": %d}, "rails": [{"up": true}],
+				"findings": [{"check": "port_down", "severity": %q, "subject": "rail 3"}]}`, now, now, tc.examined, tc.severity)
+		}))
+		var given []string
+		for _, a := range args {
+			given = append(given, strings.ReplaceAll(a, "http://$(NODE_IP):10091", server.URL))
+		}
+		cmd := exec.Command(bin, append(given, "--state.dir="+empty, "--path.sysfs="+empty)...)
+		out, _ := cmd.Output()
+		server.Close()
+		if code := cmd.ProcessState.ExitCode(); code != tc.code || string(out) != tc.line+"\n" {
+			t.Errorf("%q: exit %d, %q; want %d, %q", given, code, out, tc.code, tc.line)
+		}
+	}
+}
+
+// TestReadiness: the readiness probe of docs/integrations.md is one, runs the image's program with flags that it has,
+// and gives it more time than it takes.
+func TestReadiness(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/integrations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)```yaml\n(readinessProbe:.*?)```").FindSubmatch(text)
+	if m == nil {
+		t.Fatal("no readinessProbe")
+	}
+	var c core.Container
+	if err := sigsyaml.UnmarshalStrict(m[1], &c); err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.ReadFile(filepath.Join(root, "deploy/container/Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := c.ReadinessProbe.Exec.Command
+	if !strings.Contains(string(image), fmt.Sprintf("ENTRYPOINT [%q]", command[0])) {
+		t.Errorf("the image has no %s", command[0])
+	}
+	here := strings.ReplaceAll(strings.Join(command[1:], " "), "/var/lib/railscope", t.TempDir())
+	out := run(binary(t), nil, append(strings.Fields(here), "--path.sysfs="+t.TempDir())...)
+	if out != "railscope: critical: node: no rails\n" {
+		t.Errorf("%q on a node without rails: %s", command, out)
+	}
+	if c.ReadinessProbe.TimeoutSeconds < 3 {
+		t.Errorf("timeoutSeconds: %d; check takes up to 2 s", c.ReadinessProbe.TimeoutSeconds)
+	}
+}
