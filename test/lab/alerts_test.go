@@ -210,8 +210,9 @@ func TestAlertsHealthy(t *testing.T) {
 			t.Errorf("node %d: %d rounds in %v prove little", n, w.exporters[n].rounds(t), *healthyFor)
 		}
 	}
-	for _, s := range vector(t, fmt.Sprintf(`count_over_time(railscope_finding{severity!="info"}[%.0fs])`,
-		time.Since(w.since).Seconds())) {
+	// The lab's rails are unlike: startWatch gives one of them a larger MTU.
+	const found = `count_over_time(railscope_finding{severity!="info",check!="mtu_unlike"}[%.0fs])`
+	for _, s := range vector(t, fmt.Sprintf(found, time.Since(w.since).Seconds())) {
 		t.Errorf("found in %v scrapes: %v", s.value, s.labels)
 	}
 	w.healthy(t)

@@ -100,7 +100,7 @@ func startFlow(t *testing.T, rails ...int) flow {
 // startFlowLike takes size, depth and timeout from a burst.
 func startFlowLike(t *testing.T, b burst, rails ...int) (f flow) {
 	t.Helper()
-	b.messages = 500000
+	b.messages = 2000000 // an hour with pauses
 	for _, b.rail = range rails {
 		client, server := b.begin(t)
 		f.clients, f.servers = append(f.clients, client), append(f.servers, server)
