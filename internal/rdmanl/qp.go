@@ -18,8 +18,11 @@ var ErrCut = errors.New("the dump was cut short")
 // QPState is the state of a queue pair, enum ib_qp_state.
 type QPState uint8
 
-// RTS is the state in which a queue pair sends.
-const RTS QPState = 3
+// RTR is the first state in which a queue pair receives, RTS the one in which it sends, too.
+const (
+	RTR QPState = 2
+	RTS QPState = 3
+)
 
 // String returns the state's name in lower case.
 func (s QPState) String() string {
@@ -35,6 +38,8 @@ type QP struct {
 	Port   uint32 // 0 while it is not bound to one
 	State  QPState
 	Kernel bool // the kernel's own
+	// Connected means that it is of a type that has one peer: not a datagram queue pair, which management has.
+	Connected bool
 	// PID is the thread that created the queue pair, in our pid namespace; 0 when that thread has ended or is in a
 	// namespace that we do not see, and for the kernel's.
 	PID uint32
@@ -156,6 +161,9 @@ func decodeQP(entry []byte, err *error) (qp QP) {
 		switch typ {
 		case attrPortIndex:
 			qp.Port = number(value)
+		case attrResType: // enum ib_qp_type: RC, UC, XRC_INI, XRC_TGT
+			typ := number(value)
+			qp.Connected = typ == 2 || typ == 3 || typ == 9 || typ == 10
 		case attrResState:
 			qp.State = QPState(number(value))
 		case attrResPID:

@@ -63,8 +63,8 @@ func TestQueuePairs(t *testing.T) {
 	err := c.QueuePairs("mlx5_1", QPLimits{}, func(qp QP) { got = append(got, qp) })
 	want := []QP{
 		{Port: 1, State: 3, Kernel: true},
-		{Port: 1, State: 3, PID: 4711},
-		{State: 0, PID: 4711},
+		{Port: 1, State: 3, PID: 4711, Connected: true},
+		{State: 0, PID: 4711, Connected: true},
 		{Port: 2, State: 9},
 		{State: 6, PID: 12},
 	}

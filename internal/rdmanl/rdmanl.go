@@ -34,6 +34,7 @@ const (
 	attrPortIndex      = 3
 	attrResQP          = 19
 	attrResQPEntry     = 20
+	attrResType        = 26
 	attrResState       = 27
 	attrResPID         = 28
 	attrResKernName    = 29
