@@ -46,6 +46,9 @@ type account struct {
 	history  [directions]history
 	tcp      [directions]tcpRate
 	physical [directions]physicalRate
+
+	own   [directions]uint64 // bytes of own measurements at the last second
+	quiet int                // seconds since they changed, or one was under way
 }
 
 func (a *account) now(direction int) point {

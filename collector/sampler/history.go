@@ -157,6 +157,43 @@ func (p *physicalRate) add(r rail.StatisticsReading, d int, interval time.Durati
 	}
 }
 
+// settledSeconds is how long own measurements must be over until samples have all of their bytes: counters of bnxt move
+// once a second.
+const settledSeconds = 2
+
+func (s *Sampler) noteOwnLocked(r rail.Rail, a *account) {
+	if s.opts.Own == nil {
+		return
+	}
+	own, settled := s.opts.Own(r)
+	if a.quiet++; own != a.own || !settled {
+		a.own, a.quiet = own, 0
+	}
+}
+
+// Carried returns what the rails of a device have carried, by [rail.Rail.Key]; one without a sample is absent. It reads
+// nothing and does not block.
+func (s *Sampler) Carried(device string) map[string]rail.Carried {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]rail.Carried{}
+	for _, r := range s.rails {
+		a := s.accounts[r.Key()]
+		if r.Device != device || a == nil || a.seconds[Receive] == 0 || a.seconds[Transmit] == 0 {
+			continue
+		}
+		c := rail.Carried{Bytes: a.bytes, Seconds: a.seconds, Settled: true, Group: a.group, Capacity: a.lastCapacity}
+		if s.opts.Own != nil {
+			var settled bool
+			c.Own, settled = s.opts.Own(r)
+			lag := s.costs[device].Interval.Seconds()
+			c.Settled = settled && c.Own == a.own && a.quiet >= settledSeconds && float64(a.quiet) > lag
+		}
+		all[r.Key()] = c
+	}
+	return all
+}
+
 // MeanTraffic returns what a rail has carried on average over the last 5 s: this function's RDMA up to now, and the
 // physical port's, with virtual functions and TCP, up to its last read, which was less than 5 s ago. ok is false if
 // neither is known for the last seconds.

@@ -63,3 +63,44 @@ func TestMeanTraffic(t *testing.T) {
 		}
 	})
 }
+
+// TestCarried: what a rail has carried has all bytes of own rounds once these were over for two seconds, and for an
+// interval of the device.
+func TestCarried(t *testing.T) {
+	r := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, Role: rail.Compute}
+	var own [directions]uint64
+	settled := true
+	s := New(Options{Interval: MinInterval, Own: func(rail.Rail) ([directions]uint64, bool) { return own, settled }})
+	a, cost := &account{lastCapacity: 7}, &Device{Name: "mlx5_0", Interval: DefaultInterval}
+	s.rails, s.accounts[r.Key()], s.costs["mlx5_0"] = []rail.Rail{r}, a, cost
+	if got := s.Carried("mlx5_0"); len(got) > 0 {
+		t.Errorf("before the first sample: %+v", got)
+	}
+	a.bytes, a.seconds = [directions]uint64{100, 200}, [directions]float64{1, 2}
+	for i, step := range []struct {
+		own      uint64
+		settled  bool
+		interval time.Duration
+		want     bool
+	}{
+		{0, true, DefaultInterval, false}, {0, true, DefaultInterval, true},
+		{9, true, DefaultInterval, false}, {9, true, DefaultInterval, false}, {9, true, DefaultInterval, true},
+		{9, false, DefaultInterval, false}, {9, true, DefaultInterval, false}, {9, true, DefaultInterval, true},
+		{9, true, 4 * time.Second, false}, {9, true, 4 * time.Second, false}, {9, true, 4 * time.Second, true},
+	} {
+		own[Receive], settled, cost.Interval = step.own, step.settled, step.interval
+		s.second()
+		want := rail.Carried{Bytes: a.bytes, Own: own, Settled: step.want, Seconds: a.seconds, Capacity: 7,
+			Group: rail.Group{Role: rail.Compute}}
+		if got := s.Carried("mlx5_0")[r.Key()]; got != want {
+			t.Errorf("second %d: %+v, want %+v", i, got, want)
+		}
+	}
+	own[Transmit]++
+	if s.Carried("mlx5_0")[r.Key()].Settled {
+		t.Error("a round that has just ended is settled")
+	}
+	if got := s.Carried("mlx5_1"); len(got) > 0 {
+		t.Errorf("another device: %+v", got)
+	}
+}

@@ -191,6 +191,7 @@ func (s *Sampler) second() {
 		for d := range a.history {
 			a.history[d].add(s.seconds, a.now(d))
 		}
+		s.noteOwnLocked(r, a)
 		accounts[i], limits[i] = a, a.limits
 	}
 	used, inRole := s.inUse()

@@ -72,6 +72,24 @@ type MeanTraffic struct {
 	Over     time.Duration       // all of it was within this time before now
 }
 
+// Carried is what a rail had carried at one moment since the start. It never steps back.
+type Carried struct {
+	Bytes   [Directions]uint64
+	Own     [Directions]uint64  // of these, the bytes of this node's own measurements
+	Settled bool                // none was under way, or has just ended: Bytes has all of Own
+	Seconds [Directions]float64 // covered by Bytes
+
+	Group    Group
+	Capacity float64 // last known one, bytes per second; 0 if none
+}
+
+// Since returns what the rail has carried in one direction since an earlier moment without own measurements, in bytes,
+// and in how many seconds. It is negative while Bytes lags behind Own.
+func (c Carried) Since(before Carried, direction int) (bytes int64, seconds float64) {
+	own := c.Own[direction] - before.Own[direction]
+	return int64(c.Bytes[direction] - before.Bytes[direction] - own), c.Seconds[direction] - before.Seconds[direction]
+}
+
 // eventNames are the counters of retransmits and of repeats: those of mlx5, irdma, bnxt and ionic, and of rxe
 // (drivers/infiniband/sw/rxe/rxe_hw_counters.c). Ionic's firmware spells out of sequence so.
 var eventNames = [...][]string{
