@@ -165,6 +165,7 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 			opts.InUse = processes.RailsInUse
 		}
 		sampling := s.newSampler(c, m, finder, gpus, opts, logger)
+		processes.UseTraffic(sampling.Carried)
 		if m.notice == "" {
 			node.UseTraffic(sampling.MeanTraffic)
 		}

@@ -54,20 +54,25 @@ type qpOwner struct {
 type qpTally struct {
 	device string
 	owners map[qpOwner]uint32
-	rest   uint32 // of owners beyond maxOwner
-	begun  uint64 // on the clock of proc.Now
+	kernel map[uint32]bool // ports on which the kernel has connected queue pairs, for storage for example
+	rest   uint32          // of owners beyond maxOwner
+	begun  uint64          // on the clock of proc.Now
 	took   time.Duration
 	ended  time.Time
 	cut    error // why it is not complete
 	err    error // why it failed
+
+	carried map[string]rail.Carried // by the device's rails when it began, by Key
 }
 
 type qpReader struct {
-	kernel func() Kernel
-	clock  func() uint64
-	front  lane.Group[qpFound]
-	lanes  lane.Group[struct{}]
-	last   map[string]*atomic.Pointer[qpTally] // by device; written in its lane
+	kernel  func() Kernel
+	clock   func() uint64
+	carried func(device string) map[string]rail.Carried // nil: not known
+
+	front lane.Group[qpFound]
+	lanes lane.Group[struct{}]
+	last  map[string]*atomic.Pointer[qpTally] // by device; written in its lane
 }
 
 type qpFound struct {
@@ -142,7 +147,10 @@ func (q *qpReader) dump(device string, last *atomic.Pointer[qpTally]) {
 	if t := last.Load(); t != nil && t.err == nil && time.Since(t.ended) < min(qpRest*t.took, qpFresh) {
 		return
 	}
-	t := &qpTally{device: device, owners: map[qpOwner]uint32{}, begun: q.clock()}
+	t := &qpTally{device: device, owners: map[qpOwner]uint32{}, kernel: map[uint32]bool{}, begun: q.clock()}
+	if q.carried != nil {
+		t.carried = q.carried(device)
+	}
 	kernel := q.kernel() // the next dump is a while away, and the device may be gone by then
 	defer kernel.Close()
 	start := time.Now()
@@ -160,6 +168,9 @@ func (q *qpReader) dump(device string, last *atomic.Pointer[qpTally]) {
 
 func (t *qpTally) add(qp rdmanl.QP) {
 	if qp.Kernel {
+		if qp.Connected && qp.State >= rdmanl.RTR {
+			t.kernel[qp.Port] = true
+		}
 		return
 	}
 	key := qpOwner{qp.PID, qp.Port, qp.State}

@@ -62,7 +62,7 @@ func (p *Source) noteRails(r *processReading) {
 		of, _ := p.railsOf(q.device, r.rails)
 		for key := range q.owners {
 			o := r.holders[key.thread]
-			probe := o != nil && (o.PID == own || o.Parent == own)
+			probe := o != nil && o.probes(own)
 			if name := railName(of, key.port); name != "" && key.state >= rdmanl.RTS && !r.ended(key.thread) && !probe {
 				used[name] = true
 			}
@@ -92,6 +92,9 @@ func (p *Source) noteJobs(jobs map[string]*job, rails map[string]map[string]bool
 	slices.SortFunc(list, func(a, b Job) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.GPUs, b.GPUs)) })
 	p.jobs.Store(&dated[[]Job]{time.Now(), list})
 }
+
+// probes reports whether the process is railscope, whose PID is own, or its worker.
+func (h *holder) probes(own int) bool { return h.PID == own || h.Parent == own }
 
 // name is that of the pod or container, else of the process.
 func (h *holder) name() string { return cmp.Or(h.pod, h.container, h.Comm) }

@@ -50,6 +50,8 @@ type Source struct {
 	spans   spanCache
 
 	queuePairs, memory, without *seriesKeeper
+	shared, imbalance           *seriesKeeper
+	traffic                     jobTraffic
 
 	jobs atomic.Pointer[dated[[]Job]]
 	used atomic.Pointer[dated[map[string]bool]]
@@ -69,7 +71,9 @@ func New(opts Options) *Source {
 		owners:     ownerCache{procfs: opts.Procfs, kept: map[int]*keptTask{}},
 		spans:      spanCache{procfs: opts.Procfs, known: map[proc.Instance]spanKnown{}},
 		queuePairs: newSeriesKeeper(t.queuePairs), memory: newSeriesKeeper(t.memory),
-		without: newSeriesKeeper(t.without)}
+		without: newSeriesKeeper(t.without), shared: newSeriesKeeper(t.shared), imbalance: newSeriesKeeper(t.imbalance),
+		traffic: newJobTraffic(opts.Limit)}
+	p.imbalance.overflow = nil // ratios have no sum
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() uint64 { return p.clock() }}
 	return p
 }
@@ -116,13 +120,14 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 			}
 		}
 		p.judge(r)
+		p.attribute(r, emit)
 		for _, q := range r.tallies {
 			device := []string{q.device}
 			emit(collector.Sample{Metric: p.age, Labels: device, Value: time.Since(q.ended).Seconds()})
 			emit(collector.Sample{Metric: p.seconds, Labels: device, Value: q.took.Seconds()})
 		}
 	}
-	for _, k := range []*seriesKeeper{p.queuePairs, p.memory, p.without} {
+	for _, k := range []*seriesKeeper{p.queuePairs, p.memory, p.without, p.shared, p.imbalance} {
 		k.flush(p.opts.Limit, emit)
 	}
 	return errors.Join(faults...)
@@ -194,7 +199,7 @@ func (p *Source) addQueuePairs(r *processReading) {
 // A named series is kept until another one is twice as great, so that series near the limit do not flap.
 type seriesKeeper struct {
 	row      *collector.Metric
-	overflow []string // the labels of the rest
+	overflow []string // the labels of the rest; nil: it is dropped
 	sums     map[string]*keptSeries
 	named    map[string]bool // at the last flush
 }
@@ -237,7 +242,10 @@ func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
 	list := slices.SortedFunc(maps.Values(k.sums), func(a, b *keptSeries) int {
 		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.key, b.key))
 	})
-	if summed || len(list) > limit {
+	switch {
+	case k.overflow == nil:
+		list = list[:min(len(list), limit)]
+	case summed || len(list) > limit:
 		n := min(len(list), limit-1)
 		for _, s := range list[n:] {
 			rest.value += s.value

@@ -73,6 +73,9 @@ func TestProcessKubernetes(t *testing.T) {
 		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="reset"} 1`,
 		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rtr"} 1`,
 		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rts"} 8`,
+		`process_job_rail_shared{rail="0",pod="",container="",comm="storaged"} 1`,
+		`process_job_rail_shared{rail="0",pod="default/train-0",container="trainer",comm="python3"} 1`,
+		`process_job_rail_shared{rail="1",pod="default/train-0",container="trainer",comm="python3"} 0`,
 		`process_gpu_memory_bytes{gpu="0",pod="default/train-0",container="trainer",comm="python3"} 1e+10`,
 		`process_gpu_memory_bytes{gpu="1",pod="default/train-0",container="trainer",comm="python3"} 1.1e+10`,
 		`process_gpu_memory_bytes{gpu="2",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`,
@@ -97,6 +100,7 @@ func TestProcessBare(t *testing.T) {
 		`process_queue_pairs{rail="",pod="",container="slurm-42",comm="a.out",state="init"} 1`,
 		`process_queue_pairs{rail="1",pod="",container="",comm="",state="init"} 1`,
 		`process_queue_pairs{rail="1",pod="",container="c0ffee00c0ff",comm="trtllm",state="rts"} 2`,
+		`process_job_rail_shared{rail="1",pod="",container="c0ffee00c0ff",comm="trtllm"} 1`,
 		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="Xorg"} 5`,
 		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="new"} 7`,
 		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="nvidia-cuda-mps-server"} 6`,
@@ -337,6 +341,7 @@ mlx5_0 1 rts 11 1
 0 GPU-0 11 6 c
 `))
 	same(t, []string{
+		`process_job_rail_shared{rail="0",pod="",container="",comm="same_tick"} 1`,
 		`process_queue_pairs{rail="0",pod="",container="",comm="same_tick",state="rts"} 1`,
 		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="same_tick"} 6`,
 	}, processLines(m.source(0)))
@@ -350,7 +355,8 @@ func TestProcessComm(t *testing.T) {
 	for _, pid := range []string{"10", "11"} {
 		m.task(t, []string{pid, pid, "1", pid, "0", "5", "/", "tr\xe9n" + pid[:1]})
 	}
-	same(t, []string{`process_queue_pairs{rail="0",pod="",container="",comm="tr_n1",state="rts"} 3`},
+	same(t, []string{`process_queue_pairs{rail="0",pod="",container="",comm="tr_n1",state="rts"} 3`,
+		`process_job_rail_shared{rail="0",pod="",container="",comm="tr_n1"} 2`},
 		processLines(m.source(0)))
 }
 

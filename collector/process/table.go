@@ -11,6 +11,7 @@ const (
 type table struct {
 	collector.Table
 	queuePairs, memory, without, age, seconds *collector.Metric
+	bytes, shared, imbalance                  *collector.Metric // of jobs
 }
 
 func newTable() *table {
@@ -32,6 +33,7 @@ func newTable() *table {
 			"not show that it stays on this node. Judged two minutes after their start, and only when every queue pair "+
 			"is accounted for.",
 		"RDMA_NLDEV_ATTR_RES_STATE", "nvmlDeviceGetComputeRunningProcesses")
+	t.addJobs()
 	t.age = queuePairs.With("device").Gauge("process_queue_pairs_age_seconds",
 		"Age of the list of queue pairs that was used: near 0 unless listing them takes longer than a scrape waits. A "+
 			"list is used for at most two minutes.", dump)
@@ -39,4 +41,22 @@ func newTable() *table {
 		"Time that listing the queue pairs took. The kernel asks an adapter's firmware about each of them, so at most "+
 			"10 % of the time is spent on it.", dump)
 	return t
+}
+
+func (t *table) addJobs() {
+	jobs := t.Group("docs/process.md")
+	t.bytes = jobs.With("rail", "direction", "pod", "container", "comm").Counter("process_job_rail_bytes_total",
+		"Bytes of the rail's port while the job was the only one with queue pairs there, without those of railscope's "+
+			"rounds. Absent while process_job_rail_shared is not 0, and on "+
+			"software devices, whose counters have TCP too. Series over --collector.process.limit are summed with every "+
+			"label other.", "RDMA_NLDEV_ATTR_RES_QP", "port_rcv_data", "port_xmit_data")
+	t.shared = jobs.With("rail", "pod", "container", "comm").Gauge("process_job_rail_shared",
+		"Jobs with queue pairs on the rail whose bytes there are not known: 1 if other processes, the kernel or an "+
+			"unknown process have queue pairs there too, or if some are on a virtual function, else 0. Series over "+
+			"--collector.process.limit are summed with every label other.", "RDMA_NLDEV_ATTR_RES_QP")
+	t.imbalance = jobs.With("direction", "role", "pod", "container", "comm").Gauge("process_job_rails_imbalance_ratio",
+		"1 − the smallest share of a rail of the role on which the job has queue pairs, between two of their lists at "+
+			"least 10 s apart; shares are those of rails_imbalance_ratio. Absent if the job shares one of its rails, and "+
+			"while none of a group of at least two carries 1 % of its capacity. At most --collector.process.limit series, "+
+			"the highest.", "RDMA_NLDEV_ATTR_RES_QP", "port_rcv_data", "port_xmit_data")
 }
