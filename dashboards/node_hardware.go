@@ -142,6 +142,11 @@ func nodeUsers() []*panel {
 			query(`sum by (`+who+`) (railscope_process_gpu_memory_bytes{<node>})`, name).unit("bytes").from(0).
 			stacked().
 			nothing("not enabled: --collector.process"),
+		timeseries("Traffic of jobs", docProcess,
+			"Traffic of each job over the rails that it has alone, both directions. A rail that jobs share counts for "+
+				"none of them.").size(24, 8).
+			query(bits("process_job_rail_bytes_total", "<rail>", who), name).unit("bps").from(0).
+			stacked().nothing("not enabled: --collector.process, or all rails are shared"),
 		timeseries("Networks used by NCCL", docNCCL,
 			"Jobs by the network in their NCCL log (`--collector.nccl`). Socket beside IB: a job fell back.").
 			query(`count by (instance, network) (railscope_nccl_network_info{<node>})`, "{{network}} · {{instance}}").
