@@ -117,7 +117,7 @@ func (p *Source) attribute(r *processReading, emit func(collector.Sample)) {
 	rails := p.users(r)
 	for _, one := range r.rails {
 		u := rails[one.Name]
-		t.follow(one.Name, u)
+		t.addBytes(one.Name, u)
 		for group := range u.groups {
 			if u.list != nil {
 				p.shared.add(collector.Bool(u.job == ""), slices.Concat([]string{one.Name}, t.jobs[group].labels)...)
@@ -173,8 +173,8 @@ func overflow() []string { return slices.Repeat([]string{"other"}, 5) }
 
 func seriesKey(labels []string) string { return strings.Join(labels, "\x00") }
 
-// follow adds what a rail carried between two lists to the job that had it alone in both, and in all between them.
-func (t *jobTraffic) follow(name string, u *railUse) {
+// addBytes adds what a rail carried between two lists to the job that had it alone in both, and in all between them.
+func (t *jobTraffic) addBytes(name string, u *railUse) {
 	if u.list == nil || u.other || len(u.groups) != 1 {
 		return
 	}
