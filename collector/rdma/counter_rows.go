@@ -173,25 +173,8 @@ func (t *table) addCounters(port collector.Group) {
 		{"mws", "memory_windows", "Memory windows"},
 	} {
 		bnxt.gauge("port_"+object.name, object.plural+" in use.", "active_"+object.raw)
-		bnxt.gauge("port_"+object.name+"_peak", object.plural+" in use, peak since driver load.", "watermark_"+object.raw)
+		t.ports.ignored["watermark_"+object.raw] = true // the peak since driver load: a query has that of any time
 	}
-}
-
-// addLegacyCounters adds the rows of counters_ext/, which kernels before 4.5 had beside a counters/ with 32-bit values.
-func (t *table) addLegacyCounters(port collector.Group) {
-	ext := counters{port.Ref(refOldExt), t.legacy}
-	ext.words("port_legacy_receive_bytes_total", "Bytes received, on kernels before 4.5.", "port_rcv_data_64")
-	ext.words("port_legacy_transmit_bytes_total", "Bytes sent, on kernels before 4.5.", "port_xmit_data_64")
-	ext.counter("port_legacy_receive_packets_total", "Packets received, on kernels before 4.5.", "port_rcv_packets_64")
-	ext.counter("port_legacy_transmit_packets_total", "Packets sent, on kernels before 4.5.", "port_xmit_packets_64")
-	ext.counter("port_legacy_unicast_receive_packets_total", "Unicast packets received, on kernels before 4.5.",
-		"port_unicast_rcv_packets")
-	ext.counter("port_legacy_unicast_transmit_packets_total", "Unicast packets sent, on kernels before 4.5.",
-		"port_unicast_xmit_packets")
-	ext.counter("port_legacy_multicast_receive_packets_total", "Multicast packets received, on kernels before 4.5.",
-		"port_multicast_rcv_packets")
-	ext.counter("port_legacy_multicast_transmit_packets_total", "Multicast packets sent, on kernels before 4.5.",
-		"port_multicast_xmit_packets")
 }
 
 // addDeviceCounters adds the rows of the hw_counters/ that some devices have beside their ports' (EFA).

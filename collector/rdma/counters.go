@@ -12,8 +12,9 @@ import (
 
 // index finds the row of a counter by the kernel's name. An unknown name goes to native, under the kernel's name.
 type index struct {
-	rows   map[string]entry
-	native *collector.Metric // labels: those of the rows, then counter
+	rows    map[string]entry
+	ignored map[string]bool   // names that are not exported at all
+	native  *collector.Metric // labels: those of the rows, then counter
 }
 
 // entry is one row under one of the kernel's names for it. rank is the place of the name among the row's origins: where
@@ -24,7 +25,7 @@ type entry struct {
 	rank   int
 }
 
-func newIndex() *index { return &index{rows: map[string]entry{}} }
+func newIndex() *index { return &index{rows: map[string]entry{}, ignored: map[string]bool{}} }
 
 func (x *index) add(m *collector.Metric) *collector.Metric {
 	for i, o := range m.From {
@@ -37,7 +38,7 @@ func (x *index) add(m *collector.Metric) *collector.Metric {
 
 type counter struct {
 	entry
-	dir    string // counters, hw_counters or counters_ext
+	dir    string // counters or hw_counters
 	name   string
 	labels []string
 	file   sysfs.Attr // unused when the value comes by netlink
@@ -64,8 +65,9 @@ func newCounterSet(labels []string) *counterSet {
 	return &counterSet{labels, map[string]*counter{}, map[*collector.Metric]*counter{}, map[string]*counter{}}
 }
 
+// get returns the counter of a name, nil if it is ignored.
 func (s *counterSet) get(x *index, dir, name string) *counter {
-	if c := s.all[dir+"/"+name]; c != nil {
+	if c := s.all[dir+"/"+name]; c != nil || x.ignored[name] {
 		return c
 	}
 	c := &counter{dir: dir, name: name, labels: s.labels}
@@ -123,10 +125,12 @@ func (d *counterDir) refresh(now time.Time) error {
 	if err != nil && sysfs.Reason(err) == sysfs.ReasonVanished {
 		err = nil
 	}
-	list := make([]*counter, len(files))
-	for i, f := range files {
-		list[i] = d.set.get(d.index, filepath.Base(d.path), f.Name)
-		list[i].file.Path = filepath.Join(d.path, f.Name)
+	list := make([]*counter, 0, len(files))
+	for _, f := range files {
+		if c := d.set.get(d.index, filepath.Base(d.path), f.Name); c != nil {
+			c.file.Path = filepath.Join(d.path, f.Name)
+			list = append(list, c)
+		}
 	}
 	for _, c := range d.list {
 		if !slices.Contains(list, c) {

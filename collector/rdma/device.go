@@ -44,8 +44,7 @@ func (s *Source) open(k key) *port {
 		set: newCounterSet([]string{r.Name, r.Device, strconv.Itoa(r.Port)}),
 		own: rail.Own(s.sysfs, r.Netdev), gidHistory: history.(*gidHistory)}
 	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.ports, set: p.set}
-	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.ports, set: p.set},
-		{path: filepath.Join(dir, "counters_ext"), index: s.legacy, set: p.set}}
+	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.ports, set: p.set}}
 	if k.first {
 		p.dirs = append(p.dirs, &counterDir{path: filepath.Join(r.Dir, "hw_counters"), index: s.deviceWide,
 			set: newCounterSet([]string{r.Device})})
@@ -146,7 +145,9 @@ func (p *port) readNetlink(r *collector.Reading) bool {
 	}
 	p.hw.close()
 	for _, n := range p.list {
-		p.set.get(p.table.ports, "hw_counters", n.Name).add(p.table, r, n.Value)
+		if c := p.set.get(p.table.ports, "hw_counters", n.Name); c != nil {
+			c.add(p.table, r, n.Value)
+		}
 	}
 	return true
 }

@@ -414,22 +414,27 @@ func TestRDMATable(t *testing.T) {
 }
 
 // TestRDMAEveryFile: every file of counters/ and hw_counters/ leaves as
-// something, and no two as the same.
+// something, and no two as the same, except the peaks of bnxt_re.
 func TestRDMAEveryFile(t *testing.T) {
 	tree := newRDMATree(t)
 	tree.write(tree.port(0, "counters/link_down_events"), "71\n") // a second name of link_downed
 	tree.write(tree.port(0, "counters/brand_new"), "72\n")
 	tree.write(tree.port(0, "hw_counters/brand_new"), "73\n")   // the same unknown name twice
 	tree.write(tree.port(0, "hw_counters/tx_cnp_pkts"), "74\n") // another driver's name of np_cnp_sent
+	tree.write(tree.port(0, "hw_counters/active_qps"), "75\n")
+	tree.write(tree.port(0, "hw_counters/watermark_qps"), "76\n")
 	got, faults := tree.read()
 	if len(faults) > 0 {
 		t.Error(faults)
 	}
 	values := slices.Collect(maps.Values(got))
-	for _, want := range []float64{71, 72, 73, 74} {
+	for _, want := range []float64{71, 72, 73, 74, 75} {
 		if !slices.Contains(values, want) {
 			t.Errorf("the counter with the value %v is lost", want)
 		}
+	}
+	if slices.Contains(values, 76) {
+		t.Error("a peak is exported")
 	}
 	if got["port_link_downed_total 0 mlx5_0 1"] == 71 || got["port_cnp_sent_total 0 mlx5_0 1"] == 74 {
 		t.Error("the second name of a counter took the first one's place")

@@ -12,7 +12,6 @@ const (
 	refEFA      = "drivers/infiniband/hw/efa/efa_verbs.c"
 	refRXE      = "drivers/infiniband/sw/rxe/rxe_hw_counters.c"
 	refGID      = "drivers/infiniband/core/roce_gid_mgmt.c"
-	refOldExt   = "drivers/infiniband/core/sysfs.c before Linux 4.5"
 )
 
 // netdevBytes is the origin of a software device's byte counters.
@@ -31,20 +30,18 @@ type table struct {
 	virtualReceive, virtualTransmit *collector.Metric
 
 	ports      *index // counters/ and hw_counters/
-	legacy     *index // counters_ext/
 	deviceWide *index // <device>/hw_counters/
 }
 
 func newTable() *table {
-	t := &table{Table: collector.Table{Source: "rdma"}, ports: newIndex(), legacy: newIndex(), deviceWide: newIndex()}
+	t := &table{Table: collector.Table{Source: "rdma"}, ports: newIndex(), deviceWide: newIndex()}
 	port := t.Group(refABI, "rail", "device", "port")
 	t.addState(port)
 	t.addExpected(port)
 	t.addCounters(port)
-	t.addLegacyCounters(port)
-	native := port.With("counter").Row(collector.Untyped, "port_native_counter", "A counter without its own metric, "+
-		"under the driver's name and in the driver's unit.", "any other file of counters/ and hw_counters/")
-	t.ports.native, t.legacy.native = native, native
+	t.ports.native = port.With("counter").Row(collector.Untyped, "port_native_counter", "A counter without its own metric, "+
+		"under the driver's name and in the driver's unit.", "any other file of counters/ and hw_counters/ "+
+		"but watermark_* of bnxt_re")
 	t.addFacts(port)
 	t.addDeviceCounters()
 	t.addVirtual()

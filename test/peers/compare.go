@@ -53,16 +53,6 @@ var twins = []twin{
 	{theirs: "infiniband_excessive_buffer_overrun_errors_total", ours: "port_excessive_buffer_overrun_errors_total"},
 	{theirs: "infiniband_vl15_dropped_total", ours: "port_vl15_dropped_total"},
 
-	{theirs: "infiniband_legacy_data_received_bytes_total", ours: "port_legacy_receive_bytes_total"},
-	{theirs: "infiniband_legacy_data_transmitted_bytes_total", ours: "port_legacy_transmit_bytes_total"},
-	{theirs: "infiniband_legacy_packets_received_total", ours: "port_legacy_receive_packets_total"},
-	{theirs: "infiniband_legacy_packets_transmitted_total", ours: "port_legacy_transmit_packets_total"},
-	{theirs: "infiniband_legacy_unicast_packets_received_total", ours: "port_legacy_unicast_receive_packets_total"},
-	{theirs: "infiniband_legacy_unicast_packets_transmitted_total", ours: "port_legacy_unicast_transmit_packets_total"},
-	{theirs: "infiniband_legacy_multicast_packets_received_total", ours: "port_legacy_multicast_receive_packets_total"},
-	{theirs: "infiniband_legacy_multicast_packets_transmitted_total",
-		ours: "port_legacy_multicast_transmit_packets_total"},
-
 	{theirs: "infiniband_duplicate_requests_packets_total", ours: "port_duplicate_requests_total"},
 	{theirs: "infiniband_implied_nak_seq_errors_total", ours: "port_implied_nak_sequence_errors_total"},
 	{theirs: "infiniband_local_ack_timeout_errors_total", ours: "port_ack_timeouts_total"},
