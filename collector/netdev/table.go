@@ -42,39 +42,36 @@ func newTable() *table {
 	t.carrier = g.Gauge("netdev_carrier", "1 with carrier, else 0; absent while administratively down.", "carrier")
 	t.speed = g.Scaled(125000, "speed").Gauge("netdev_speed_bytes_per_second", "Negotiated link speed, that of all "+
 		"members together on a bond; absent while it is unknown, as on a link that is down.")
-	t.number(g.Gauge, "mtu", "netdev_mtu_bytes", "Largest packet of the interface; RoCE uses the next smaller of 1024, "+
-		"2048 and 4096.")
-	t.number(g.Counter, "carrier_changes", "netdev_carrier_changes_total", "Carrier changes; a rising value is a "+
+	t.number(g, "carrier_changes", "netdev_carrier_changes_total", "Carrier changes; a rising value is a "+
 		"flapping link.")
-	t.number(g.Counter, "carrier_up_count", "netdev_carrier_up_total", "Times that the carrier was gained.")
-	t.number(g.Counter, "carrier_down_count", "netdev_carrier_down_total", "Times that the carrier was lost.")
+	t.number(g, "carrier_down_count", "netdev_carrier_down_total", "Times that the carrier was lost.")
 	s := g.Ref(refStats)
-	t.number(s.Counter, "statistics/rx_bytes", "netdev_receive_bytes_total", "Bytes that the kernel's network stack "+
+	t.number(s, "statistics/rx_bytes", "netdev_receive_bytes_total", "Bytes that the kernel's network stack "+
 		"received; most drivers leave RDMA traffic out, software RDMA does not.")
-	t.number(s.Counter, "statistics/tx_bytes", "netdev_transmit_bytes_total", "Bytes that the kernel's network stack "+
+	t.number(s, "statistics/tx_bytes", "netdev_transmit_bytes_total", "Bytes that the kernel's network stack "+
 		"sent; most drivers leave RDMA traffic out, software RDMA does not.")
-	t.number(s.Counter, "statistics/rx_packets", "netdev_receive_packets_total", "Packets that the network stack "+
+	t.number(s, "statistics/rx_packets", "netdev_receive_packets_total", "Packets that the network stack "+
 		"received.")
-	t.number(s.Counter, "statistics/tx_packets", "netdev_transmit_packets_total", "Packets that the network stack sent.")
-	t.number(s.Counter, "statistics/rx_errors", "netdev_receive_errors_total", "Packets received damaged or otherwise "+
+	t.number(s, "statistics/tx_packets", "netdev_transmit_packets_total", "Packets that the network stack sent.")
+	t.number(s, "statistics/rx_errors", "netdev_receive_errors_total", "Packets received damaged or otherwise "+
 		"bad; a rising value points to cable, optics or switch port.")
-	t.number(s.Counter, "statistics/tx_errors", "netdev_transmit_errors_total", "Packets that could not be sent.")
-	t.number(s.Counter, "statistics/rx_dropped", "netdev_receive_dropped_total", "Good packets that the host dropped.")
-	t.number(s.Counter, "statistics/tx_dropped", "netdev_transmit_dropped_total", "Packets dropped before transmission.")
-	t.number(s.Counter, "statistics/rx_missed_errors", "netdev_receive_missed_total", "Packets lost because the host had "+
+	t.number(s, "statistics/tx_errors", "netdev_transmit_errors_total", "Packets that could not be sent.")
+	t.number(s, "statistics/rx_dropped", "netdev_receive_dropped_total", "Good packets that the host dropped.")
+	t.number(s, "statistics/tx_dropped", "netdev_transmit_dropped_total", "Packets dropped before transmission.")
+	t.number(s, "statistics/rx_missed_errors", "netdev_receive_missed_total", "Packets lost because the host had "+
 		"no buffer for them; a rising value means that the host is too slow.")
-	t.number(s.Counter, "statistics/rx_crc_errors", "netdev_receive_crc_errors_total", "Packets received with a bad "+
+	t.number(s, "statistics/rx_crc_errors", "netdev_receive_crc_errors_total", "Packets received with a bad "+
 		"checksum; a rising value points to cable or optics.")
-	t.number(s.Counter, "statistics/multicast", "netdev_receive_multicast_packets_total", "Multicast packets received.")
-	t.number(s.Counter, "statistics/tx_carrier_errors", "netdev_transmit_carrier_errors_total", "Packets not sent for "+
+	t.number(s, "statistics/multicast", "netdev_receive_multicast_packets_total", "Multicast packets received.")
+	t.number(s, "statistics/tx_carrier_errors", "netdev_transmit_carrier_errors_total", "Packets not sent for "+
 		"lack of carrier.")
 	t.addStatistics(g.Ref(refMlx5), g.Ref(refMlx5+", "+refBnxt))
 	return t
 }
 
-func (t *table) number(add func(name, help string, from ...string) *collector.Metric, file, name, help string) {
+func (t *table) number(g collector.Group, file, name, help string) {
 	index, _ := rtnl.Index(file) // a test compares each
-	t.numbers = append(t.numbers, number{add(name, help, file), file, index})
+	t.numbers = append(t.numbers, number{g.Counter(name, help, file), file, index})
 }
 
 // counter adds a row of ethtool statistics, with a scale where it is not 0. In the driver's names % stands for r and t,

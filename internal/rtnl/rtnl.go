@@ -34,10 +34,10 @@ const (
 	OperUp      = 6
 )
 
-// The numbers of a link: those of struct rtnl_link_stats64 up to tx_carrier_errors, then those of four attributes.
+// The numbers of a link: those of struct rtnl_link_stats64 up to tx_carrier_errors, then those of two attributes.
 const (
 	statistics = 18
-	numbers    = statistics + 4
+	numbers    = statistics + 2
 )
 
 // Index returns the place of the number that a file of class/net/<netdev> holds, for [Link.Number]; ok is false for a
@@ -48,7 +48,7 @@ func Index(file string) (i int, ok bool) {
 		"statistics/tx_dropped", "statistics/multicast", "statistics/collisions", "statistics/rx_length_errors",
 		"statistics/rx_over_errors", "statistics/rx_crc_errors", "statistics/rx_frame_errors",
 		"statistics/rx_fifo_errors", "statistics/rx_missed_errors", "statistics/tx_aborted_errors",
-		"statistics/tx_carrier_errors", "mtu", "carrier_changes", "carrier_up_count", "carrier_down_count"}, file)
+		"statistics/tx_carrier_errors", "carrier_changes", "carrier_down_count"}, file)
 	return i, i >= 0
 }
 
@@ -204,8 +204,7 @@ func (l *Link) setAttribute(kind uint16, data []byte) {
 			l.set(i, binary.NativeEndian.Uint64(data[8*i:]))
 		}
 	default:
-		others := [...]uint16{unix.IFLA_MTU, unix.IFLA_CARRIER_CHANGES, unix.IFLA_CARRIER_UP_COUNT,
-			unix.IFLA_CARRIER_DOWN_COUNT}
+		others := [...]uint16{unix.IFLA_CARRIER_CHANGES, unix.IFLA_CARRIER_DOWN_COUNT}
 		if i := slices.Index(others[:], kind); i >= 0 && len(data) == 4 {
 			l.set(statistics+i, uint64(binary.NativeEndian.Uint32(data)))
 		}

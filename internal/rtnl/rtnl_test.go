@@ -12,7 +12,7 @@ const classNet = "/sys/class/net"
 
 // files are those whose numbers a link has.
 func files() []string {
-	list := []string{"mtu", "carrier_changes", "carrier_up_count", "carrier_down_count"}
+	list := []string{"carrier_changes", "carrier_down_count"}
 	for _, name := range []string{"rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors",
 		"rx_dropped",
 		"tx_dropped", "multicast", "rx_crc_errors", "rx_missed_errors", "tx_carrier_errors"} {
