@@ -150,6 +150,14 @@ func (g gpu) Identity() (nvml.Identity, error) {
 		BusID: "0000" + gpuAddress(g.index)}, nil
 }
 
+// XIDs implements [nvml.Device]: none ever occurs.
+func (g gpu) XIDs() (nvml.Events, error) { return noXIDs{}, nil }
+
+type noXIDs struct{}
+
+func (noXIDs) Next() (xid uint64, ok bool, err error) { return 0, false, nil }
+func (noXIDs) Free()                                  {}
+
 func (g gpu) Memory() (nvml.Memory, error) {
 	m := g.job.at(time.Now())
 	used := gpuIdle + m.loaded*gpuJob + float64(g.index)*gib/4

@@ -12,7 +12,7 @@
 
 enum { SUCCESS = 0, FUNCTION_NOT_FOUND = 13 };
 
-typedef void *ptr;
+typedef void *ptr; /* also a structure that is one, which both ABIs pass alike */
 typedef unsigned int num; /* also of nvml.h's enums */
 
 /* The parameters of nvml.h's functions, and the arguments to hand on. */
@@ -24,6 +24,7 @@ typedef unsigned int num; /* also of nvml.h's enums */
 #define PPN (ptr a, ptr b, num c), (a, b, c)
 #define PNP (ptr a, num b, ptr c), (a, b, c)
 #define PPP (ptr a, ptr b, ptr c), (a, b, c)
+#define PLP (ptr a, unsigned long long b, ptr c), (a, b, c)
 #define PNNP (ptr a, num b, num c, ptr d), (a, b, c, d)
 #define PPPPP (ptr a, ptr b, ptr c, ptr d, ptr e), (a, b, c, d, e)
 
@@ -43,7 +44,9 @@ typedef unsigned int num; /* also of nvml.h's enums */
 	F(nvmlDeviceGetTemperature, PNP) F(nvmlDeviceGetTemperatureV, PP) \
 	F(nvmlDeviceGetUtilizationRates, PP) F(nvmlDeviceGetPowerUsage, PP) F(nvmlDeviceGetClockInfo, PNP) \
 	F(nvmlDeviceGetCurrentClocksEventReasons, PP) F(nvmlDeviceGetCurrentClocksThrottleReasons, PP) \
-	F(nvmlDeviceGetSupportedClocksEventReasons, PP) F(nvmlDeviceGetSupportedClocksThrottleReasons, PP)
+	F(nvmlDeviceGetSupportedClocksEventReasons, PP) F(nvmlDeviceGetSupportedClocksThrottleReasons, PP) \
+	F(nvmlEventSetCreate, P) F(nvmlDeviceRegisterEvents, PLP) F(nvmlEventSetFree, P) \
+	F(nvmlEventSetWait_v2, PPN) F(nvmlEventSetWait, PPN)
 
 #define HIDDEN __attribute__((visibility("hidden")))
 #define FORWARD(function, signature) FORWARD_(function, signature)

@@ -152,10 +152,13 @@ func (l *library) Count() (int, error) {
 
 func (l *library) GPU(index int) (Device, error) {
 	d, ret := l.binding.DeviceGetHandleByIndex(index)
-	return &device{d}, fail("nvmlDeviceGetHandleByIndex_v2", ret)
+	return &device{l, d}, fail("nvmlDeviceGetHandleByIndex_v2", ret)
 }
 
-type device struct{ handle gonvml.Device }
+type device struct {
+	library *library
+	handle  gonvml.Device
+}
 
 // Identity implements [Device]. An error is that of the first call that failed.
 func (d *device) Identity() (id Identity, err error) {
@@ -258,5 +261,32 @@ func (d *device) instance(index int) (Instance, error) {
 	err := fail("nvmlDeviceGetGpuInstanceId", ret)
 	ci, ret := handle.GetComputeInstanceId()
 	err = cmp.Or(err, fail("nvmlDeviceGetComputeInstanceId", ret))
-	return Instance{GPUInstance: gi, ComputeInstance: ci, Device: &device{handle}}, err
+	return Instance{GPUInstance: gi, ComputeInstance: ci, Device: &device{d.library, handle}}, err
 }
+
+// XIDs implements [Device]. Events go to the set from the registration on.
+func (d *device) XIDs() (Events, error) {
+	set, ret := d.library.binding.EventSetCreate()
+	if err := fail("nvmlEventSetCreate", ret); err != nil {
+		return nil, err
+	}
+	err := fail("nvmlDeviceRegisterEvents", d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set))
+	if err != nil {
+		set.Free()
+		return nil, err
+	}
+	return events{set}, nil
+}
+
+type events struct{ gonvml.EventSet }
+
+// Next implements [Events]. With a timeout of 0, NVML returns what is queued.
+func (e events) Next() (xid uint64, ok bool, err error) {
+	event, ret := e.Wait(0)
+	if ret == gonvml.ERROR_TIMEOUT {
+		return 0, false, nil
+	}
+	return event.EventData, ret == gonvml.SUCCESS, fail("nvmlEventSetWait", ret)
+}
+
+func (e events) Free() { e.EventSet.Free() } // it is freed whatever it answers

@@ -82,6 +82,11 @@ func TestReleaseClosesDevices(t *testing.T) {
 		session := nvml.NewSession(nvml.NewLibrary(l.Path))
 		read := func() (driver string, err error) {
 			roster, gpus, err := nvml.NewReader(session, everything).Read(time.Minute)
+			for _, g := range nvml.NewWatcher(session).Read(roster, time.Minute) {
+				if g.Err != nil {
+					t.Error(g.Err)
+				}
+			}
 			for _, g := range gpus {
 				if g.Err != nil {
 					t.Error(g.Err)
@@ -109,6 +114,9 @@ func TestReleaseClosesDevices(t *testing.T) {
 			t.Error(err)
 		}
 		want("released", 1, 1, 0, false)
+		if l.Calls(t, "nvmlEventSetCreate") != 1 || l.Calls(t, "nvmlEventSetFree") != 1 {
+			t.Error("the event set is not freed")
+		}
 
 		// The driver is replaced, library and all.
 		l.Set(t, "nvmlInit_v2", "18")

@@ -37,6 +37,8 @@ type Device interface {
 	Processes(graphics bool) ([]Process, error)
 	// Instances returns the MIG devices of a GPU whose MIG mode is on.
 	Instances() ([]Instance, error)
+	// XIDs starts to record the XIDs of a GPU, until the events are freed, which must be before the library is closed.
+	XIDs() (Events, error)
 }
 
 // Identity identifies a GPU. What the driver did not report is empty.

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,11 @@ type Session struct {
 	release  lane.Group[error]
 
 	// Locks are channels, because a test in fake time can wait for those.
-	front chan struct{}          // held by calls about no GPU; protects the following fields
-	turns [MaxGPUs]chan struct{} // each is held by the calls about one GPU; all of them and front, to write opened
+	front chan struct{} // held by calls about no GPU; protects the following fields
+	// Each is held by the calls about one GPU, in the second half by those of its recorder; all of them and front, to
+	// write opened.
+	turns     [2 * MaxGPUs]chan struct{}
+	recorders [MaxGPUs]recorder
 
 	opened int64 // how often the library was opened
 	open   bool
@@ -71,6 +75,9 @@ func (s *Session) shutDown() error {
 
 func (s *Session) close() {
 	if s.open {
+		for i := range s.recorders {
+			s.recorders[i].free()
+		}
 		s.lib.Close()
 		s.open = false
 	}
@@ -186,33 +193,47 @@ func (r *Reader[T]) Read(budget time.Duration) (Roster, []Result[T], error) {
 	if roster.err != nil {
 		return Roster{}, nil, roster.err
 	}
-	keys := make([]string, min(roster.Count, MaxGPUs))
-	for i := range keys {
-		keys[i] = strconv.Itoa(i)
-	}
-	results := make([]Result[T], len(keys))
-	lost := true
-	for i, res := range r.gpus.Run(budget, keys, func(key string) Result[T] { return r.visit(key, roster) }) {
-		results[i] = res.Value
-		if res.State != lane.Done {
-			results[i] = Result[T]{Index: i, Err: noAnswer(res.State, res.Err)}
-		}
-		lost = lost && reopens(results[i].Err)
-	}
-	if lost {
+	results := visit(&r.gpus, roster, budget, func(index int) Result[T] { return r.visit(index, roster) })
+	if !slices.ContainsFunc(results, func(res Result[T]) bool { return !reopens(res.Err) }) {
 		r.session.lost.Store(roster.opened)
 	}
 	return roster, results, nil
 }
 
-func (r *Reader[T]) visit(key string, roster Roster) Result[T] {
-	index, _ := strconv.Atoi(key) // it is of Itoa
+// visit calls fn for the index of each GPU, in its lane.
+func visit[T any](lanes *lane.Group[Result[T]], roster Roster, budget time.Duration,
+	fn func(index int) Result[T]) []Result[T] {
+	keys := make([]string, min(roster.Count, MaxGPUs))
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	results := make([]Result[T], len(keys))
+	for i, res := range lanes.Run(budget, keys, func(key string) Result[T] {
+		index, _ := strconv.Atoi(key) // it is of Itoa
+		return fn(index)
+	}) {
+		results[i] = res.Value
+		if res.State != lane.Done {
+			results[i] = Result[T]{Index: i, Err: noAnswer(res.State, res.Err)}
+		}
+	}
+	return results
+}
+
+// current returns an error if NVML was released or opened again since the GPUs were counted. A turn is held.
+func (s *Session) current(roster Roster) error {
+	if s.opened != roster.opened || !s.open {
+		return &Error{Call: "NVML", Code: CodeUninitialized}
+	}
+	return nil
+}
+
+func (r *Reader[T]) visit(index int, roster Roster) Result[T] {
 	res := Result[T]{Index: index}
 	turn := r.session.turns[index]
 	turn <- struct{}{}
 	defer func() { <-turn }()
-	if r.session.opened != roster.opened || !r.session.open { // released or opened again since the GPUs were counted
-		res.Err = &Error{Call: "NVML", Code: CodeUninitialized}
+	if res.Err = r.session.current(roster); res.Err != nil {
 		return res
 	}
 	device, err := r.session.lib.GPU(index)

@@ -19,8 +19,15 @@ type GPUs struct {
 	Hang           chan struct{} // Processes waits until it is closed; nil: it does not wait
 	Opened, Closed int
 
-	open  bool
-	calls atomic.Int32 // in flight
+	UUIDs    []string   // by index; "GPU-1" beyond
+	XIDs     [][]uint64 // by index: what occurs next
+	XIDErr   error      // of recording
+	HangXIDs chan struct{}
+	Recorded int // how often recording began
+
+	open      bool
+	calls     atomic.Int32 // in flight
+	recording atomic.Int32 // events that are not freed
 }
 
 // Open implements [nvml.Library].
@@ -36,6 +43,9 @@ func (g *GPUs) Open() error {
 // Close implements [nvml.Library].
 func (g *GPUs) Close() {
 	g.alone(true)
+	if n := g.recording.Load(); n != 0 {
+		panic(fmt.Sprintf("closed while %d GPUs are recorded", n))
+	}
 	g.Closed, g.open = g.Closed+1, false
 }
 
@@ -68,19 +78,23 @@ func (g *GPUs) Count() (int, error) {
 }
 
 // GPU implements [nvml.Library].
-func (g *GPUs) GPU(int) (nvml.Device, error) {
+func (g *GPUs) GPU(index int) (nvml.Device, error) {
 	defer g.enter()()
 	time.Sleep(g.FindTakes)
-	return &device{lib: g}, nil
+	return &device{lib: g, index: index}, nil
 }
 
 type device struct {
-	lib *GPUs
+	lib   *GPUs
+	index int
 	nvml.Device
 }
 
 func (d *device) Identity() (nvml.Identity, error) {
 	defer d.lib.enter()()
+	if d.index < len(d.lib.UUIDs) {
+		return nvml.Identity{UUID: d.lib.UUIDs[d.index]}, nil
+	}
 	return nvml.Identity{UUID: "GPU-1"}, nil
 }
 
@@ -100,4 +114,37 @@ func (d *device) Processes(bool) ([]nvml.Process, error) {
 		<-d.lib.Hang
 	}
 	return nil, nil
+}
+
+func (d *device) XIDs() (nvml.Events, error) {
+	defer d.lib.enter()()
+	d.lib.Recorded++
+	if d.lib.XIDErr != nil {
+		return nil, d.lib.XIDErr
+	}
+	d.lib.recording.Add(1)
+	return d, nil
+}
+
+// Next implements [nvml.Events].
+func (d *device) Next() (xid uint64, ok bool, err error) {
+	defer d.lib.enter()()
+	if d.lib.HangXIDs != nil {
+		<-d.lib.HangXIDs
+	}
+	if d.index >= len(d.lib.XIDs) || len(d.lib.XIDs[d.index]) == 0 {
+		return 0, false, nil
+	}
+	queue := &d.lib.XIDs[d.index]
+	xid, *queue = (*queue)[0], (*queue)[1:]
+	return xid, true, nil
+}
+
+// Free implements [nvml.Events]. What was not returned is lost.
+func (d *device) Free() {
+	defer d.lib.enter()()
+	d.lib.recording.Add(-1)
+	if d.index < len(d.lib.XIDs) {
+		d.lib.XIDs[d.index] = nil
+	}
 }

@@ -130,7 +130,8 @@ func (l *Library) Set(tb testing.TB, function, answer string) {
 	}
 }
 
-// Calls counts the calls of a function, which is nvmlInit (either version) or nvmlShutdown.
+// Calls counts the calls of a function, which is nvmlInit (either version), nvmlShutdown, nvmlEventSetCreate or
+// nvmlEventSetFree.
 func (l *Library) Calls(tb testing.TB, function string) int {
 	tb.Helper()
 	b, err := os.ReadFile(filepath.Join(l.Dir, "log"))

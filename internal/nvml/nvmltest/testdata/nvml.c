@@ -356,6 +356,59 @@ int nvmlDeviceGetGraphicsRunningProcesses_v2(device *d, unsigned *n, process *p)
 int nvmlDeviceGetGraphicsRunningProcesses(device *d, unsigned *n, process_v1 *p) { return processes(__func__, d, n, NULL, p); }
 #endif
 
+/*
+ * A set has the events of one GPU: nvmlEventSetWait_v2 gives the n-th number of its answer at the n-th call for a set,
+ * and is a timeout (10) after the last.
+ */
+typedef struct { device *d; int taken; } event_set;
+typedef struct { event_set *handle; } set_handle;
+typedef struct { device *d; u64 type, data; unsigned gi, ci; } event;
+#ifndef NO_nvmlEventSetCreate
+int nvmlEventSetCreate(set_handle *s)
+{
+	log_call(__func__);
+	s->handle = calloc(1, sizeof *s->handle);
+	return inits ? SUCCESS : UNINITIALIZED;
+}
+int nvmlEventSetFree(set_handle s)
+{
+	log_call(__func__);
+	free(s.handle);
+	return inits ? SUCCESS : UNINITIALIZED;
+}
+#endif
+#ifndef NO_nvmlDeviceRegisterEvents
+int nvmlDeviceRegisterEvents(device *d, u64 types, set_handle s)
+{
+	char text[MAX_TEXT];
+	s.handle->d = d;
+	return types == 8 ? answer(__func__, d, text) : 2;
+}
+#endif
+static int wait_event(const char *fn, set_handle s, event *e, unsigned ms)
+{
+	char text[MAX_TEXT], *p = text;
+	int code = answer(fn, s.handle->d, text);
+	if (code != SUCCESS)
+		return code == NOT_SUPPORTED ? 10 : code;
+	for (int i = 0; i <= s.handle->taken; i++) {
+		while (*p == ' ')
+			p++;
+		if (!*p)
+			return ms ? 999 : 10;
+		e->data = strtoull(p, &p, 10);
+	}
+	s.handle->taken++;
+	e->d = s.handle->d, e->type = 8;
+	return SUCCESS;
+}
+#ifndef NO_nvmlEventSetWait_v2
+int nvmlEventSetWait_v2(set_handle s, event *e, unsigned ms) { return wait_event(__func__, s, e, ms); }
+#endif
+#ifndef NO_nvmlEventSetWait
+int nvmlEventSetWait(set_handle s, event *e, unsigned ms) { return wait_event(__func__, s, e, ms); }
+#endif
+
 #ifndef NO_nvmlDeviceGetMigMode
 int nvmlDeviceGetMigMode(device *d, unsigned *current, unsigned *pending)
 {
