@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type Source struct {
 	processes int
 	reader    *nvml.Reader[collector.Reading]
 	users     *nvml.Reader[collector.GPUUse]
+	watcher   *nvml.Watcher
 	seen      atomic.Bool // there has been a GPU
 }
 
@@ -34,7 +36,7 @@ type Source struct {
 func New(procfs string, session *nvml.Session, budget time.Duration, processes int) *Source {
 	s := &Source{table: newTable(), procfs: procfs, budget: budget, processes: processes}
 	s.reader = nvml.NewReader(session, s.readGPU)
-	s.users = nvml.NewReader(session, s.readUse)
+	s.users, s.watcher = nvml.NewReader(session, s.readUse), nvml.NewWatcher(session)
 	return s
 }
 
@@ -59,7 +61,22 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 			faults = append(faults, fault)
 		}
 	}
+	for i, res := range s.watcher.Read(roster, s.budget) {
+		for xid, n := range res.Value {
+			emit(collector.Sample{Metric: s.xids, Labels: []string{strconv.Itoa(res.Index), xidName(xid)}, Value: float64(n)})
+		}
+		if res.Err != nil && gpus[i].Err == nil { // else it was reported
+			faults = append(faults, collector.NewFault(fmt.Sprint("gpu", res.Index), res.Err))
+		}
+	}
 	return errors.Join(faults...)
+}
+
+func xidName(xid uint64) string {
+	if xid == nvml.OtherXID {
+		return "other"
+	}
+	return strconv.FormatUint(xid, 10)
 }
 
 // classify returns the error of a read for which NVML returned no GPUs.

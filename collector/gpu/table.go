@@ -18,7 +18,7 @@ const (
 type table struct {
 	collector.Table
 	info, memoryTotal, memoryUsed, memoryFree, memoryReserved, memorySource *collector.Metric
-	processes, processMemory, throttled                                     *collector.Metric
+	processes, processMemory, throttled, xids                               *collector.Metric
 	migMode, migInfo, migTotal, migUsed, migFree                            *collector.Metric
 
 	queries []query
@@ -50,6 +50,11 @@ func newTable() *table {
 	t.throttled = gpu.Ref("nvml.h nvmlClocksEventReasons").With("reason").Gauge("gpu_clocks_throttled", "1 while the "+
 		"reason limits the clocks, else 0; reasons that this GPU does not support are absent, unknown ones are other. "+
 		"gpu_idle is not a fault.", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+	t.xids = gpu.Ref("nvml.h nvmlEventTypeXidCriticalError; docs.nvidia.com/deploy/xid-errors").With("xid").Counter(
+		"gpu_xid_events_total", "Errors that the driver reported about the GPU, by XID, since NVML was first read. A series "+
+			"begins with its first event. 13, 31, 43, 45, 68 and 109 are mostly faults of applications, 999 is unknown to NVML; "+
+			"the 17th and further ones of a GPU are other. With MIG on, only root sees those of instances.",
+		"nvmlEventSetWait_v2", "nvmlEventSetWait")
 	t.addMIG(gpu)
 	t.addUse(gpu)
 	t.addHealth(gpu)
