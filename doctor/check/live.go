@@ -28,8 +28,8 @@ func liveChecks() []Check {
 			live(checkLinkFlapping)},
 		{"lossy_rail", warning, "the rail retransmits: 1 of 10,000 packets, or more",
 			live(checkLossyTraffic)},
-		{"hardware_event", warning, "the kernel log reports an error of a rail, GPU or PCIe link",
-			live(checkKernelEvents)},
+		{"hardware_event", warning, "the kernel log or NVML reports an error of a rail, GPU or PCIe link",
+			live(checkHardwareEvents)},
 		{"traffic_uneven", warning, "a rail carries less than 75 % of the others' real traffic",
 			live(checkTrafficUneven)},
 		{"rdma_idle_tcp_busy", warning, "GPUs are busy, the rails carry no RDMA, and their interfaces " +
@@ -95,26 +95,36 @@ func fatal(event string) bool {
 		"xid_64"}, event)
 }
 
-// benign are events that other checks judge, or that need no action.
+// benign are events that other checks judge, or that need no action. The XIDs are those of applications that the GPU
+// survives; NVIDIA's device plugin for Kubernetes leaves them out as well (internal/rm/health.go).
 func benign(event string) bool {
-	return slices.Contains([]string{"insufficient_power", "aer_correctable", "link_down", "bond_member_down"}, event)
+	return slices.Contains([]string{"insufficient_power", "aer_correctable", "link_down", "bond_member_down", "xid_13",
+		"xid_31", "xid_43", "xid_45", "xid_68", "xid_109"}, event)
 }
 
-func checkKernelEvents(f *facts.Facts, report reporter) {
-	events, severity := map[string][]string{}, map[string]finding.Severity{}
+// checkHardwareEvents judges events of the kernel log and of NVML. XIDs are in both: the higher count holds.
+func checkHardwareEvents(f *facts.Facts, report reporter) {
+	events, severity := map[string]map[string]float64{}, map[string]finding.Severity{}
 	for _, i := range f.Live.Increases {
-		if i.Row != "kernel_events_total" || benign(i.Labels[1]) {
+		if !slices.Contains([]string{"kernel_events_total", "gpu_xid_events_total"}, i.Row) || benign(i.Labels[1]) {
 			continue
 		}
 		subject, event := i.Labels[0], i.Labels[1]
-		events[subject] = append(events[subject], fmt.Sprintf("%.0f × %s", i.By, event))
+		if events[subject] == nil {
+			events[subject] = map[string]float64{}
+		}
+		events[subject][event] = max(events[subject][event], i.By)
 		if fatal(event) {
 			severity[subject] = critical
 		}
 	}
 	for _, subject := range slices.Sorted(maps.Keys(events)) {
+		var list []string
+		for _, event := range slices.Sorted(maps.Keys(events[subject])) {
+			list = append(list, fmt.Sprintf("%.0f × %s", events[subject][event], event))
+		}
 		report(finding.Finding{Subject: subject, Severity: severity[subject],
-			Evidence: fmt.Sprintf("%s in %s", listed(events[subject]), minutes(f.Live.Over)),
+			Evidence: fmt.Sprintf("%s in %s", listed(list), minutes(f.Live.Over)),
 			Why:      "The driver reports a fault that counters do not show.",
 			Fix:      []string{"journalctl -k -b | grep -iE 'mlx5|bnxt|ice|NVRM|AER|PCIe Bus Error' | tail -50"}})
 	}

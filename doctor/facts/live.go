@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -46,6 +47,7 @@ func LiveRows() map[string][]string {
 	rail := []string{"rail"}
 	return map[string][]string{
 		"kernel_events_total":               {"subject", "event"},
+		rowXIDs:                             {"gpu", "xid"},
 		"netdev_carrier_changes_total":      rail,
 		"port_transmit_packets_total":       rail,
 		"port_packet_sequence_errors_total": rail,
@@ -54,12 +56,16 @@ func LiveRows() map[string][]string {
 	}
 }
 
+// rowXIDs has its increases under the subject and event that the kernel log has for the same XID.
+const rowXIDs = "gpu_xid_events_total"
+
 // liveWindow is how far back increases reach, at most.
 const liveWindow = 10 * time.Minute
 
 // History keeps the counters of the last ten minutes. Not safe for concurrent use.
 type History struct {
-	past []moment // oldest first
+	past []moment          // oldest first
+	gpus map[string]string // PCI address by the label gpu, also of GPUs that are lost
 }
 
 type moment struct {
@@ -77,11 +83,20 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 		})
 	}
 	h.past = slices.DeleteFunc(h.past, func(m moment) bool { return now.Sub(m.at) > liveWindow })
+	if h.gpus == nil {
+		h.gpus = map[string]string{}
+	}
+	series.Each("gpu_info", []string{"gpu", "pci_address"}, func(values []string, _ float64) {
+		h.gpus[strings.Clone(values[0])] = strings.Clone(values[1])
+	})
 	if len(h.past) > 0 {
 		l.Over = now.Sub(h.past[0].at)
 		for _, key := range slices.Sorted(maps.Keys(current.values)) {
 			if by := h.increase(key, current.values[key]); by > 0 {
 				parts := strings.Split(key, "\xff")
+				if parts[0] == rowXIDs {
+					parts[1], parts[2] = "gpu "+cmp.Or(h.gpus[parts[1]], parts[1]), "xid_"+parts[2]
+				}
 				l.Increases = append(l.Increases, Increase{parts[0], parts[1:], by})
 			}
 		}

@@ -82,3 +82,23 @@ func TestLiveNow(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestLiveXIDs: an XID has the subject of the kernel log, also after its GPU was lost.
+func TestLiveXIDs(t *testing.T) {
+	series := func(xids float64, address string) table {
+		list := counters(rowXIDs, xids)
+		list[rowXIDs][0].labels = []string{"1", "79"}
+		if address != "" {
+			list["gpu_info"] = counters("gpu_info", 1)["gpu_info"]
+			list["gpu_info"][0].labels = []string{"1", address}
+		}
+		return list
+	}
+	var h History
+	start := time.Unix(1e9, 0)
+	h.Live(series(0, "0000:1b:00.0"), nil, start)
+	got := h.Live(series(1, ""), nil, start.Add(time.Minute)).Increases
+	if diff := cmp.Diff([]Increase{{rowXIDs, []string{"gpu 0000:1b:00.0", "xid_79"}, 1}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
