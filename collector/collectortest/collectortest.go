@@ -277,7 +277,8 @@ func SlowRails(slow bool, rails func() ([]rail.Rail, error)) func() ([]rail.Rail
 
 // TestTable holds the rows of a source to the rules of names and units.
 func TestTable(t *testing.T, src collector.Source) {
-	units := []string{"_bytes", "_seconds", "_ratio", "_bytes_per_second", "_transfers_per_second", "_info", "_id"}
+	units := []string{"_bytes", "_seconds", "_ratio", "_bytes_per_second", "_transfers_per_second", "_info", "_id",
+		"_celsius"}
 	seen := map[string]bool{}
 	for _, m := range src.Metrics() {
 		if seen[m.Name] {

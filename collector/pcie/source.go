@@ -1,4 +1,5 @@
-// Package pcie reads the PCIe links of rails and GPUs: current and maximum speed and width, and error counters.
+// Package pcie reads the PCIe links of rails and GPUs: current and maximum speed and width, and error counters; and the
+// temperatures of the adapters and their modules.
 package pcie
 
 import (
@@ -16,19 +17,25 @@ type Source struct {
 	*table
 	sysfs     string
 	find      func() rail.Snapshot
-	functions *collector.Set[key, *function]
+	functions *collector.Set[key, collector.Device]
 }
 
 type key struct {
 	address string
 	rails   string // names, one a line; empty for a GPU
 	kind    string // nic or gpu
+	sensors bool   // its temperatures, which are a device of their own
 }
 
 // New returns the source of the tree at sysfsRoot. A function that is slower than budget is left out.
 func New(sysfsRoot string, find func() rail.Snapshot, budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, find: find, table: newTable()}
-	s.functions = collector.NewSet(budget, func(k key) string { return k.address }, s.open)
+	s.functions = collector.NewSet(budget, func(k key) string { return k.address }, func(k key) collector.Device {
+		if k.sensors {
+			return s.openSensors(k)
+		}
+		return s.open(k)
+	})
 	return s
 }
 
@@ -43,11 +50,15 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		case i >= 0: // a device of several ports
 			keys[i].rails += "\n" + r.Name
 		default:
-			keys = append(keys, key{r.PCIAddress, r.Name, "nic"})
+			keys = append(keys, key{address: r.PCIAddress, rails: r.Name, kind: "nic"})
 		}
 	}
+	for _, k := range keys {
+		k.sensors = true
+		keys = append(keys, k)
+	}
 	for _, gpu := range found.GPUs {
-		keys = append(keys, key{gpu.PCIAddress, "", "gpu"})
+		keys = append(keys, key{address: gpu.PCIAddress, kind: "gpu"})
 	}
 	_, faults := s.functions.Read(keys, emit)
 	if len(keys) == 0 {

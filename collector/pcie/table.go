@@ -5,6 +5,7 @@ import "github.com/railscope/railscope/collector"
 type table struct {
 	collector.Table
 	speed, maxSpeed, width, maxWidth, bandwidth, numa, aer *collector.Metric
+	adapter, module, excess                                *collector.Metric
 }
 
 func newTable() *table {
@@ -23,5 +24,14 @@ func newTable() *table {
 	t.aer = g.Ref("Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats").With("severity").Counter(
 		"pcie_aer_errors_total", "Errors on the link that the device reported (Advanced Error Reporting), all types "+
 			"together.", "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
+	h := t.Group("Documentation/hwmon/sysfs-interface.rst; mlx5/core/hwmon.c, bnxt_hwmon.c, ice_hwmon.c", "rail",
+		"pci_address", "sensor").Scaled(1e-3, "hwmon/hwmonN/tempN_input")
+	t.adapter = h.Gauge("rail_adapter_temperature_celsius", "Temperature of the adapter, read every 30 s; absent where "+
+		"its driver does not report it. Functions of one adapter may share a sensor.")
+	t.module = h.Gauge("rail_module_temperature_celsius", "Temperature of the transceiver or cable, read every 30 s; "+
+		"absent where it does not measure, as copper cables.")
+	t.excess = h.Gauge("rail_temperature_excess_celsius", "How far the adapter or module is above its critical "+
+		"temperature, at which it throttles or shuts down; no series below it.", "hwmon/hwmonN/tempN_crit",
+		"hwmon/hwmonN/tempN_max")
 	return t
 }
