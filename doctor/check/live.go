@@ -30,6 +30,8 @@ func liveChecks() []Check {
 			live(checkLossyTraffic)},
 		{"hardware_event", warning, "the kernel log or NVML reports an error of a rail, GPU or PCIe link",
 			live(checkHardwareEvents)},
+		{"temperature_critical", warning, "a rail's adapter or module is at or above its critical temperature",
+			live(checkTemperature)},
 		{"traffic_uneven", warning, "a rail carries less than 75 % of the others' real traffic",
 			live(checkTrafficUneven)},
 		{"rdma_idle_tcp_busy", warning, "GPUs are busy, the rails carry no RDMA, and their interfaces " +
@@ -127,6 +129,25 @@ func checkHardwareEvents(f *facts.Facts, report reporter) {
 			Evidence: fmt.Sprintf("%s in %s", listed(list), minutes(f.Live.Over)),
 			Why:      "The driver reports a fault that counters do not show.",
 			Fix:      []string{"journalctl -k -b | grep -iE 'mlx5|bnxt|ice|NVRM|AER|PCIe Bus Error' | tail -50"}})
+	}
+}
+
+func checkTemperature(f *facts.Facts, report reporter) {
+	for i := range f.Rails {
+		r := &f.Rails[i]
+		var list []string
+		for _, h := range f.Live.Hot {
+			if h.Rail == r.Name {
+				list = append(list, fmt.Sprintf("%s by %.1f °C", h.Sensor, h.Excess))
+			}
+		}
+		if len(list) > 0 {
+			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
+				Evidence: "sensors are above their critical temperature: " + listed(list),
+				Why:      "The adapter throttles or shuts down, and a module that is too hot loses its link.",
+				Fix: []string{"# check fans, airflow and inlet temperature, and for a module its cage and its seat",
+					sh("grep . /sys/bus/pci/devices/%s/hwmon/hwmon*/temp*", r.PCIAddress)}})
+		}
 	}
 }
 

@@ -65,6 +65,8 @@ func TestLive(t *testing.T) {
 				"warning hardware_event, gpu 1: 3 × xid_63 in 10 min"}},
 		{"faults of applications", increases(rise("gpu_xid_events_total", 9, "gpu 0000:1b:00.0", "xid_31"),
 			rise("kernel_events_total", 9, "gpu 0000:1b:00.0", "xid_13")), nil},
+		{"a hot module", &facts.Live{Hot: []facts.Hot{{Rail: "1", Sensor: "Module0", Excess: 3.25}, {Rail: "7"}}},
+			[]string{"warning temperature_critical, rail 1: sensors are above their critical temperature: Module0 by 3.2 °C"}},
 		{"uneven traffic", &facts.Live{Imbalance: map[string]float64{"transmit": 0.3, "receive": 0.2}},
 			[]string{"warning traffic_uneven, node: a rail carries 70 % of the best one's share, transmit"}},
 		{"TCP instead of RDMA", &facts.Live{Suspected: []string{"rdma_idle_tcp_busy"}},

@@ -14,6 +14,7 @@ type Live struct {
 	Increases []Increase    // above 0
 	Suspected []string      // reasons of fallback_suspected that hold
 	Sockets   []string      // NCCL jobs that use sockets
+	Hot       []Hot
 	Imbalance map[string]float64
 	Failed    map[string]string // source → why it could not be read completely
 	Refused   bool              // the last configuration was refused
@@ -24,6 +25,12 @@ type Increase struct {
 	Row    string // of the exporter's table, without the namespace
 	Labels []string
 	By     float64
+}
+
+// Hot is a sensor of a rail's adapter or module that is at or above its critical temperature.
+type Hot struct {
+	Rail, Sensor string
+	Excess       float64 // degrees Celsius
 }
 
 // Increased returns by how much the counters of these rows rose, whose first label has this value.
@@ -113,6 +120,9 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	holding("nccl_fallback", "job", &l.Sockets)
 	series.Each("rails_imbalance_ratio", []string{"direction"}, func(values []string, v float64) {
 		l.Imbalance[values[0]] = max(l.Imbalance[values[0]], v)
+	})
+	series.Each("rail_temperature_excess_celsius", []string{"rail", "sensor"}, func(values []string, v float64) {
+		l.Hot = append(l.Hot, Hot{strings.Clone(values[0]), strings.Clone(values[1]), v})
 	})
 	series.Each("config_last_reload_successful", nil, func(_ []string, v float64) { l.Refused = v == 0 })
 	return l

@@ -75,9 +75,11 @@ func TestLiveNow(t *testing.T) {
 		"nccl_fallback":                 series{{[]string{"train"}, 1}, {[]string{"eval"}, 0}},
 		"rails_imbalance_ratio":         series{{[]string{"transmit"}, 0.1}, {[]string{"transmit"}, 0.4}},
 		"config_last_reload_successful": series{{nil, 0}},
+
+		"rail_temperature_excess_celsius": series{{[]string{"1", "asic"}, 2}},
 	}, nil, time.Now())
 	want := &Live{Suspected: []string{"rdma_idle_tcp_busy"}, Sockets: []string{"train"},
-		Imbalance: map[string]float64{"transmit": 0.4}, Refused: true}
+		Imbalance: map[string]float64{"transmit": 0.4}, Refused: true, Hot: []Hot{{"1", "asic", 2}}}
 	if diff := cmp.Diff(want, l); diff != "" {
 		t.Error(diff)
 	}
