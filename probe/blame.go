@@ -158,8 +158,8 @@ func (p *path) explain(f failure.Failure) *failure.Failure {
 	case ours != nil:
 		return because(failure.GIDMisbound, trap, ours.Addr.Unmap(), p.local.Device, ours.netdev(), p.local.Netdev)
 	case theirs != nil:
-		return because(failure.GIDMisbound, "on the peer: "+trap, theirs.Addr.Unmap(), p.peer.Device, theirs.netdev(),
-			p.peer.Netdev)
+		return because(failure.GIDMisbound, trap, theirs.Addr.Unmap(), p.peer.Device, theirs.netdev(),
+			p.peer.Netdev).OnPeer()
 	case p.local.err == nil && have.IsValid() && !hasGID(p.own, have):
 		return because(failure.GIDChanged, lost, p.local.Device, have.Unmap(), p.local.Netdev)
 	case p.peer.GIDs != nil && peerHas.IsValid() && !hasGID(p.peer.GIDs, peerHas):

@@ -129,10 +129,9 @@ func (r *round) verify(ctx context.Context, stage failure.Stage, paths []*path, 
 		}
 		f := v.Failures[k]
 		sanitize(&f, failure.StageVerify)
-		f.Detail = "on the peer: " + f.Detail
 		for _, p := range paths {
 			if p.peerName() == one.Rail {
-				r.failPath(p, failure.StageVerify, &f)
+				r.failPath(p, failure.StageVerify, f.OnPeer())
 			}
 		}
 		want -= wanted[i]

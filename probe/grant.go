@@ -182,9 +182,7 @@ func onPeer(err error) *failure.Failure {
 	if f == nil {
 		return nil
 	}
-	theirs := *f
-	theirs.Detail = "on the peer: " + f.Detail
-	return &theirs
+	return f.OnPeer()
 }
 
 // release ends the lease for its holder, and answers when nothing of it is left.

@@ -94,8 +94,7 @@ func (r *round) connect(ctx context.Context) error {
 	for i, p := range paths {
 		p.theirs = ends[i].GID.WithZone("")
 		if f := ends[i].Failure; f != nil {
-			f.Detail = "on the peer: " + f.Detail
-			r.failPath(p, f.Stage, f)
+			r.failPath(p, f.Stage, f.OnPeer())
 			continue
 		}
 		p.connected, p.result.PathMTU = true, pathMTU(p.end, ends[i])

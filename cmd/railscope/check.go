@@ -122,6 +122,7 @@ type knowledge struct {
 	rails, up   int
 	maintenance bool
 	found       []finding.Finding
+	peers       int    // that railscope probes
 	unknown     string // why nothing, or not all, is known
 }
 
@@ -163,7 +164,7 @@ func (s *checkSettings) ask(ctx context.Context) (knowledge, error) {
 	}
 	known.up, known.rails = at.RailsUp()
 	known.maintenance = at.Maintenance
-	known.found = standing(at)
+	known.found, known.peers = standing(at), len(at.Peers)
 	known.unknown = unknownState(at)
 	return known, nil
 }
@@ -215,22 +216,16 @@ func (s *checkSettings) examine(ctx context.Context) (knowledge, error) {
 
 // judge makes the outcome.
 func (s *checkSettings) judge(k knowledge) checked {
-	least := finding.Severity(s.minSeverity)
 	found := s.of(k.found)
 	slices.SortStableFunc(found, finding.Finding.Compare)
-	bad := 0
-	for _, f := range found {
-		if f.Severity.Compare(least) <= 0 {
-			bad++
-		}
-	}
+	bad := s.counting(k, found)
 	out := checked{Level: status.OK, Source: k.source, Findings: append([]finding.Finding{}, found...)}
 	switch {
 	case k.maintenance:
 		out.Text = line(out.Level, "maintenance, nothing is judged", 0)
-	case bad > 0:
-		out.Level, out.Exit = string(found[0].Severity), exitFailure
-		out.Text = line(out.Level, found[0].Title(), bad-1)
+	case len(bad) > 0:
+		out.Level, out.Exit = string(bad[0].Severity), exitFailure
+		out.Text = line(out.Level, bad[0].Title(), len(bad)-1)
 	case k.unknown != "":
 		out.Level, out.Exit = status.Unknown, exitUnknown
 		out.Text = line(out.Level, k.unknown, 0)
@@ -238,6 +233,24 @@ func (s *checkSettings) judge(k knowledge) checked {
 		out.Text = line(out.Level, rails(k)+others(found), 0)
 	}
 	return out
+}
+
+// counting returns the findings that are bad enough. Those about peers count only if they are about more than half of
+// the peers, or with --peer: else one faulty node would take all nodes that probe it out of service.
+func (s *checkSettings) counting(k knowledge, found []finding.Finding) (bad []finding.Finding) {
+	least, peers := finding.Severity(s.minSeverity), map[string]bool{}
+	for _, f := range found {
+		if f.Severity.Compare(least) <= 0 {
+			bad = append(bad, f)
+			if f.Peer() {
+				peers[f.Subject] = true
+			}
+		}
+	}
+	if s.peer != "" || 2*len(peers) > k.peers {
+		return bad
+	}
+	return slices.DeleteFunc(bad, finding.Finding.Peer)
 }
 
 // rails is how many are up.

@@ -79,6 +79,12 @@ func asJSON(s status.Status) http.HandlerFunc {
 func TestCheck(t *testing.T) {
 	down, slow := raised("port_down", finding.Critical, "rail 3"), raised("pcie_link_low", finding.Warning, "rail 1")
 	lost, benign := raised("rate_lost", finding.Critical, "rail 5"), raised("step_failed", finding.Info, "peer a")
+	fallen, also := raised("fallback", finding.Critical, "peer a"), raised("fallback", finding.Critical, "peer b")
+	peersOf := func(n int, found ...finding.Raised) status.Status {
+		s := statusOf(found...)
+		s.Peers = make([]status.Peer, n)
+		return s
+	}
 	silenced := down
 	silenced.Silenced = "known"
 	long := raised("port_down", finding.Critical, "rail "+strings.Repeat("ü", 100))
@@ -109,6 +115,10 @@ func TestCheck(t *testing.T) {
 			"warning: rail 1: pcie link low", 1},
 		{"info that counts", statusOf(benign), func(s *checkSettings) { s.minSeverity = "info" },
 			"info: peer a: step failed", 1},
+		{"one peer of two", peersOf(2, fallen), nil, "ok: 8 rails up, 1 critical", 0},
+		{"one peer of two, and a rail", peersOf(2, fallen, down), nil, "critical: rail 3: port down", 1},
+		{"two peers of three", peersOf(3, fallen, also), nil, "critical: peer a: fallback (+1 more)", 1},
+		{"the only peer", peersOf(1, fallen), nil, "critical: peer a: fallback", 1},
 		{"silenced", statusOf(silenced), nil, "ok: 8 rails up", 0},
 		{"ignored", statusOf(down, slow), func(s *checkSettings) { s.ignoreText = "port_down, pcie_link_low" },
 			"ok: 8 rails up", 0},

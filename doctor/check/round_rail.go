@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/railscope/railscope/internal/expect"
@@ -47,14 +48,16 @@ func checkRailFailed(r *probe.Result, report reporter) {
 // checkReason is the check of failures of rails with the reason that it is named after, also where no rail is left.
 func checkReason(reason probe.Reason) func(*probe.Result, reporter) {
 	return func(r *probe.Result, report reporter) {
-		var group []probe.Failure
-		for _, one := range r.Rails {
-			if one.Failure != nil && one.Failure.Reason == reason {
-				group = append(group, *one.Failure)
+		for _, atPeer := range []bool{false, true} {
+			var group []probe.Failure
+			for _, one := range r.Rails {
+				if one.Failure != nil && one.Failure.Reason == reason && one.Failure.AtPeer() == atPeer {
+					group = append(group, *one.Failure)
+				}
 			}
-		}
-		if len(group) > 0 {
-			reportFailed(r, group, report)
+			if len(group) > 0 {
+				reportFailed(r, group, report)
+			}
 		}
 	}
 }
@@ -77,7 +80,11 @@ func reportFailed(r *probe.Result, group []probe.Failure, report reporter) {
 			what = "were not used"
 		}
 	}
-	report(finding.Finding{Subject: namedRails(names),
+	subject := namedRails(names)
+	if first.Reason == "gid_misbound" && first.AtPeer() {
+		subject = "" // the peer
+	}
+	report(finding.Finding{Subject: subject,
 		Evidence: fmt.Sprintf("%s %s: %s", namedRails(names), what, Reason(first.Reason, first.Detail))})
 }
 
@@ -89,19 +96,30 @@ func checkPeerWorker(r *probe.Result, report reporter) {
 	}
 }
 
+// checkRoundRailMissing reports each rail that is missing here, and those of the peer as one fault of the peer.
 func checkRoundRailMissing(r *probe.Result, report reporter) {
+	peer := finding.Finding{Severity: warning, Fix: []string{note("on %s: railscope doctor", r.Peer)}}
 	for _, m := range r.Missing {
-		out := finding.Finding{Subject: "rail " + m.Rail, Evidence: fmt.Sprintf("%s is missing: %s", m, m.Detail)}
-		if out.Fix = []string{"# check that its device exists: rdma link; and see dmesg"}; m.Known && !m.Peer {
-			out.Fix = append(out.Fix, afterChange(expect.BestSeen, "", m.Rail))
-		}
+		evidence := fmt.Sprintf("%s is missing: %s", m, m.Detail)
 		if m.Peer {
-			out.Fix = []string{note("on %s: railscope doctor", r.Peer)}
+			peer.Evidence += "; " + evidence
+			if m.Known {
+				peer.Severity = critical
+			}
+			continue
 		}
-		if !m.Known {
+		out := finding.Finding{Subject: "rail " + m.Rail, Evidence: evidence,
+			Fix: []string{"# check that its device exists: rdma link; and see dmesg"}}
+		if m.Known {
+			out.Fix = append(out.Fix, afterChange(expect.BestSeen, "", m.Rail))
+		} else {
 			out.Severity = warning
 		}
 		report(out)
+	}
+	if peer.Evidence != "" {
+		peer.Evidence = strings.TrimPrefix(peer.Evidence, "; ")
+		report(peer)
 	}
 }
 

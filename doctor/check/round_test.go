@@ -97,7 +97,13 @@ func TestRound(t *testing.T) {
 		{"a rail deleted there", failedAt(roundOf(95, 95), "open", "no_peer_rail", 1), func(r *probe.Result) {
 			r.Missing = []probe.MissingRail{{Rail: "1", Device: "mlx5_1", Peer: true, Known: true,
 				Detail: "the peer had it before"}}
-		}, []string{"critical rail_missing rail 1: the peer's rail for rail 1 (mlx5_1) is missing: the peer had it before"}},
+		}, []string{"critical rail_missing peer b: the peer's rail for rail 1 (mlx5_1) is missing: the peer had it before"}},
+		{"a bond there", fallback(failedAt(roundOf(95, 95), "reach", "gid_misbound", 0, 1)), func(r *probe.Result) {
+			for i := range r.Rails {
+				r.Rails[i].Failure = r.Rails[i].Failure.OnPeer()
+			}
+		}, []string{"critical fallback peer b: RDMA to b failed: gid_misbound: rail 0 and 1 more: on mlx5_0",
+			"critical gid_misbound peer b: rails 0 and 1 failed at reach: gid_misbound: on the peer: on mlx5_0"}},
 		{"an interface without a device", roundOf(95), func(r *probe.Result) {
 			r.Missing = []probe.MissingRail{{Rail: "1", Detail: "eth1 is in its subnet"}}
 		}, []string{"warning rail_missing rail 1: rail 1 is missing: eth1 is in its subnet"}},

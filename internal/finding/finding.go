@@ -46,6 +46,9 @@ func (f Finding) Rail() string {
 	return name
 }
 
+// Peer reports whether the finding is about a peer.
+func (f Finding) Peer() bool { return strings.HasPrefix(f.Subject, "peer ") }
+
 // Title is the finding by its name, without figures: "rail 3: port down".
 func (f Finding) Title() string { return f.Subject + ": " + strings.ReplaceAll(f.Check, "_", " ") }
 

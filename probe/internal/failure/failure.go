@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -126,6 +127,18 @@ type Failure struct {
 	// RetryAfter is for a round that was skipped: the least time after which it may succeed. 0: not within the interval.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 }
+
+// onPeer begins the detail of what failed at the peer.
+const onPeer = "on the peer: "
+
+// OnPeer returns the failure as one of the peer.
+func (f Failure) OnPeer() *Failure {
+	f.Detail = onPeer + f.Detail
+	return &f
+}
+
+// AtPeer reports whether the failure is one of the peer.
+func (f Failure) AtPeer() bool { return strings.HasPrefix(f.Detail, onPeer) }
 
 // New returns a failure that is not of a single rail.
 func New(stage Stage, reason Reason, format string, args ...any) *Failure {
