@@ -208,6 +208,13 @@ func (p *pairOfNodes) clean() {
 	}
 }
 
+// scheduled makes one full round from a node to b, as the schedule does: it does not wait for its turn.
+func (p *pairOfNodes) scheduled(from *Node) Result {
+	r := round{node: from, plan: plan{Options: p.opts, full: true, runs: singleRuns}, peer: p.peer,
+		progress: func(Progress) {}}
+	return r.run(context.Background())
+}
+
 // ask makes one full round from a to b.
 func (p *pairOfNodes) ask() Result {
 	return Bench(context.Background(), p.a, p.opts, p.peer, func(Progress) {})

@@ -429,7 +429,7 @@ func TestLeaseDenied(t *testing.T) {
 	deny("longer than any round", failure.Protocol, "c", 1<<62, "malformed")
 	first.mustAcquire()
 	deny("another's", failure.Busy, "d", 1, "answering c")
-	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
+	if res := p.scheduled(p.a); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
 		res.Transport != NoTransport {
 		t.Errorf("a round meanwhile: %s because of %q, %v", res.Outcome, res.Reason, res.Failures)
 	}
@@ -496,7 +496,7 @@ func TestAskersMeet(t *testing.T) {
 	c := p.node("c", 0)
 	results := make(chan Result, 2)
 	for _, n := range []*Node{p.a, c} {
-		go func() { results <- Bench(context.Background(), n, p.opts, p.peer, func(Progress) {}) }()
+		go func() { results <- p.scheduled(n) }()
 	}
 	count := map[Outcome]int{}
 	for range 2 {
