@@ -57,6 +57,9 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 	r.noteOwn(paths, done, sent)
 	moved := max(movedBytes(done), sent.sum())
 	r.node.recent.add(moved)
+	if stage == failure.StageStriped { // before verification: what others send meanwhile is not of the burst
+		r.after = r.node.settledTraffic(ctx, r.rails)
+	}
 	if f == nil {
 		f = timeUp(ctx) // the worker may have stopped so early that no error shows it
 	}

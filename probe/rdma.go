@@ -247,7 +247,7 @@ func (r *round) striped(ctx context.Context) error {
 		before := r.node.settledTraffic(ctx, r.rails)
 		r.countLoss(before)
 		done, err := r.burst(ctx, failure.StageStriped, paths, r.plan.burst(loads, r.timeLeft(ctx)))
-		after := r.node.settledTraffic(ctx, r.rails)
+		after := r.after
 		r.countLoss(after)
 		if err != nil {
 			return err
@@ -331,6 +331,9 @@ const othersAbove = 0.05
 // noteOthers notes what others sent over each port during the striped burst: what it counted beyond the burst. It is
 // unknown where packets were lost or the counters are late.
 func (r *round) noteOthers(before, after map[string]rail.Traffic) {
+	for _, p := range r.paths {
+		p.result.Others = nil // of an earlier burst
+	}
 	for port, d := range deltas(r.rails, before, after) {
 		var on []*path
 		own := 0.0
@@ -339,10 +342,13 @@ func (r *round) noteOthers(before, after map[string]rail.Traffic) {
 				continue
 			}
 			on = append(on, p)
-			if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && after[p.local.Name].CountsRetransmits {
-				own += wireBytes(p.result.Stealing.Moved, p.result.PathMTU, p.gid.GID.IPv4())
-			} else {
+			switch mtu := p.result.PathMTU; {
+			case mtu <= 0 || !after[p.local.Name].CountsRetransmits:
 				own = math.Inf(1)
+			case p.local.LinkLayer == "Ethernet":
+				own += wireBytes(p.result.Stealing.Moved, mtu, p.gid.GID.IPv4())
+			default:
+				own += float64(p.result.Stealing.Moved) * (1 + ibHeader/float64(mtu))
 			}
 		}
 		if rest := d.out - own; own > 0 && rest > othersAbove*own && !d.resent && d.period <= settleTime && d.seconds > 0 {
@@ -352,6 +358,10 @@ func (r *round) noteOthers(before, after map[string]rail.Traffic) {
 		}
 	}
 }
+
+// ibHeader is what port_xmit_data counts of an InfiniBand packet beside its payload: LRH 8, BTH 12, ICRC 4 (IBTA 1.5,
+// 16.1.3.5). The GRH of a routed path, 40, stays below othersAbove.
+const ibHeader = 24
 
 // wireBytes is payload in RoCE v2 packets of this MTU as port counters count it: Ethernet 14, IPv4 20 or IPv6 40, UDP
 // 8, BTH 12, ICRC 4 (IBTA 1.5, annex A17).

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -184,20 +185,25 @@ func TestNoteOthers(t *testing.T) {
 	}
 	const moved = 100 << 20
 	own := uint64(wireBytes(moved, 4096, false))
+	const ownIB = moved + moved/4096*ibHeader
 	for _, tc := range []struct {
 		why   string
 		after rail.Traffic
 		want  float64 // bytes per second; 0: none
+		link  string  // layer; empty: Ethernet
 	}{
-		{"only the burst", reading(time.Second, own, 0, 0), 0},
-		{"headers of a smaller MTU", reading(time.Second, own*104/100, 0, 0), 0},
-		{"30 MB/s of others", reading(2*time.Second, own+60e6, 0, 0), 30e6},
-		{"retransmissions", reading(time.Second, own+60e6, 3, 0), 0},
-		{"late counters", reading(time.Second, own+60e6, 0, 2*time.Second), 0},
+		{"only the burst", reading(time.Second, own, 0, 0), 0, ""},
+		{"InfiniBand, only the burst", reading(time.Second, ownIB, 0, 0), 0, "InfiniBand"},
+		{"InfiniBand, 30 MB/s of others", reading(2*time.Second, ownIB+60e6, 0, 0), 30e6, "InfiniBand"},
+		{"headers of a smaller MTU", reading(time.Second, own*104/100, 0, 0), 0, ""},
+		{"30 MB/s of others", reading(2*time.Second, own+60e6, 0, 0), 30e6, ""},
+		{"retransmissions", reading(time.Second, own+60e6, 3, 0), 0, ""},
+		{"late counters", reading(time.Second, own+60e6, 0, 2*time.Second), 0, ""},
 	} {
 		r := twoRails(&pastPeer{}, true)
 		for _, p := range r.paths {
-			p.local.LinkLayer, p.result.PathMTU = "Ethernet", 4096
+			p.local.LinkLayer, p.result.PathMTU = cmp.Or(tc.link, "Ethernet"), 4096
+			p.result.Others = new(1e9) // of an earlier burst
 			p.result.Stealing = &Flow{Bytes: moved, Active: time.Second, Moved: moved}
 			r.rails = append(r.rails, p.local)
 		}
@@ -226,5 +232,38 @@ func TestOthersCount(t *testing.T) {
 	if r.judge(); r.res.Imbalanced() || len(r.res.Shortfalls()) != 0 || *r.res.Stealing != 160e6 {
 		t.Errorf("with others: imbalance %v, %v, stealing %v", value(r.res.Imbalance), r.res.Shortfalls(),
 			*r.res.Stealing)
+	}
+}
+
+// TestOthersCapped: others on one rail, the mean of a longer time than the burst, do not make it better than it can
+// be, and excuse no other rail. Figures are GB/s, of rails of 50; the others are on rail 0.
+func TestOthersCapped(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		why       string
+		rails     []int64
+		others    float64
+		imbalance float64
+		short     int // findings of Shortfalls
+	}{
+		{"after the burst", []int64{48, 48, 48}, 17, 0.04, 0},
+		{"during the burst", []int64{33, 48, 48}, 17, 0.04, 0},
+		{"and the other rails are short", []int64{48, 26, 26}, 30, 0.48, 3},
+	} {
+		r := twoRails(&pastPeer{}, false)
+		r.res.MinOfExpected, r.res.Transport = 0.7, RDMA
+		r.paths = nil
+		r.res.Rails = make([]RailResult, len(tc.rails))
+		for i, rate := range tc.rails {
+			one := &r.res.Rails[i]
+			*one = RailResult{Rail: fmt.Sprint(i), Stealing: &Flow{Bytes: rate * 1e9, Active: time.Second},
+				Expected: new(50e9), Capacity: new(50e9)}
+			r.paths = append(r.paths, &path{peer: &helloRail{}, result: one})
+		}
+		r.res.Rails[0].Others = new(tc.others * 1e9)
+		r.judge()
+		if got := value(r.res.Imbalance); math.Abs(got-tc.imbalance) > 0.005 || len(r.res.Shortfalls()) != tc.short {
+			t.Errorf("%s: imbalance %.2f, want %.2f; %v", tc.why, got, tc.imbalance, r.res.Shortfalls())
+		}
 	}
 }

@@ -281,11 +281,16 @@ func (r Result) Shortfalls() []Shortfall {
 	return list
 }
 
-// others is what others took of all rails during the striped burst, in bytes per second.
+// others is what others took of all rails during the striped burst, in bytes per second, of each rail no more than it
+// lacks to what is expected of it: traffic on one rail does not excuse another.
 func (r Result) others() (sum float64) {
 	for i := range r.Rails {
-		if o := r.Rails[i].Others; o != nil {
-			sum += *o
+		if one := &r.Rails[i]; one.Stealing != nil {
+			own, all := one.Stealing.BytesPerSecond(), one.carried()
+			if one.Expected != nil {
+				all = min(all, *one.Expected)
+			}
+			sum += max(all-own, 0)
 		}
 	}
 	return sum
@@ -305,11 +310,16 @@ func (r *RailResult) goodput() (best float64, known bool) {
 	return best, known
 }
 
-// carried is what the rail carried in the striped burst, in bytes per second, others' included.
+// carried is what the rail carried in the striped burst, in bytes per second, others' included. Others is the mean of
+// a longer time than the burst: together they are no more than the rail can carry.
 func (r *RailResult) carried() float64 {
 	rate := r.Stealing.BytesPerSecond()
-	if r.Others != nil {
-		rate += *r.Others
+	if r.Others == nil {
+		return rate
 	}
-	return rate
+	all := rate + *r.Others
+	if r.Capacity != nil {
+		all = min(all, *r.Capacity)
+	}
+	return max(rate, all)
 }

@@ -38,6 +38,7 @@ type round struct {
 	buffer    int64                   // bytes of each rail's memory at the target
 	disturbed *failure.Failure        // why the striped burst has no figure
 	counted   map[string]rail.Traffic // the last reading of the rails' counters
+	after     map[string]rail.Traffic // the one right after the last striped burst
 	evenAlone bool                    // the rails are even in solo bursts, where the striped one found a bottleneck
 	res       Result
 }
