@@ -93,7 +93,9 @@ func (p *Prober) set(found []target) {
 	if found != nil { // not before the first lookup: labels outlive a reload
 		maps.DeleteFunc(p.node.labels, func(address, _ string) bool { return p.peers[address] == nil })
 	}
-	p.node.past.keep(p.peers)
+	if found != nil || p.directory == nil { // likewise the memory of earlier rounds; a static list is complete at once
+		p.node.past.keep(p.peers)
+	}
 	for address, one := range p.peers {
 		late := now.Sub(one.added) >= 2*p.schedule.cycle() // the first round may end after one
 		one.shown = one.shown || late || !one.found || p.node.labels[address] != ""
