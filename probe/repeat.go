@@ -149,7 +149,7 @@ func (r *round) noteScaling() {
 		solos += solo
 		loads = append(loads, p.load(solo))
 	}
-	if len(live) < 2 || len(live) < len(r.paths) {
+	if len(live) < 2 { // one shares with none; failed ones, and those without a partner, had no part in the burst
 		r.past.low = 0
 		return
 	}

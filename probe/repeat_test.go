@@ -68,6 +68,15 @@ func twoRails(past *pastPeer, full bool) *round {
 	return r
 }
 
+// third adds a rail that failed.
+func (r *round) third(peer *helloRail) {
+	r.res.Rails = append(r.res.Rails, RailResult{Rail: "2", Failure: &Failure{}})
+	for i, p := range r.paths {
+		p.result = &r.res.Rails[i]
+	}
+	r.paths = append(r.paths, &path{local: localRail{Rail: rail.Rail{Name: "2"}}, peer: peer, result: &r.res.Rails[2]})
+}
+
 // TestBottleneckElse: what explains a low scaling better.
 func TestBottleneckElse(t *testing.T) {
 	t.Parallel()
@@ -79,9 +88,11 @@ func TestBottleneckElse(t *testing.T) {
 		"a rail is lossy": {func(r *round) {
 			r.res.Rails[1].Loss = &Loss{Retransmits: 9, Packets: 900, Bursts: 2}
 		}, false},
-		"others used a rail":             {func(r *round) { r.res.Rails[1].Others = new(1e6) }, false},
-		"a rail is missing":              {func(r *round) { r.res.Missing = []MissingRail{{Rail: "2"}} }, false},
-		"a rail failed: two share, or 1": {func(r *round) { r.res.Rails[1].Failure = &Failure{} }, false},
+		"others used a rail":         {func(r *round) { r.res.Rails[1].Others = new(1e6) }, false},
+		"a rail is missing":          {func(r *round) { r.res.Missing = []MissingRail{{Rail: "2"}} }, false},
+		"a rail failed, one is left": {func(r *round) { r.res.Rails[1].Failure = &Failure{} }, false},
+		"a third has no partner":     {func(r *round) { r.third(nil) }, true},
+		"a third failed":             {func(r *round) { r.third(&helloRail{}) }, true},
 	} {
 		r := twoRails(&pastPeer{}, true)
 		tc.change(r)
