@@ -34,6 +34,9 @@ func (n *Node) missing() []rail.Missing {
 }
 
 func (n *Node) helloMissing() (list []helloMissing) {
+	if n.opts.Missing != nil {
+		list = []helloMissing{} // none is an answer, too
+	}
 	for _, m := range n.missing() {
 		list = append(list, helloMissing{m.Name, m.Device})
 	}
@@ -41,7 +44,8 @@ func (n *Node) helloMissing() (list []helloMissing) {
 }
 
 // findMissing finds the rails that one end lacks: those that it had before, and those of which this node has only the
-// interface. A rail without a partner that nobody misses only fails.
+// interface. A rail without a partner that nobody misses only fails. A peer that lists what it lacks knows better than
+// earlier rounds: its rail may be gone on purpose.
 func (r *round) findMissing() (list []MissingRail) {
 	for _, m := range r.node.missing() {
 		list = append(list, MissingRail{Rail: m.Name, Device: m.Device, Known: true, Detail: "this node had it before"})
@@ -51,7 +55,7 @@ func (r *round) findMissing() (list []MissingRail) {
 			continue
 		}
 		i := slices.IndexFunc(r.remote.Missing, func(m helloMissing) bool { return m.Name == p.local.Name })
-		if before := r.past.partner(p.local.Name); i >= 0 || before != "" {
+		if before := r.past.partner(p.local.Name); i >= 0 || before != "" && r.remote.Missing == nil {
 			m := MissingRail{Rail: p.local.Name, Peer: true, Known: true,
 				Detail: fmt.Sprintf("an earlier round used the peer's rail %s", before)}
 			if i >= 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
@@ -34,11 +35,12 @@ func TestMissingRail(t *testing.T) {
 			p.remove("b", "mlx5_1")
 			p.a = p.node("a", 2)
 		}, MissingRail{Rail: "1", Device: "mlx5_1", Peer: true, Known: true, Detail: "the peer had it before"}},
-		{"deleted there, and the peer was restarted", func(p *pairOfNodes) {
+		{"deleted there, and the peer does not know what it had", func(p *pairOfNodes) {
 			p.round()
 			p.remove("b", "mlx5_1")
 			p.stopServing()
 			p.b = p.node("b", 2)
+			p.b.opts.Missing = nil
 			p.serve()
 			p.a.past.peers[p.peer] = slices.Collect(func(yield func(*pastPeer) bool) {
 				for _, one := range p.a.past.peers { // it may answer at another port
@@ -76,8 +78,12 @@ func TestMissingNot(t *testing.T) {
 	if res := p.round(); res.Outcome != OK || len(res.Missing) > 0 {
 		t.Errorf("%s, missing %+v", res.Outcome, res.Missing)
 	}
-	p.b.opts.Missing, p.a.opts.Missing = nil, nil
+	p.b.opts.Missing = func() []rail.Missing { return []rail.Missing{} } // reset there: gone on purpose
 	p.remove("b", "mlx5_0")
+	if res := p.round(); len(res.Missing) > 0 || len(res.Failures) == 0 {
+		t.Errorf("missing on purpose: %+v, failures %v", res.Missing, res.Failures)
+	}
+	p.b.opts.Missing, p.a.opts.Missing = nil, nil
 	p.a.past.peers = nil
 	res := p.round()
 	if len(res.Missing) > 0 || len(res.Failures) == 0 || res.Failures[0].Reason != failure.NoPeerRail {
@@ -94,16 +100,19 @@ func TestPastBounded(t *testing.T) {
 		address := fmt.Sprintf("node-%04d:10092", i)
 		peers[address] = nil
 		for round := range 20 {
-			m.of(address).note(resultOf(8, now.Add(time.Duration(round)*time.Minute)), false, false)
+			m.of(address, "n").note(resultOf(8, now.Add(time.Duration(round)*time.Minute)), false, false)
 		}
 	}
-	one := m.of("node-0000:10092")
+	one := m.of("node-0000:10092", "n")
 	if len(one.rails) != 8 || one.partner("3") != "3" || one.partner("8") != "" {
 		t.Errorf("%+v", one.rails)
 	}
 	one.note(resultOf(2, now.Add(keepPast+time.Hour)), false, false)
 	if len(one.rails) != 2 {
 		t.Errorf("%d rails a day later", len(one.rails))
+	}
+	if other := m.of("node-0000:10092", "other"); len(other.rails) != 0 {
+		t.Errorf("another node at the address has %+v", other.rails)
 	}
 	m.keep(map[string]*peer{"node-0001:10092": {}})
 	if len(m.peers) != 1 {

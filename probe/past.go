@@ -19,6 +19,7 @@ type past struct {
 
 // pastPeer are the rounds with one peer; used by one round at a time.
 type pastPeer struct {
+	node  string // name that it reports
 	rails []pastRail
 	low   int       // striped bursts in a row that found a bottleneck
 	runs  []float64 // bytes per second of the last striped bursts
@@ -35,15 +36,15 @@ type pastRail struct {
 	latency latencyMemory
 }
 
-// of returns the memory of a peer.
-func (m *past) of(peer string) *pastPeer {
+// of returns the memory of the peer at an address. A node of another name there has none yet.
+func (m *past) of(peer, node string) *pastPeer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.peers == nil {
 		m.peers = map[string]*pastPeer{}
 	}
-	if m.peers[peer] == nil {
-		m.peers[peer] = &pastPeer{}
+	if m.peers[peer] == nil || m.peers[peer].node != node {
+		m.peers[peer] = &pastPeer{node: node}
 	}
 	return m.peers[peer]
 }

@@ -22,7 +22,7 @@ func TestPastOverReload(t *testing.T) {
 		{"removed from a static list", static, []string{"10.0.0.3:7"}, nil, false},
 	} {
 		n := found.node
-		n.past.of("10.0.0.2:7").low = 2
+		n.past.of("10.0.0.2:7", "a").low = 2
 		tc.opts.Peers = tc.peers
 		f := &foundPeers{Prober: NewProber(n, tc.opts, func(Result) {}, Events{}.withDefaults())}
 		if tc.list != nil {

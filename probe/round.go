@@ -106,7 +106,7 @@ func (r *round) exchangeHello(ctx context.Context) error {
 		r.addFailure(failure.New(failure.StageOpen, failure.Other, "cannot list the rails of this node: %v", err))
 	}
 	r.makePaths()
-	r.past = r.node.past.of(r.peer)
+	r.past = r.node.past.of(r.peer, r.remote.Node)
 	r.res.Missing = r.findMissing()
 	r.plan.QueuePairs = queuePairs(r.plan.QueuePairs, r.paths)
 	if len(r.rails) > 0 {

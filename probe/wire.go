@@ -56,7 +56,7 @@ type hello struct {
 	Rails     []helloRail `json:"rails"`
 	Addresses []address   `json:"addresses"` // of all its interfaces
 
-	Missing []helloMissing `json:"missing,omitempty"` // rails that it had
+	Missing []helloMissing `json:"missing"` // rails that it had; nil: it does not know
 }
 
 // versions are those of the components that should be similar on two nodes.
