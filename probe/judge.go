@@ -44,7 +44,9 @@ func (r *round) judge() {
 		return
 	}
 	for _, m := range r.res.Missing {
-		loads = append(loads, m.load(r.paths))
+		if l, known := m.load(r.paths); known {
+			loads = append(loads, l)
+		}
 	}
 	r.res.Stealing, r.res.Static = new(sum), new(float64(live)*slowest)
 	if live > 1 {

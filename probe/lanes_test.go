@@ -79,7 +79,7 @@ func TestLanes(t *testing.T) {
 			more[name] = list[i]
 		}
 		r.node = &Node{opts: NodeOptions{Addresses: func() (map[string][]netip.Prefix, error) { return more, nil }},
-			netdevs: map[string]bool{"rail0": true, "rail1": true}}
+			netdevs: map[string]bool{"rail0": true, "rail1": true}, roles: map[string]string{}}
 		names, list = parse(tc.peers)
 		for i, name := range names {
 			r.remote.Rails = append(r.remote.Rails, helloRail{Name: name, Prefixes: list[i]})

@@ -59,7 +59,7 @@ func (n *Node) rails() ([]localRail, error) {
 		}
 		rails[i].Rail, rails[i].traffic = list[i], ports[list[i].Name].traffic
 		rails[i].prefixes = addresses[list[i].Netdev]
-		n.netdevs[list[i].Netdev] = true
+		n.netdevs[list[i].Netdev], n.roles[list[i].Name] = true, list[i].Role
 		limits[i] = rails[i].status.Limits
 	}
 	expected := n.opts.Expected(list)

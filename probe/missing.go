@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,7 +15,8 @@ type MissingRail struct {
 	Rail   string // of this node: the missing one, or the one whose partner is missing
 	Device string // the missing one's, where it was; empty: not known
 	Peer   bool   // the peer lacks it
-	Known  bool   // the end had it before; else only its interface is there
+	Known  bool   // the end had it before; else only its interface is there, which is not held against the round
+	Role   string // see [rail.Rail]; empty: not known
 	Detail string // how that is known, for people
 }
 
@@ -48,7 +50,8 @@ func (n *Node) helloMissing() (list []helloMissing) {
 // earlier rounds: its rail may be gone on purpose.
 func (r *round) findMissing() (list []MissingRail) {
 	for _, m := range r.node.missing() {
-		list = append(list, MissingRail{Rail: m.Name, Device: m.Device, Known: true, Detail: "this node had it before"})
+		list = append(list, MissingRail{Rail: m.Name, Device: m.Device, Known: true, Detail: "this node had it before",
+			Role: cmp.Or(r.node.role(m.Name), r.peerRole(m.Name))})
 	}
 	for _, p := range r.paths {
 		if p.peer != nil {
@@ -56,7 +59,7 @@ func (r *round) findMissing() (list []MissingRail) {
 		}
 		i := slices.IndexFunc(r.remote.Missing, func(m helloMissing) bool { return m.Name == p.local.Name })
 		if before := r.past.partner(p.local.Name); i >= 0 || before != "" && r.remote.Missing == nil {
-			m := MissingRail{Rail: p.local.Name, Peer: true, Known: true,
+			m := MissingRail{Rail: p.local.Name, Peer: true, Known: true, Role: p.local.Role,
 				Detail: fmt.Sprintf("an earlier round used the peer's rail %s", before)}
 			if i >= 0 {
 				m.Device, m.Detail = r.remote.Missing[i].Device, "the peer had it before"
@@ -67,18 +70,40 @@ func (r *round) findMissing() (list []MissingRail) {
 	for _, theirs := range r.remote.Rails {
 		paired := slices.ContainsFunc(r.paths, func(p *path) bool { return p.peer != nil && p.peer.Name == theirs.Name })
 		known := slices.ContainsFunc(list, func(m MissingRail) bool { return !m.Peer && m.Rail == theirs.Name })
-		if netdev := r.withoutDevice(theirs.Prefixes); netdev != "" && !paired && !known {
-			list = append(list, MissingRail{Rail: theirs.Name,
+		if paired || known || theirs.Role != "" && theirs.Role != rail.Compute {
+			continue
+		}
+		if netdev := r.withoutDevice(theirs.Prefixes); netdev != "" {
+			list = append(list, MissingRail{Rail: theirs.Name, Role: theirs.Role,
 				Detail: fmt.Sprintf("%s is in the subnet of the peer's rail %s and has no RDMA device", netdev, theirs.Name)})
 		}
 	}
 	return list[:min(len(list), worker.MaxRails)]
 }
 
+// peerRole is the role of the peer's rail of a name; empty: not known.
+func (r *round) peerRole(name string) string {
+	if i := slices.IndexFunc(r.remote.Rails, func(h helloRail) bool { return h.Name == name }); i >= 0 {
+		return r.remote.Rails[i].Role
+	}
+	return ""
+}
+
+// role is the role that a rail had when it was last there; empty: it was not since the start.
+func (n *Node) role(name string) string {
+	n.railsMu.Lock()
+	defer n.railsMu.Unlock()
+	return n.roles[name]
+}
+
 // withoutDevice returns an interface of this node in one subnet with these addresses if no rail is on any such; else
-// nothing.
+// nothing. The network of the control channel is an ordinary one.
 func (r *round) withoutDevice(theirs []netip.Prefix) (netdev string) {
+	control := r.client.remote.Load()
 	for _, a := range r.node.addresses() {
+		if control != nil && a.Prefix.Masked().Contains(*control) {
+			continue
+		}
 		if a.Prefix.Addr().IsLinkLocalUnicast() || !inSubnet(a.Prefix, theirs).IsValid() {
 			continue
 		}
@@ -92,13 +117,19 @@ func (r *round) withoutDevice(theirs []netip.Prefix) (netdev string) {
 	return netdev
 }
 
-// load is what a missing rail carries beside the rails that are left: nothing.
-func (m MissingRail) load(of []*path) rail.Load {
-	l := rail.Load{Group: rail.Group{LinkLayer: "Ethernet"}}
-	if len(of) > 0 {
-		l.Group.LinkLayer, l.Group.Role = of[0].local.LinkLayer, of[0].local.Role
+// LacksRail reports whether an end lacks a rail that it had.
+func (r Result) LacksRail() bool {
+	return slices.ContainsFunc(r.Missing, func(m MissingRail) bool { return m.Known })
+}
+
+// load is what a missing rail carries beside the rails of its role that are left: nothing. It is not known of a rail
+// that may never have been one, or of another role than all that are left.
+func (m MissingRail) load(beside []*path) (l rail.Load, known bool) {
+	i := slices.IndexFunc(beside, func(p *path) bool { return p.local.Role == m.Role })
+	if !m.Known || m.Role == "" || i < 0 {
+		return l, false
 	}
-	return l
+	return rail.Load{Group: rail.Group{Role: m.Role, LinkLayer: beside[i].local.LinkLayer}}, true
 }
 
 // String names the rail and the end that lacks it.

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -27,14 +28,17 @@ func TestMissingRail(t *testing.T) {
 		want    MissingRail
 	}{
 		{"deleted here", func(p *pairOfNodes) { p.round(); p.remove("a", "mlx5_1") },
-			MissingRail{Rail: "1", Device: "mlx5_1", Known: true, Detail: "this node had it before"}},
+			MissingRail{Rail: "1", Device: "mlx5_1", Known: true, Role: rail.Compute,
+				Detail: "this node had it before"}},
 		{"deleted there", func(p *pairOfNodes) { p.round(); p.remove("b", "mlx5_1") },
-			MissingRail{Rail: "1", Device: "mlx5_1", Peer: true, Known: true, Detail: "the peer had it before"}},
+			MissingRail{Rail: "1", Device: "mlx5_1", Peer: true, Known: true, Role: rail.Compute,
+				Detail: "the peer had it before"}},
 		{"deleted there before this node started", func(p *pairOfNodes) {
 			p.round()
 			p.remove("b", "mlx5_1")
 			p.a = p.node("a", 2)
-		}, MissingRail{Rail: "1", Device: "mlx5_1", Peer: true, Known: true, Detail: "the peer had it before"}},
+		}, MissingRail{Rail: "1", Device: "mlx5_1", Peer: true, Known: true, Role: rail.Compute,
+			Detail: "the peer had it before"}},
 		{"deleted there, and the peer does not know what it had", func(p *pairOfNodes) {
 			p.round()
 			p.remove("b", "mlx5_1")
@@ -47,22 +51,28 @@ func TestMissingRail(t *testing.T) {
 					yield(one)
 				}
 			})[0]
-		}, MissingRail{Rail: "1", Peer: true, Known: true, Detail: "an earlier round used the peer's rail 1"}},
+		}, MissingRail{Rail: "1", Peer: true, Known: true, Role: rail.Compute,
+			Detail: "an earlier round used the peer's rail 1"}},
 		{"deleted here before this node started", func(p *pairOfNodes) {
 			p.remove("a", "mlx5_1")
 			p.a = p.node("a", 2)
-		}, MissingRail{Rail: "1", Detail: "fabric1 is in the subnet of the peer's rail 1 and has no RDMA device"}},
+		}, MissingRail{Rail: "1", Role: rail.Compute,
+			Detail: "fabric1 is in the subnet of the peer's rail 1 and has no RDMA device"}},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 2, nil)
 			tc.prepare(p)
 			res := p.round()
-			if res.Outcome != Degraded || res.Transport != RDMA || !slices.Equal(res.Missing, []MissingRail{tc.want}) {
+			outcome := OK // of an interface that may be an ordinary one
+			if tc.want.Known {
+				outcome = Degraded
+			}
+			if res.Outcome != outcome || res.Transport != RDMA || !slices.Equal(res.Missing, []MissingRail{tc.want}) {
 				t.Errorf("%s because of %q (%s), missing %+v, failures %v", res.Outcome, res.Reason, res.Detail,
 					res.Missing, res.Failures)
 			}
-			if res.Imbalance == nil || *res.Imbalance != 1 || res.Scaling != nil {
+			if (res.Imbalance != nil && *res.Imbalance == 1) != tc.want.Known || res.Scaling != nil {
 				t.Errorf("imbalance %v, scaling %v", value(res.Imbalance), value(res.Scaling))
 			}
 		})
@@ -88,6 +98,55 @@ func TestMissingNot(t *testing.T) {
 	res := p.round()
 	if len(res.Missing) > 0 || len(res.Failures) == 0 || res.Failures[0].Reason != failure.NoPeerRail {
 		t.Errorf("%s, missing %+v, failures %v", res.Outcome, res.Missing, res.Failures)
+	}
+}
+
+// TestOrdinaryInterface: which interfaces of this node make a rail of the peer one that this node lacks.
+func TestOrdinaryInterface(t *testing.T) {
+	t.Parallel()
+	for why, tc := range map[string]struct {
+		role, control string
+		want          int
+	}{
+		"a rail for compute":           {rail.Compute, "192.0.2.2", 1},
+		"an older peer":                {"", "192.0.2.2", 1},
+		"a rail for storage":           {"storage", "192.0.2.2", 0},
+		"in the control channel's net": {rail.Compute, "10.0.0.2", 0},
+	} {
+		n := bareNode(t, "self")
+		n.opts.Addresses = func() (map[string][]netip.Prefix, error) {
+			return map[string][]netip.Prefix{"eth0": {netip.MustParsePrefix("10.0.0.1/24")}}, nil
+		}
+		r := &round{node: n, client: &client{}, past: &pastPeer{}}
+		r.client.remote.Store(new(netip.MustParseAddr(tc.control)))
+		r.remote.Rails = []helloRail{{Name: "4", Role: tc.role,
+			Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}}}
+		if list := r.findMissing(); len(list) != tc.want {
+			t.Errorf("%s: %+v", why, list)
+		}
+	}
+}
+
+// TestMissingLoad: beside which rails a missing one counts as one that carries nothing.
+func TestMissingLoad(t *testing.T) {
+	t.Parallel()
+	for why, tc := range map[string]struct {
+		missing MissingRail
+		want    bool
+	}{
+		"of their role":          {MissingRail{Known: true, Role: rail.Compute}, true},
+		"of another role":        {MissingRail{Known: true, Role: "storage"}, false},
+		"its role is not known":  {MissingRail{Known: true}, false},
+		"it may never have been": {MissingRail{Role: rail.Compute}, false},
+	} {
+		r := twoRails(&pastPeer{}, false)
+		r.res.Missing = []MissingRail{tc.missing}
+		for i, p := range r.paths {
+			p.local.Role, r.res.Rails[i].Stealing = rail.Compute, &Flow{Bytes: 1e9, Active: time.Second}
+		}
+		if r.judge(); (value(r.res.Imbalance) == 1) != tc.want {
+			t.Errorf("%s: imbalance %v", why, value(r.res.Imbalance))
+		}
 	}
 }
 

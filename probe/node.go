@@ -86,6 +86,7 @@ type Node struct {
 	railsMu sync.Mutex               // one reading of the rails at a time: a second would find the lanes taken
 	ports   map[rail.Rail]*railPorts // protected by railsMu
 	netdevs map[string]bool          // interfaces of rails since the start; protected by railsMu
+	roles   map[string]string        // of rails since the start, by name; protected by railsMu
 
 	mu       sync.Mutex // protects all following fields
 	budget   Budget
@@ -124,7 +125,7 @@ func NewNode(opts NodeOptions) *Node {
 		}
 	}
 	n := &Node{guardInterval: guardInterval, opts: opts, socket: socket, instance: rand.Text(), slot: newSlot(),
-		maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, netdevs: map[string]bool{},
+		maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, roles: map[string]string{},
 		facts:   &facts{gather: opts.Facts, lock: make(chan struct{}, 1)},
 		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: map[string]string{},
 		askBudget: newBudget(0), answerBudget: newBudget(0),
@@ -182,7 +183,7 @@ func (n *Node) hello() hello {
 		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev,
 			State: r.status.State, Active: limits.Active, Rate: limits.Rate, Capacity: r.capacity, Expected: r.remembered(),
 			NetdevMTU: r.status.NetdevMTU, MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr,
-			Firmware: r.Firmware, Driver: r.Driver, Software: r.software(), Members: r.Members,
+			Role: r.Role, Firmware: r.Firmware, Driver: r.Driver, Software: r.software(), Members: r.Members,
 			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)], GIDs: n.helloGIDs(r)})
 	}
 	all := n.addresses()

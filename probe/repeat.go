@@ -165,7 +165,7 @@ func (r *round) noteScaling() {
 // judgeRuns decides what the bursts of this round and of earlier ones agree on.
 func (p *pastPeer) judgeRuns(res *Result, evenAlone bool) {
 	lossy := slices.ContainsFunc(res.Rails, func(one RailResult) bool { return one.Lossy || one.Others != nil })
-	res.Bottleneck = p.low >= agreeing && !lossy && len(res.Missing) == 0
+	res.Bottleneck = p.low >= agreeing && !lossy && !res.LacksRail()
 	res.EvenAlone = res.Bottleneck && evenAlone
 	if res.Speedup == nil || *res.Speedup >= slowerBelow || len(p.runs) < singleRuns || len(p.tcp) < rememberTCP {
 		return

@@ -88,11 +88,12 @@ func TestBottleneckElse(t *testing.T) {
 		"a rail is lossy": {func(r *round) {
 			r.res.Rails[1].Loss = &Loss{Retransmits: 9, Packets: 900, Bursts: 2}
 		}, false},
-		"others used a rail":         {func(r *round) { r.res.Rails[1].Others = new(1e6) }, false},
-		"a rail is missing":          {func(r *round) { r.res.Missing = []MissingRail{{Rail: "2"}} }, false},
-		"a rail failed, one is left": {func(r *round) { r.res.Rails[1].Failure = &Failure{} }, false},
-		"a third has no partner":     {func(r *round) { r.third(nil) }, true},
-		"a third failed":             {func(r *round) { r.third(&helloRail{}) }, true},
+		"others used a rail":            {func(r *round) { r.res.Rails[1].Others = new(1e6) }, false},
+		"a rail is missing":             {func(r *round) { r.res.Missing = []MissingRail{{Rail: "2", Known: true}} }, false},
+		"an interface without a device": {func(r *round) { r.res.Missing = []MissingRail{{Rail: "2"}} }, true},
+		"a rail failed, one is left":    {func(r *round) { r.res.Rails[1].Failure = &Failure{} }, false},
+		"a third has no partner":        {func(r *round) { r.third(nil) }, true},
+		"a third failed":                {func(r *round) { r.third(&helloRail{}) }, true},
 	} {
 		r := twoRails(&pastPeer{}, true)
 		tc.change(r)

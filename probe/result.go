@@ -227,7 +227,7 @@ type Shortfall struct {
 }
 
 // Degraded reports whether a round by RDMA found a rail dead, missing or slow: one failed, loses packets, or has an
-// uneven latency, an end lacks one, goodput is below what was expected or what it was on other days, or the rails are
+// uneven latency, an end lacks one that it had, goodput is below what was expected or what it was on other days, or the rails are
 // imbalanced.
 func (r Result) Degraded() bool {
 	for i := range r.Rails {
@@ -235,7 +235,7 @@ func (r Result) Degraded() bool {
 			return true
 		}
 	}
-	return len(r.Missing) > 0 || r.Imbalanced() || len(r.Shortfalls()) > 0
+	return r.LacksRail() || r.Imbalanced() || len(r.Shortfalls()) > 0
 }
 
 // SlowedBelow is the part of its best daily median below which a rail has become slow.

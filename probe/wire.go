@@ -78,8 +78,9 @@ type helloRail struct {
 	Capacity  float64        `json:"capacity"`           // bytes per second; 0 unknown
 	Expected  float64        `json:"expected,omitempty"` // configured or the best seen, bytes per second; 0: neither
 	NetdevMTU int            `json:"netdev_mtu"`
-	MTU       int            `json:"mtu"` // of RoCE, from the netdev's; 0 unknown
-	GID       netip.Addr     `json:"gid"` // chosen without a peer
+	MTU       int            `json:"mtu"`            // of RoCE, from the netdev's; 0 unknown
+	GID       netip.Addr     `json:"gid"`            // chosen without a peer
+	Role      string         `json:"role,omitempty"` // see [rail.Rail]; empty: an older railscope
 	Firmware  string         `json:"firmware"`
 	Driver    string         `json:"driver"`
 	Software  bool           `json:"software,omitempty"` // rxe, siw
@@ -161,7 +162,7 @@ func (h *hello) check() error {
 	texts := []string{h.Node, h.Instance, h.Versions.Railscope, h.Versions.Kernel, h.Versions.RDMACore}
 	seen := map[string]bool{}
 	for _, r := range h.Rails {
-		texts = append(texts, r.Name, r.Device, r.Netdev, r.State, r.Firmware, r.Driver)
+		texts = append(texts, r.Name, r.Device, r.Netdev, r.State, r.Role, r.Firmware, r.Driver)
 		switch {
 		case r.Name == "" || seen[r.Name]:
 			return fmt.Errorf("a rail without a unique name: %.40q", r.Name)

@@ -98,7 +98,7 @@ func checkPeerWorker(r *probe.Result, report reporter) {
 
 // checkRoundRailMissing reports each rail that is missing here, and those of the peer as one fault of the peer.
 func checkRoundRailMissing(r *probe.Result, report reporter) {
-	peer := finding.Finding{Severity: warning, Fix: []string{note("on %s: railscope doctor", r.Peer)}}
+	peer := finding.Finding{Severity: info, Fix: []string{note("on %s: railscope doctor", r.Peer)}}
 	for _, m := range r.Missing {
 		evidence := fmt.Sprintf("%s is missing: %s", m, m.Detail)
 		if m.Peer {
@@ -113,7 +113,7 @@ func checkRoundRailMissing(r *probe.Result, report reporter) {
 		if m.Known {
 			out.Fix = append(out.Fix, afterChange(expect.BestSeen, "", m.Rail))
 		} else {
-			out.Severity = warning
+			out.Severity = info // it may be an ordinary interface
 		}
 		report(out)
 	}

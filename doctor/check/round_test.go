@@ -106,7 +106,7 @@ func TestRound(t *testing.T) {
 			"critical gid_misbound peer b: rails 0 and 1 failed at reach: gid_misbound: on the peer: on mlx5_0"}},
 		{"an interface without a device", roundOf(95), func(r *probe.Result) {
 			r.Missing = []probe.MissingRail{{Rail: "1", Detail: "eth1 is in its subnet"}}
-		}, []string{"warning rail_missing rail 1: rail 1 is missing: eth1 is in its subnet"}},
+		}, []string{"info rail_missing rail 1: rail 1 is missing: eth1 is in its subnet"}},
 		{"two of four failed alike, one otherwise", failedAt(failedAt(roundOf(95, 95, 95, 95), "reach",
 			"retry_exceeded", 1, 2), "open", "port_down", 3), nil, []string{
 			"warning rail_failed rails 1 and 2: rails 1 and 2 were not used: retry_exceeded: on mlx5_1",

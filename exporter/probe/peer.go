@@ -139,7 +139,7 @@ func (p *peer) keep(r probe.Result) {
 	if rdma {
 		r.Speedup = cmp.Or(r.Speedup, last.Speedup)
 	}
-	if failed := func(rail probe.RailResult) bool { return rail.Failure != nil }; rdma && len(r.Missing) == 0 &&
+	if failed := func(rail probe.RailResult) bool { return rail.Failure != nil }; rdma && !r.LacksRail() &&
 		!slices.ContainsFunc(r.Rails, failed) { // else it was of other rails
 		r.Scaling = cmp.Or(r.Scaling, last.Scaling)
 	}
