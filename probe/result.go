@@ -241,11 +241,19 @@ func (r Result) Degraded() bool {
 // SlowedBelow is the part of its best daily median below which a rail has become slow.
 const SlowedBelow = 0.7
 
-// Slowed reports whether the rail carried less alone than on its best day of the last week, twice in a row. The solo
-// goodput of a software device, of which nothing is expected, varies too much.
+// Slowed reports whether the rail carried less than on its best day of the last week: alone twice in a row, and in the
+// striped burst. More than is expected of it now is not asked for. The solo goodput of a software device, of which
+// nothing is expected, varies too much.
 func (r *RailResult) Slowed() bool {
 	p := r.Past
-	return p != nil && r.Failure == nil && r.Expected != nil && p.Latest > 0 && p.Latest < SlowedBelow*p.Best
+	if p == nil || r.Failure != nil || r.Expected == nil || p.Latest <= 0 {
+		return false
+	}
+	now := p.Latest
+	if r.Stealing != nil {
+		now = max(now, r.carried())
+	}
+	return now < SlowedBelow*min(p.Best, *r.Expected)
 }
 
 // Imbalanced reports whether some rail carried too little beside the best one, unless they are even alone.

@@ -217,7 +217,11 @@ func compareWithPast(past *baseline.Keeper, r probe.Result) probe.Result {
 			one.Past = past.Last(r.Peer, one.Rail) // what the last full round found holds until the next one
 			continue
 		}
-		before := past.Observe(r.Peer, one.Rail, r.Start, one.Solo.BytesPerSecond())
+		expected := 0.0
+		if one.Expected != nil {
+			expected = *one.Expected
+		}
+		before := past.Observe(r.Peer, one.Rail, r.Start, one.Solo.BytesPerSecond(), expected)
 		one.Past = &before
 	}
 	if r.Outcome == probe.OK && r.Degraded() {

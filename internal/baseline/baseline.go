@@ -51,10 +51,11 @@ type Keeper struct {
 type key struct{ peer, rail string }
 
 type series struct {
-	figures []figure // of the last day, oldest first, spread evenly
-	last    float64  // the latest, also if it is not in figures; 0: none
-	days    Days
-	past    Past // as last returned
+	expected float64  // when the latest was observed; 0: not known, as after a restart
+	figures  []figure // of the last day, oldest first, spread evenly
+	last     float64  // the latest, also if it is not in figures; 0: none
+	days     Days
+	past     Past // as last returned
 }
 
 type figure struct {
@@ -74,14 +75,22 @@ func New(s State, save func(State)) *Keeper {
 	return k
 }
 
-// Observe adds a figure, which is more than 0, and returns what was before it; its median includes the figure.
-func (k *Keeper) Observe(peer, rail string, at time.Time, value float64) (p Past) {
+// Observe adds a figure, which is more than 0, and returns what was before it; its median includes the figure. expected
+// is what the rail should carry, 0 if nothing is known: once that falls, as after a planned change of the link, the
+// past is forgotten.
+func (k *Keeper) Observe(peer, rail string, at time.Time, value, expected float64) (p Past) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.series[key{peer, rail}]
 	if s == nil {
 		s = &series{}
 		k.series[key{peer, rail}] = s
+	}
+	if expected < s.expected && expected > 0 {
+		*s = series{}
+	}
+	if expected > 0 {
+		s.expected = expected
 	}
 	s.expire(at)
 	if s.last > 0 {

@@ -24,7 +24,7 @@ func date(day int) time.Time { return time.Date(2026, 5, day, 0, 0, 0, 0, time.U
 // observe adds n figures, one in five minutes from t on, and returns the last past and when the next figure is due.
 func observe(k *Keeper, t time.Time, n int, value float64) (p Past, next time.Time) {
 	for range n {
-		p, t = k.Observe("a", "0", t, value), t.Add(5*time.Minute)
+		p, t = k.Observe("a", "0", t, value, 0), t.Add(5*time.Minute)
 	}
 	return p, t
 }
@@ -133,7 +133,8 @@ func TestPeers(t *testing.T) {
 		at := date(1 + figure/least).Add(time.Duration(figure%least) * 10 * time.Minute)
 		for i := range 100 {
 			for r := range maxRails {
-				k.Observe(fmt.Sprintf("peer-%d.gpu.example.com:10092", i), fmt.Sprint("rail", r), at, 48123456789.5+float64(i))
+				k.Observe(fmt.Sprintf("peer-%d.gpu.example.com:10092", i), fmt.Sprint("rail", r), at,
+					48123456789.5+float64(i), 0)
 			}
 		}
 	}
@@ -210,9 +211,34 @@ func TestHealthyIsNotSlow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	k := New(nil, nil)
 	for i := range 30 * 288 {
-		p := k.Observe("a", "0", noon.Add(time.Duration(i)*5*time.Minute), 48e9*(1+0.1*max(-3, min(3, rng.NormFloat64()))))
+		p := k.Observe("a", "0", noon.Add(time.Duration(i)*5*time.Minute), 48e9*(1+0.1*max(-3, min(3, rng.NormFloat64()))), 0)
 		if p.Latest > 0 && p.Latest < 0.7*p.Best {
 			t.Fatalf("figure %d: %+v", i, p)
+		}
+	}
+}
+
+// TestExpectation: the past is forgotten once less is expected of a rail, and not when that is not known for a while.
+func TestExpectation(t *testing.T) {
+	for _, tc := range []struct {
+		why      string
+		expected []float64 // in turn
+		want     float64   // the best in the end
+	}{
+		{"the same", []float64{100, 100}, 48},
+		{"not known for a while", []float64{100, 0, 100}, 48},
+		{"more", []float64{50, 100}, 48},
+		{"less", []float64{100, 50}, 0},
+		{"less, later", []float64{100, 0, 50}, 0},
+	} {
+		k := New(nil, nil)
+		observe(k, noon, 6, 48)
+		var p Past
+		for i, expected := range tc.expected {
+			p = k.Observe("a", "0", noon.Add(time.Duration(i+1)*time.Hour), 24, expected)
+		}
+		if p.Best != tc.want {
+			t.Errorf("%s: %+v", tc.why, p)
 		}
 	}
 }
