@@ -180,6 +180,11 @@ func Remembered(id string, stateKnown bool) bool {
 		!stateKnown && slices.Contains([]string{"rail_missing", "rate_lost", "pcie_lost", "mtu_lost", "gpu_missing"}, id)
 }
 
+// Replaced is the check that another one replaces where it is known what was better before; empty: none.
+func Replaced(id string) string {
+	return map[string]string{"pcie_lost": "pcie_link_low", "mtu_lost": "mtu_low"}[id]
+}
+
 // Served returns a finding as a running railscope shows it to everybody: without the processes that it is about, and
 // the values of their variables.
 func Served(f finding.Finding) finding.Finding {

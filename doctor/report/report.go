@@ -75,10 +75,18 @@ func (r *Report) AddRound(found []finding.Finding) {
 	r.Add(found)
 }
 
-// Add adds findings about this node from elsewhere, each check and subject once.
+// Add adds findings about this node from elsewhere, each check and subject once. They replace those that report the
+// same fault without knowing what was better before.
 func (r *Report) Add(found []finding.Finding) {
 	for _, f := range found {
 		f.Node = r.Nodes[0].Node
+		i := slices.IndexFunc(r.Findings, func(o finding.Finding) bool {
+			return o.Check == check.Replaced(f.Check) && o.Subject == f.Subject && o.Node == f.Node
+		})
+		if i >= 0 {
+			r.count(r.Findings[i].Severity, -1)
+			r.Findings = slices.Delete(r.Findings, i, i+1)
+		}
 		same := func(o finding.Finding) bool {
 			return o.Check == f.Check && o.Subject == f.Subject && o.Node == f.Node
 		}
@@ -105,14 +113,18 @@ func (r *Report) addNode(f *facts.Facts) {
 
 func (r *Report) add(list ...finding.Finding) {
 	for _, f := range list {
-		switch f.Severity {
-		case finding.Critical:
-			r.Critical++
-		case finding.Warning:
-			r.Warnings++
-		}
+		r.count(f.Severity, 1)
 	}
 	r.Findings = append(r.Findings, list...)
+}
+
+func (r *Report) count(s finding.Severity, n int) {
+	switch s {
+	case finding.Critical:
+		r.Critical += n
+	case finding.Warning:
+		r.Warnings += n
+	}
 }
 
 // AddPeerFailure adds the fault that nothing was compared, as the peer sent no facts. fix says what to do.

@@ -246,3 +246,19 @@ func FuzzFacts(f *testing.F) {
 		}
 	})
 }
+
+// TestAddReplaces: what is known to have been better before replaces the finding that does not know it.
+func TestAddReplaces(t *testing.T) {
+	r := Report{Nodes: []Node{{Node: "a"}}}
+	for _, check := range []string{"mtu_low", "mtu_lost", "mtu_lost"} {
+		r.Add([]finding.Finding{{Check: check, Severity: finding.Warning, Subject: "rail 1"},
+			{Check: "mtu_low", Severity: finding.Warning, Subject: "rail 2"}})
+	}
+	var got []string
+	for _, f := range r.Findings {
+		got = append(got, f.Check+" "+f.Subject)
+	}
+	if diff := cmp.Diff([]string{"mtu_low rail 2", "mtu_lost rail 1"}, got); diff != "" || r.Warnings != 2 {
+		t.Errorf("%d warnings: %s", r.Warnings, diff)
+	}
+}
