@@ -108,16 +108,13 @@ func Reason(reason probe.Reason, detail string) string {
 }
 
 func checkOutcome(r *probe.Result, outcome probe.Outcome, corrupted bool, report reporter) {
-	if r.Outcome != outcome || outcome == probe.Failed && r.Corrupted() != corrupted {
+	if r.Outcome != outcome || r.Reason == PeerWorker || outcome == probe.Failed && r.Corrupted() != corrupted {
 		return
 	}
 	out := finding.Finding{}
 	what := "the probe of " + r.Peer
 	if outcome == probe.Fallback {
-		if what = "RDMA to " + r.Peer; r.Reason == PeerWorker {
-			return
-		}
-		if r.OfRailscope() { // jobs may work
+		if what = "RDMA to " + r.Peer; r.OfRailscope() { // jobs may work
 			out.Severity = warning
 		}
 	}

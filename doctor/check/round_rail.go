@@ -89,7 +89,7 @@ func reportFailed(r *probe.Result, group []probe.Failure, report reporter) {
 }
 
 func checkPeerWorker(r *probe.Result, report reporter) {
-	if r.Outcome == probe.Fallback && r.Reason == PeerWorker {
+	if r.Outcome != probe.OK && r.Reason == PeerWorker {
 		report(finding.Finding{Evidence: fmt.Sprintf("RDMA to %s was not measured: %s", r.Peer, r.Detail),
 			Fix: []string{note("on %s: look for railscope-probe in the log of railscope and of the kernel (journalctl -k): "+
 				"a fault of the provider's library, or the OOM killer", r.Peer)}})

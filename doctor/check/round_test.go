@@ -115,6 +115,11 @@ func TestRound(t *testing.T) {
 			"critical fallback peer b: RDMA to b failed: retry_exceeded: rail 0 and 1 more: on mlx5_0"}},
 		{"the peer's worker was killed", fallback(failedAt(roundOf(95, 95), "verify", "peer_worker", 0, 1)), nil, []string{
 			"warning peer_worker peer b: RDMA to b was not measured: rail 0 and 1 more: on mlx5_0"}},
+		{"the peer's worker was killed again and again", roundOf(95, 95), func(r *probe.Result) {
+			r.Outcome, r.Transport, r.Reason = probe.Failed, probe.NoTransport, "peer_worker"
+			r.Detail = "on the peer: the worker process failed 3 times in a row"
+		}, []string{"warning peer_worker peer b: RDMA to b was not measured: on the peer: the worker process failed " +
+			"3 times in a row"}},
 		{"our worker was killed", fallback(failedAt(roundOf(95, 95), "striped", "worker_crashed", 0, 1)), nil, []string{
 			"warning fallback peer b: RDMA to b failed: worker_crashed: rail 0 and 1 more: on mlx5_0"}},
 		{"the peer's GID", failedAt(roundOf(95, 95), "connect", "peer_gid", 1), nil, []string{
