@@ -108,6 +108,11 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 			}
 		}
 	}
+	if len(h.past) > 0 { // what could not be read now is not new when it can be
+		last := maps.Clone(h.past[len(h.past)-1].values)
+		maps.Copy(last, current.values)
+		current.values = last
+	}
 	h.past = append(h.past, current)
 	holding := func(row, label string, to *[]string) {
 		series.Each(row, []string{label}, func(values []string, v float64) {

@@ -57,9 +57,18 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	l := h.Live(counters(row, 51, 9, 5), nil, start.Add(32*time.Minute))
+	if got := h.Live(table{}, nil, start.Add(33*time.Minute)).Increases; got != nil {
+		t.Errorf("of what was not read: %+v", got)
+	}
 	want := []Increase{{row, []string{"0"}, 1}, {row, []string{"1"}, 9}, {row, []string{"2"}, 5}}
 	if diff := cmp.Diff(want, l.Increases); diff != "" {
 		t.Error(diff)
+	}
+	for _, tt := range []struct{ minute, want int }{{34, 1}, {43, 0}} { // at 43, the oldest reading is the one that failed
+		l = h.Live(counters(row, 51, 9, 5), nil, start.Add(time.Duration(tt.minute)*time.Minute))
+		if got := l.Increased("0", row); got != float64(tt.want) {
+			t.Errorf("minute %d, after a reading that failed: %v, want %d", tt.minute, got, tt.want)
+		}
 	}
 }
 
