@@ -186,6 +186,20 @@ func TestExpectation(t *testing.T) {
 	}
 }
 
+// TestShortfallsShared: behind one shaper, a round without solos accuses no rail, only all together.
+func TestShortfallsShared(t *testing.T) {
+	flow := func(rate int64) *Flow { return &Flow{Bytes: rate, Active: time.Second} }
+	for solo, want := range map[*Flow]int{nil: 1, flow(90): 1, flow(50): 3} {
+		r := Result{Transport: RDMA, MinOfExpected: 0.7, EvenAlone: true, Stealing: new(100.0)}
+		for range 2 {
+			r.Rails = append(r.Rails, RailResult{Solo: solo, Stealing: flow(50), Expected: new(100.0)})
+		}
+		if got := r.Shortfalls(); len(got) != want || got[0].Rail != "" {
+			t.Errorf("alone %v: %+v, want %d", solo, got, want)
+		}
+	}
+}
+
 // TestSlowed: a rail is slow against its own past if two figures in a row agree, and something is expected of it.
 func TestSlowed(t *testing.T) {
 	expected, failed := 50e9, &failure.Failure{}

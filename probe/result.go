@@ -263,7 +263,8 @@ func (r Result) Imbalanced() bool {
 
 // Shortfalls are where goodput was below MinOfExpected of what was expected: of all rails together first, then of each
 // rail. A rail is judged by the better of its solo and its part of the striped burst: what it can do is judged, and
-// what it lost to its siblings shows in the sum. What others took is not its fault.
+// what it lost to its siblings shows in the sum. In a round without solos, rails that share a bottleneck and are even
+// alone are not judged one by one. What others took is not its fault.
 func (r Result) Shortfalls() []Shortfall {
 	if r.Transport != RDMA || r.MinOfExpected <= 0 {
 		return nil
@@ -278,7 +279,8 @@ func (r Result) Shortfalls() []Shortfall {
 			continue
 		}
 		sum += *one.Expected
-		if s, ok := one.goodput(); ok && s < r.MinOfExpected**one.Expected {
+		shared := r.EvenAlone && one.Solo == nil
+		if s, ok := one.goodput(); ok && !shared && s < r.MinOfExpected**one.Expected {
 			list = append(list, Shortfall{one.Rail, s, *one.Expected})
 		}
 	}
