@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/common/version"
 
+	collectorprocess "github.com/railscope/railscope/collector/process"
+	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/config"
 )
 
@@ -24,6 +26,10 @@ type common struct {
 	configFile, nodeName, stateDir string
 	sysfs, procfs, rootfs          string
 	log                            promslog.Config
+
+	// In tests: what answers in place of the running kernel, and of NVML; nil: they do.
+	kernel    *facts.Kernel
+	processes func(*collectorprocess.Options)
 }
 
 func (c *common) define(app *kingpin.Application) {

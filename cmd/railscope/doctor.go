@@ -52,7 +52,7 @@ func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
 func gatherer(c *common, finder *rail.Finder, keeper *expect.Keeper, jobs func() ([]facts.GPUJob, bool),
 ) *facts.Gatherer {
 	return facts.New(facts.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot,
-		Budget: doctorBudget, Expect: keeper, Jobs: jobs,
+		Budget: doctorBudget, Expect: keeper, Jobs: jobs, Kernel: c.kernel,
 	})
 }
 
@@ -70,8 +70,7 @@ func gpuJobs(processes *collectorprocess.Source) (list []facts.GPUJob, known boo
 
 // readJobs starts to read the processes of this node, and returns a function that waits for the jobs among them.
 func readJobs(c *common, finder *rail.Finder) func() ([]facts.GPUJob, bool) {
-	processes := collectorprocess.New(collectorprocess.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs,
-		Rails: finder.Rails, NVML: nvml.NewSession(nvml.NewLibrary("")), Budget: deviceBudget})
+	processes := c.newProcesses(finder, nvml.NewSession(nvml.NewLibrary("")), 0)
 	read := make(chan struct{})
 	go func() {
 		defer close(read)

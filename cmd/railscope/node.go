@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	collectorprocess "github.com/railscope/railscope/collector/process"
+	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/doctor/examine"
 	"github.com/railscope/railscope/doctor/facts"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
@@ -57,6 +58,8 @@ type machine struct {
 	ethtool     ethtool.Ioctl              // nil: the kernel's
 	probe       func(o *probe.NodeOptions) // changes the options of the probe; nil: no change
 	maintenance string                     // file to watch; empty: none, as in the demo
+	kmsg        string                     // the kernel log; empty: /dev/kmsg
+	sampled     func(*sampler.Snapshot)    // what the sampler saw, in tests; nil: it samples
 }
 
 func (s *nodeSettings) machine() machine {

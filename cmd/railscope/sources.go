@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,8 +28,8 @@ import (
 	"github.com/railscope/railscope/collector/sampler"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
 	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -130,10 +131,7 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 	gpus := gpu.New(c.procfs, m.nvml, deviceBudget, gpuProcesses)
 	ports := rdma.New(c.sysfs, finder.Snapshot, deviceBudget)
 	ports.MaxMTU, ports.Expected = node.MaxMTU, keeper.Expected
-	processes := collectorprocess.New(collectorprocess.Options{
-		Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs,
-		Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit,
-	})
+	processes := c.newProcesses(finder, m.nvml, s.processLimit)
 	made := map[string]collector.Source{
 		"rdma":      ports,
 		"bond":      bond.New(c.sysfs, c.procfs, finder.Rails, deviceBudget),
@@ -144,7 +142,7 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 		"process":   processes,
 	}
 	if *s.on["kmsg"] {
-		made["kmsg"] = newKernelLog(c, m.state, finder)
+		made["kmsg"] = newKernelLog(c, m, finder)
 	}
 	if *s.on["nccl"] {
 		logs, err := nccl.New(s.ncclLogs)
@@ -169,7 +167,11 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 		if m.notice == "" {
 			node.UseTraffic(sampling.MeanTraffic)
 		}
-		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling.Run)
+		snapshot := sampling.Snapshot
+		if m.sampled != nil {
+			snapshot = m.sampled
+		}
+		made["sampler"], running = exportersampler.NewSource(snapshot), append(running, sampling.Run)
 	}
 	for _, f := range sourceFlags() {
 		if *s.on[f.name] {
@@ -179,9 +181,19 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 	return list, running, nil
 }
 
+// newProcesses makes the source of processes, with at most limit series of one row; 0: its default.
+func (c *common) newProcesses(finder *rail.Finder, gpus *nvml.Session, limit int) *collectorprocess.Source {
+	opts := collectorprocess.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Rails, NVML: gpus,
+		Budget: deviceBudget, Limit: limit}
+	if c.processes != nil {
+		c.processes(&opts)
+	}
+	return collectorprocess.New(opts)
+}
+
 // newKernelLog makes the source of the kernel log, whose position is kept in the store; nil: not at all.
-func newKernelLog(c *common, store *state.Store, finder *rail.Finder) collector.Source {
-	opts := kmsg.Options{Path: "/dev/kmsg", Rails: finder.Rails}
+func newKernelLog(c *common, m machine, finder *rail.Finder) collector.Source {
+	opts, store := kmsg.Options{Path: cmp.Or(m.kmsg, "/dev/kmsg"), Rails: finder.Rails}, m.state
 	boot, _ := os.ReadFile(filepath.Join(c.procfs, "sys/kernel/random/boot_id")) // without it nothing is saved
 	if opts.Boot = strings.TrimSpace(string(boot)); store != nil {
 		const section = "kernel_log"

@@ -3,8 +3,10 @@
 package doctortest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
 	"github.com/railscope/railscope/doctor/facts"
@@ -40,7 +43,7 @@ func Machine(t testing.TB, name, change string) *facts.Facts {
 func Captured(t testing.TB, name, change string) facts.Options {
 	t.Helper()
 	root := sysfstest.Unpack(t, testdata+name+".txtar")
-	apply(t, root, change)
+	Apply(t, root, change)
 	return options(root)
 }
 
@@ -57,7 +60,7 @@ func Learned(t testing.TB, name, change string, config expect.Config) facts.Opti
 		Save: func(m expect.Memory) { memory = m }})
 	keeper.Observe()
 	keeper.Observe()
-	apply(t, root, change)
+	Apply(t, root, change)
 	finder = rail.NewFinder(root.Sys(), rail.Options{}, nil, 10*time.Second)
 	if err := errors.Join(finder.Remember(records, nil), memory.Check()); err != nil {
 		t.Fatal(err)
@@ -68,8 +71,8 @@ func Learned(t testing.TB, name, change string, config expect.Config) facts.Opti
 	return o
 }
 
-// apply makes a change.
-func apply(t testing.TB, root sysfstest.Root, change string) {
+// Apply makes a change: files that are written over those of the machine, after lines "gone PATH" of what goes.
+func Apply(t testing.TB, root sysfstest.Root, change string) {
 	t.Helper()
 	var files strings.Builder
 	for line := range strings.Lines(change) {
@@ -126,6 +129,37 @@ func (k kernel) prefixes(dir string) map[int][]netip.Prefix {
 }
 
 func (k kernel) addresses() (map[int][]netip.Prefix, error) { return k.prefixes("addresses"), nil }
+
+// Kernel answers for a whole node: with addresses and routes, and with what is below kernel/pfc (a bit per priority),
+// kernel/pause (received and sent) and kernel/open (the error of opening a device). Without a file, PFC is on for
+// priority 3, global pause off, and a device opens. With kernel/live, what the files lack does not exist.
+func Kernel(root sysfstest.Root) *facts.Kernel {
+	k := kernel{root}
+	return &facts.Kernel{Live: k.answer("live", "") != "", Addresses: k.addresses, Path: k.path, Gateways: k.gateways,
+		PFC: func(netdev string) (bits uint8, err error) {
+			_, err = fmt.Sscan(cmp.Or(k.answer("pfc", netdev), "8"), &bits)
+			return bits, err
+		},
+		Pause: func(netdev string) (rx, tx bool, err error) {
+			var on [2]int
+			_, err = fmt.Sscan(cmp.Or(k.answer("pause", netdev), "0 0"), &on[0], &on[1])
+			return on[0] > 0, on[1] > 0, err
+		},
+		OpenDevice: func(path string) error {
+			for _, errno := range []unix.Errno{unix.EACCES, unix.EPERM} {
+				if errno.Error() == k.answer("open", filepath.Base(path)) {
+					return errno
+				}
+			}
+			return nil
+		}}
+}
+
+// answer is the content of a file; empty: there is none.
+func (k kernel) answer(dir, name string) string {
+	text, _ := sysfs.ReadString(k.root.Dir, "kernel", dir, name)
+	return text
+}
 
 func (k kernel) gateways(index int) ([]netip.Prefix, error) {
 	return k.prefixes("gateways")[index], nil

@@ -222,6 +222,14 @@ func (f *Fabric) Set(node, device string, change func(*Knobs)) {
 	}
 }
 
+// Foreign counts bytes that others send over a device. The next write of a queue pair shows them.
+func (f *Fabric) Foreign(node, device string, bytes uint64) {
+	f.tb.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shared.devices[f.find(node, device)].xmit.Add(bytes)
+}
+
 // Writes returns how many writes a device has posted since its knobs were last set.
 func (f *Fabric) Writes(node, device string) uint64 {
 	f.tb.Helper()
