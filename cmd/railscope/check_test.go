@@ -60,7 +60,12 @@ func statusOf(found ...finding.Raised) status.Status {
 // answer serves a status on the socket of a directory.
 func answer(t *testing.T, handler http.HandlerFunc) (dir string) {
 	t.Helper()
-	dir = t.TempDir()
+	return answerIn(t, t.TempDir(), handler)
+}
+
+// answerIn makes that in a directory.
+func answerIn(t *testing.T, dir string, handler http.HandlerFunc) string {
+	t.Helper()
 	go statussock.New(dir, handler).Run(t.Context(), func() bool { return true }, nil)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(dir, "status.sock")); err == nil {

@@ -21,12 +21,17 @@ import (
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 	"github.com/railscope/railscope/internal/testenv"
+	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/probetest"
 )
 
 // TestMain is railscope itself if the environment is set: the tests below run the program with flags, exit codes and
 // signals.
 func TestMain(m *testing.M) {
 	hungfs.Main()
+	if os.Getenv(probetest.WorkerVariable) != "" {
+		os.Exit(probe.WorkerMain())
+	}
 	if os.Getenv("RAILSCOPE_TEST_MAIN") != "" {
 		if limit, err := time.ParseDuration(os.Getenv("RAILSCOPE_TEST_STOP")); err == nil {
 			os.Exit(process(os.Args[1:], limit))

@@ -22,10 +22,10 @@ func hold() time.Duration {
 	return 15 * minute
 }
 
-// faults are what can befall the two nodes here. Each fires its own, and nothing
+// alertFaults are what can befall the two nodes here. Each fires its own, and nothing
 // else: severity, alert without Railscope, node. What may fire beside is a
 // consequence that depends on what the probe was doing at that moment.
-var faults = []struct {
+var alertFaults = []struct {
 	name  string
 	fires string
 	may   string
@@ -238,7 +238,7 @@ func TestAlertsFaults(t *testing.T) {
 		t.Fatalf("Prometheus remembers %v rails of 4", got)
 	}
 	seen := map[string]bool{}
-	for _, f := range faults {
+	for _, f := range alertFaults {
 		for _, one := range append(strings.Split(f.fires, ", "), strings.Split(f.may, ", ")...) {
 			if name := strings.Fields(one); len(name) > 1 {
 				seen[name[1]] = true

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/probetest"
+	"github.com/railscope/railscope/test/faults"
+)
+
+// prober is a node that asks a peer on the fake fabric.
+type prober struct {
+	*node
+	common
+	pair   *probetest.Pair
+	rounds *atomic.Int64 // that have ended
+	paused *atomic.Bool  // no other round starts
+}
+
+// roundCounter is a log that counts rounds which were not skipped.
+type roundCounter struct {
+	slog.Handler
+	rounds  *atomic.Int64
+	skipped bool
+}
+
+func (c roundCounter) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c roundCounter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	c.skipped = c.skipped || slices.ContainsFunc(attrs, func(a slog.Attr) bool {
+		return a.Key == "result" && a.Value.String() == string(probe.Skipped)
+	})
+	return c
+}
+
+func (c roundCounter) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "Probe finished" && !c.skipped {
+		c.rounds.Add(1)
+	}
+	return nil
+}
+
+// fabricOptions are those of quick rounds over the fake fabric.
+func fabricOptions() probe.Options {
+	opts := probe.DefaultOptions()
+	opts.Security.Insecure = true
+	opts.Interval, opts.Timeout, opts.Burst, opts.SoloEvery = 100*time.Millisecond, 20*time.Second, 50*time.Millisecond, 2
+	opts.LatencySamples, opts.Depth = 20, 128
+	opts.Budget, opts.MinOfExpected = probe.Budget{Share: 1}, 0.25
+	return opts
+}
+
+func serveProber(t *testing.T) *prober {
+	t.Helper()
+	opts := fabricOptions()
+	p := &prober{pair: probetest.New(t, opts), rounds: &atomic.Int64{}, paused: &atomic.Bool{}}
+	p.common = common{sysfs: p.pair.Sysfs("a"), procfs: t.TempDir(), rootfs: t.TempDir(), nodeName: "a"}
+	s := nodeSettings{common: &p.common, sources: defaultSources(), telemetryPath: "/metrics"}
+	*s.sources.on["sampler"], *s.sources.on["pcie"] = false, false // the fabric has no such files
+	none := nvml.NewLibrary(filepath.Join(p.rootfs, "none"))
+	m := machine{nvml: nvml.NewSession(none), probe: func(o *probe.NodeOptions) {
+		p.pair.Options("a", o)
+		o.Maintenance = p.paused.Load
+	}}
+	var err error
+	counting := slog.New(roundCounter{slog.DiscardHandler, p.rounds, false})
+	if p.node, err = assemble(s, m, &config.Config{}, counting); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	answerIn(t, filepath.Dir(p.sysfs), p.local.ServeHTTP)
+	return p
+}
+
+// start starts the rounds.
+func (p *prober) start(t *testing.T) {
+	t.Helper()
+	opts := fabricOptions()
+	opts.Name, opts.Peers = "a", []string{p.pair.Address}
+	if err := p.probing.start(t.Context(), &opts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits for rounds.
+func (p *prober) await(t *testing.T, rounds int64) {
+	t.Helper()
+	for end, deadline := p.rounds.Load()+rounds, time.Now().Add(time.Minute); p.rounds.Load() < end; {
+		if time.Now().After(deadline) {
+			t.Fatal("no round ends")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestFaultsOfRounds plants each fault of the matrix that rounds find in a pair of nodes: three rounds, and two
+// examinations, find it by its own name, with no other critical finding, and all surfaces show the same. Where the
+// machine is busy, some bursts are slow on a healthy rail: then more rounds follow.
+func TestFaultsOfRounds(t *testing.T) {
+	const atOnce = 6 // they mostly wait, however few processors there are
+	var pairs sync.WaitGroup
+	defer pairs.Wait()
+	running := make(chan bool, atOnce)
+	for _, f := range faults.List() {
+		if f.Fabric == "" {
+			continue
+		}
+		running <- true
+		pairs.Go(func() {
+			defer func() { <-running }()
+			t.Run(f.Name, func(t *testing.T) { findByRounds(t, f) })
+		})
+	}
+}
+
+func findByRounds(t *testing.T, f faults.Fault) {
+	p := serveProber(t)
+	f.Want = strings.ReplaceAll(f.Want, faults.Peer, p.pair.Address)
+	if f.Later {
+		p.start(t)
+		p.await(t, 1)
+		p.pair.Plant(f.Fabric)
+		p.await(t, 1) // it may have begun before
+	} else {
+		p.pair.Plant(f.Fabric)
+		p.start(t)
+	}
+	for try := 1; ; try++ {
+		p.paused.Store(false)
+		p.await(t, 3)
+		p.paused.Store(true)
+		time.Sleep(100 * time.Millisecond) // the last round is over
+		p.exam.Examine(t.Context())
+		p.exam.Examine(t.Context())
+		all := surfaces(t, p.node, p.common)
+		diff := unnamed(f, all["status"]) + disagreement(all)
+		if diff == "" {
+			return
+		}
+		if try == 4 {
+			t.Fatal(diff, explained(p.node))
+		}
+	}
+}

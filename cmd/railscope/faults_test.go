@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/doctortest"
+	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/state"
+	"github.com/railscope/railscope/internal/sysfstest"
+	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/test/faults"
+)
+
+// files are a change of the matrix as doctortest makes it.
+func files(t *testing.T, change string) string {
+	t.Helper()
+	var gone, files strings.Builder
+	for part := range strings.SplitSeq(change, "; ") {
+		path, content, isFile := strings.Cut(part, " = ")
+		link, target, isLink := strings.Cut(part, " -> ")
+		removed, isGone := strings.CutPrefix(part, "gone ")
+		var device, acs uint16
+		switch {
+		case part == "":
+		case isGone:
+			fmt.Fprintf(&gone, "gone %s\n", removed)
+		case isLink && !isFile:
+			files.WriteString(doctortest.File(link, "-> "+target))
+		case !isFile:
+			t.Fatalf("no change: %q", part)
+		case strings.HasPrefix(content, "pci "):
+			if _, err := fmt.Sscanf(content, "pci %v %v", &device, &acs); err != nil {
+				t.Fatal(err)
+			}
+			files.WriteString(doctortest.File(path, doctortest.ConfigSpace(device, acs)))
+		default:
+			files.WriteString(doctortest.File(path, strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00").Replace(content)))
+		}
+	}
+	return gone.String() + files.String()
+}
+
+// captured is a node that serves, of a captured machine, and what commands on it are given.
+type captured struct {
+	*node
+	common
+	root  sysfstest.Root
+	state *state.Store
+}
+
+// serveCaptured assembles the node of a fault's machine; nothing is planted yet.
+func serveCaptured(t *testing.T, f faults.Fault) *captured {
+	t.Helper()
+	root := sysfstest.Unpack(t, "../../doctor/testdata/"+f.Machine+".txtar")
+	doctortest.Apply(t, root, files(t, f.Before))
+	if !f.Later {
+		doctortest.Apply(t, root, files(t, f.Change))
+	}
+	n := &captured{root: root, common: common{sysfs: root.Sys(), procfs: root.Proc(), rootfs: root.Dir, nodeName: "n1",
+		kernel: doctortest.Kernel(root), processes: attributed(t, root)}}
+	if own := filepath.Join(root.Dir, "root"); exists(own) {
+		n.rootfs = own
+	}
+	cfg := &config.Config{}
+	if f.Config != "" {
+		var err error
+		n.configFile = file(t, f.Config)
+		if cfg, err = config.Load(n.configFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := nodeSettings{common: &n.common, sources: defaultSources(), telemetryPath: "/metrics"}
+	for _, name := range []string{"process", "kmsg", "nccl"} {
+		*s.sources.on[name] = true // as for root
+	}
+	for _, name := range []string{"bond", "pcie", "gpu", "gpudirect"} {
+		*s.sources.on[name] = false // the machines have only the files that doctor reads
+	}
+	s.sources.ncclLogs = []string{filepath.Join(root.Dir, "log/*.log")}
+	n.state = state.Open(root.Dir, nil)
+	t.Cleanup(func() { _ = n.state.Close() })
+	m := machine{state: n.state, nvml: gpus(t, root), kmsg: filepath.Join(root.Dir, "kernel/kmsg"), sampled: n.sampled,
+		probe: func(o *probe.NodeOptions) { o.Maintenance = func() bool { return true } }} // no round starts
+	for path, content := range map[string]string{"kernel/kmsg": "", "proc/4242/ns/pid": "-> pid:[4026531836]\n",
+		"proc/self": "-> 4242\n"} {
+		if _, err := os.Lstat(filepath.Join(root.Dir, path)); err != nil {
+			sysfstest.Write(t, root.Dir, []byte("-- "+path+" --\n"+content))
+		}
+	}
+	var err error
+	if n.node, err = assemble(s, m, cfg, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.close)
+	opts := probe.DefaultOptions()
+	opts.Peers = []string{"127.0.0.1:9"}
+	if err := n.probing.start(t.Context(), &opts); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(background(t.Context(), n.running[:1])) // the follower of NCCL's logs
+	return n
+}
+
+// sampled is what kernel/sampled says that the sampler saw.
+func (n *captured) sampled(s *sampler.Snapshot) {
+	*s = sampler.Snapshot{Rails: []sampler.Rail{{Name: "0"}}}
+	data, _ := os.ReadFile(filepath.Join(n.root.Dir, "kernel/sampled")) // without it, nothing
+	var imbalance float64
+	if _, err := fmt.Sscanf(string(data), "imbalance %g", &imbalance); err == nil {
+		s.Sets[0] = sampler.Set{Known: true, Roles: map[string]float64{"compute": imbalance}}
+	}
+	for i := range s.Fallback {
+		s.Fallback[i] = sampler.Suspicion{Known: true, Suspected: strings.TrimSpace(string(data)) == sampler.Reason(i)}
+	}
+}
+
+// examine reads all sources anew, as scrapes do meanwhile, and examines the node.
+func (n *captured) examine(t *testing.T) {
+	t.Helper()
+	n.scraper.Update(nil, 0, func(*table.Table, map[string]string) {})
+	n.exam.Examine(t.Context())
+}
+
+// follow waits until the logs of NCCL have been read, if there are any.
+func (n *captured) follow(t *testing.T) {
+	t.Helper()
+	for read, deadline := !exists(filepath.Join(n.root.Dir, "log")), time.Now().Add(10*time.Second); !read; {
+		if time.Now().After(deadline) {
+			t.Fatal("the log is not read")
+		}
+		time.Sleep(10 * time.Millisecond)
+		n.scraper.Update([]string{"nccl"}, 0, func(series *table.Table, _ map[string]string) {
+			series.Each("nccl_fallback", []string{"job"}, func([]string, float64) { read = true })
+		})
+	}
+}
+
+// plant makes the change of a fault.
+func (n *captured) plant(t *testing.T, f faults.Fault) {
+	t.Helper()
+	time.Sleep(25 * time.Millisecond) // longer than the finder keeps a listing
+	doctortest.Apply(t, n.root, files(t, f.Change))
+	if path := filepath.Join(n.root.Dir, "railscope.yml"); exists(path) {
+		r := &reloader{node: n.node, file: path, loader: &config.Loader{}, ctx: t.Context()}
+		_ = r.reload() // it may be refused
+	}
+}
+
+// TestFaults plants each fault of the matrix in a captured machine: two examinations find it by its own name, with no
+// other critical finding, and all surfaces show the same.
+func TestFaults(t *testing.T) {
+	for _, f := range faults.List() {
+		if f.Machine == "" {
+			continue
+		}
+		t.Run(f.Name, func(t *testing.T) {
+			t.Parallel()
+			n := serveCaptured(t, f)
+			if f.Later {
+				n.keeper.Observe()
+				n.keeper.Observe()
+				n.examine(t)
+				n.plant(t, f)
+			}
+			n.follow(t)
+			n.examine(t)
+			n.examine(t)
+			if err := n.state.Close(); err != nil { // it is written now
+				t.Fatal(err)
+			}
+			answerIn(t, n.root.Dir, n.local.ServeHTTP)
+			all := surfaces(t, n.node, n.common)
+			known := n.common
+			known.stateDir = n.root.Dir // doctor itself knows what was better before
+			all["doctor with the state"] = doctored(t, known)
+			if diff := unnamed(f, all["status"]) + disagreement(all); diff != "" {
+				t.Error(diff, explained(n.node))
+			}
+			if f.Later {
+				return
+			}
+			// Where no railscope runs, bench examines the node itself.
+			alone := n.nodeFindings(t.Context(), gatherer(&n.common, n.finder, n.keeper, readJobs(&n.common, n.finder)))
+			live := func(f string) bool {
+				id, _, _ := strings.Cut(f, ",")
+				return check.Remembered(id, true)
+			}
+			if diff := cmp.Diff(slices.DeleteFunc(slices.Clone(all["status"]), live),
+				slices.DeleteFunc(keys(alone), live)); diff != "" {
+				t.Errorf("bench alone: %s", diff)
+			}
+		})
+	}
+}
+
+// disagreement is how surfaces differ; empty: they do not.
+func disagreement(all map[string][]string) (text string) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if diff := cmp.Diff(all["status"], all[name]); diff != "" {
+			text += fmt.Sprintf("%s (-status +%[1]s): %s", name, diff)
+		}
+	}
+	return text
+}
+
+// unnamed is how the findings of severity warning or above differ from those that a row names; its own may be less.
+func unnamed(f faults.Fault, all []string) string {
+	want := slices.Clone(f.Beside)
+	if f.Want != "" {
+		want = append(want, f.Want)
+	}
+	var got []string
+	for _, key := range all {
+		id, rest, _ := strings.Cut(key, ", ")
+		severity, subject, _ := strings.Cut(rest, ", ")
+		if text := severity + " " + id + ", " + subject; severity != "info" || text == f.Want {
+			got = append(got, text)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		return "-want +got: " + diff
+	}
+	return ""
+}
+
+// explained is the evidence of all findings.
+func explained(n *node) (text string) {
+	list, _ := n.probing.found.List(time.Now())
+	for _, f := range list {
+		text += fmt.Sprintf("\n%s, %s: %s", f.Check, f.Subject, f.Evidence)
+	}
+	return text
+}

@@ -1,0 +1,336 @@
+package faults
+
+import "strings"
+
+// Paths of the machines.
+const (
+	mlx1   = "sys/class/infiniband/mlx5_1/ports/1/"              // of hgx, rail 1
+	ens2   = "sys/class/net/ens2np0/"                            // its interface
+	slot1  = "sys/devices/pci0000:37/0000:37:01.0/"              // its slot
+	nic1   = slot1 + "0000:3a:00.0/"                             // its PCI function
+	rxe1   = "sys/class/infiniband/rxe1/ports/1/"                // of rxe, rail 1
+	eth1   = "sys/class/net/eth1/"                               // its interface
+	half   = "sys/class/infiniband/roceP2p1s0f0/ports/1/"        // of spark, rail 2: the second half of rail 0
+	bond0  = "sys/devices/virtual/net/bond0/"                    // of lag, rail 0
+	member = "sys/class/net/ens1f1np1/"                          // one of its two members
+	lagPCI = "sys/devices/pci0000:16/0000:16:02.0/"              // their slot
+	nic2   = "sys/devices/pci0000:40/0000:40:01.0/0000:4d:00.0/" // of system-hgx, rail 2
+	libs   = "root/usr/lib/x86_64-linux-gnu/"
+	sw     = "sys/devices/pci0000:10/0000:10:01.0/" // of system-switch: a rail and two GPUs below one switch
+	limits = "proc/4242/limits = Limit  Soft Limit  Hard Limit  Units\\nMax locked memory         "
+)
+
+const (
+	noGID  = "0000:0000:0000:0000:0000:0000:0000:0000"
+	v6GID  = "fd00:0000:0000:0000:0000:0000:0000:0101"
+	job    = "proc/1234/comm = python3; proc/1234/ns/net -> net:[4026531840]; proc/1234/environ = "
+	noIPv4 = "gone kernel/addresses/eth1; " + rxe1 + "gids/1 = " + noGID
+	// bonded makes bond0 of eth1 and of an interface that is no rail: the kernel enters the bond's addresses for rxe1.
+	bonded = "gone kernel/addresses/eth1; " + eth1 + "master -> ../../../../../virtual/net/bond0; " +
+		eth1 + "bonding_slave/mii_status = up; " + rxe1 + "gid_attrs/ndevs/1 = bond0; " +
+		"sys/class/net/bonding_masters = bond0; " + bond0 + "bonding/mode = active-backup 1; " + bond0 +
+		"bonding/slaves = eth1 eth7; " + bond0 + "ifindex = 9; sys/class/net/bond0 -> ../../devices/virtual/net/bond0; " +
+		"kernel/addresses/bond0 = 192.168.101.1/24"
+	// bothBonded makes bond0 of both rails, in a mode that follows.
+	bothBonded = bonded + "; gone kernel/addresses/eth0; sys/class/net/eth0/master -> ../../../../../virtual/net/bond0; " +
+		"sys/class/net/eth0/bonding_slave/mii_status = up; sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0 = bond0; " +
+		"sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/1 = bond0; " + rxe1 + "gid_attrs/ndevs/0 = bond0; " +
+		bond0 + "bonding/slaves = eth0 eth1; " + bond0 + "bonding/mode = "
+	counted = mlx1 + "counters/port_xmit_packets = 1000; " + mlx1 + "hw_counters/packet_seq_err = 7"
+	lost    = "gone sys/class/infiniband/mlx5_1"
+	xid     = "kernel/kmsg = "
+)
+
+// Shape stands for the rate of a rail in a script of the lab.
+const Shape = "SHAPE"
+
+// OneShaper sends what leaves node 1 over both rails through one shaper.
+const OneShaper = `modprobe -a ifb act_mirred cls_matchall
+ip link add ifb0 type ifb
+ip link set ifb0 mtu 16000 up
+tc qdisc add dev ifb0 root tbf rate SHAPE burst 64kb limit 8mb
+for i in 0 1; do
+	tc qdisc add dev eth$i clsact
+	tc filter add dev eth$i egress matchall action mirred egress redirect dev ifb0
+done`
+
+// List is the matrix.
+func List() []Fault {
+	return []Fault{
+		// Nothing is wrong.
+		{Name: "a healthy HGX", Machine: "hgx", Later: true},
+		{Name: "a healthy DGX Spark, whose second port never had a cable", Machine: "spark", Later: true},
+		{Name: "a healthy bond", Machine: "lag", Later: true},
+		{Name: "a healthy system", Machine: "system-hgx",
+			Change: job + `NCCL_IB_DISABLE=0\0NCCL_NET=IB\0NCCL_IB_HCA=mlx5_0\0UCX_TLS=rc,cuda,sm,self,tcp\0`},
+		{Name: "a healthy system of a Spark", Machine: "system-spark"},
+		{Name: "a healthy system of the lab", Machine: "system-rxe"},
+		{Name: "a healthy switch of PCIe", Machine: "system-switch"},
+		{Name: "a healthy pair", Machine: "rxe", Fabric: "nothing", Lab: Lab{Asks: true}},
+		{Name: "a healthy pair, by hand", Lab: Lab{Bench: true}},
+		{Name: "a rail whose address is on a VLAN", Machine: "rxe",
+			Change: "gone kernel/addresses/eth1; " + rxe1 + "gid_attrs/ndevs/1 = eth1.100; " +
+				"sys/devices/virtual/net/eth1.100/ifindex = 20; sys/devices/virtual/net/eth1.100/lower_eth1 -> ../eth1; " +
+				"sys/class/net/eth1.100 -> ../../devices/virtual/net/eth1.100; kernel/addresses/eth1.100 = 192.168.101.1/24"},
+		{Name: "counters that go backwards", Machine: "hgx", Before: counted, Later: true,
+			Change: mlx1 + "counters/port_xmit_packets = 0; " + mlx1 + "hw_counters/packet_seq_err = 0"},
+		{Name: "a few retransmissions when a job is killed", Machine: "hgx", Before: counted, Later: true,
+			Change: mlx1 + "counters/port_xmit_packets = 1000000000; " + mlx1 + "hw_counters/packet_seq_err = 900"},
+
+		// Ports and links.
+		{Name: "a cable", Want: "critical port_down, rail 1", Machine: "hgx", Lab: Lab{Cable: true, CI: true},
+			Change: ens2 + "carrier = 0; " + mlx1 + "state = 1: DOWN; " + mlx1 + "phys_state = 2: Polling"},
+		{Name: "a cable, while it runs", Want: "critical port_down, rail 1", Machine: "hgx", Later: true,
+			Change: ens2 + "carrier = 0; " + mlx1 + "state = 1: DOWN; " + mlx1 + "phys_state = 2: Polling; " + mlx1 +
+				"rate = 10 Gb/sec (4X SDR)"},
+		{Name: "a port that is down with carrier", Want: "critical port_down, rail 1", Machine: "hgx",
+			Change: mlx1 + "state = 1: DOWN"},
+		{Name: "an InfiniBand port without a subnet manager", Want: "critical port_down, rail 1", Machine: "hgx",
+			Change: mlx1 + "state = 2: INIT; " + mlx1 + "link_layer = InfiniBand"},
+		{Name: "an InfiniBand port that stays ARMED", Want: "critical port_down, rail 1", Machine: "hgx",
+			Change: mlx1 + "state = 3: ARMED; " + mlx1 + "link_layer = InfiniBand"},
+		{Name: "a port that stays ACTIVE_DEFER", Want: "critical port_down, rail 1", Machine: "hgx",
+			Change: mlx1 + "state = 5: ACTIVE_DEFER"},
+		{Name: "a cable that died in a Spark's second port", Want: "critical port_down, rail 1", Machine: "spark",
+			Change: "sys/class/net/enp1s0f1np1/carrier_up_count = 1"},
+		{Name: "an interface taken down", Want: "critical netdev_down, rail 1", Machine: "hgx",
+			Change: ens2 + "flags = 0x1002; gone " + ens2 + "carrier; " + mlx1 + "state = 1: DOWN; " + mlx1 +
+				"phys_state = 3: Disabled", Lab: Lab{Shell: "ip link set eth1 down"}},
+		{Name: "five flaps", Want: "warning link_flapping, rail 1", Machine: "hgx", Later: true,
+			Before: ens2 + "carrier_changes = 2", Change: ens2 + "carrier_changes = 12", Lab: Lab{Later: true,
+				Shell: `for i in 1 2 3 4 5; do ip link set eth1 down; sleep 1; ip link set eth1 up; sleep 1; done`}},
+		{Name: "a link that flaps for days", Want: "warning carrier_flapping, rail 1", Machine: "hgx",
+			Change: ens2 + "carrier_down_count = 41"},
+		{Name: "a rate that was lost", Want: "critical rate_lost, rail 1", Machine: "hgx", Later: true,
+			Change: mlx1 + "rate = 100 Gb/sec (4X EDR)"},
+		{Name: "half the lanes of a port", Want: "critical rate_lost, rail 1", Machine: "hgx", Later: true,
+			Change: mlx1 + "rate = 200 Gb/sec (2X NDR)"},
+		{Name: "a rate below the configured one", Want: "critical rate_lost, rail 0", Machine: "lag",
+			Config: "expect: {rate: 400Gb/s}\n"},
+
+		// What is missing.
+		{Name: "a rail deleted", Want: "critical rail_missing, rail 1", Machine: "hgx", Later: true, Change: lost,
+			Lab: Lab{Shell: "rdma link delete rxe1", Later: true}},
+		{Name: "two rails deleted", Want: "critical rail_missing, rail 1", Machine: "hgx", Later: true,
+			Beside: []string{"critical rail_missing, rail 2"}, Change: lost + "; gone sys/class/infiniband/mlx5_2"},
+		{Name: "all rails deleted", Want: "critical no_rails, node", Machine: "rxe", Later: true,
+			Change: "gone sys/class/infiniband/rxe0; gone sys/class/infiniband/rxe1"},
+		{Name: "a rail that was never there", Want: "critical rail_missing, node", Machine: "hgx",
+			Config: "expect: {rails: 9}\n"},
+		{Name: "one of two PCIe functions", Want: "critical rail_missing, rail 2", Machine: "spark", Later: true,
+			Beside: []string{"warning pcie_link_low, rails 0 and 1"}, // the other function's slot is too narrow alone
+			Change: "gone sys/class/infiniband/roceP2p1s0f0"},
+		{Name: "no RDMA in the kernel", Want: "critical no_rails, node", Machine: "hgx",
+			Change: "gone sys/class/infiniband"},
+		{Name: "a laptop", Want: "critical no_rails, node", Machine: "system-laptop"},
+		{Name: "a GPU fell off the bus", Want: "critical gpu_missing, node", Machine: "hgx", Later: true,
+			Change: "gone sys/bus/pci/devices/0000:3b:00.0"},
+		{Name: "fewer GPUs than configured", Want: "critical gpu_missing, node", Machine: "lag",
+			Config: "expect: {gpus: 8}\n"},
+
+		// MTU.
+		{Name: "MTU 1500", Want: "warning mtu_low, rail 1", Machine: "rxe", Change: eth1 + "mtu = 1500",
+			Lab: Lab{Shell: "ip link set eth1 mtu 1500"}},
+		{Name: "a MTU that was lost", Want: "warning mtu_lost, rail 1", Machine: "hgx", Later: true,
+			Change: ens2 + "mtu = 1500"},
+		{Name: "a MTU below the siblings'", Want: "warning mtu_unlike, rail 1", Machine: "hgx",
+			Change: ens2 + "mtu = 4200"},
+
+		// GIDs and addresses.
+		{Name: "an address removed", Want: "critical gid_link_local, rail 1", Machine: "rxe", Change: noIPv4,
+			Lab: Lab{Shell: "ip address del 192.168.101.1/24 dev eth1"}},
+		{Name: "an address that an interface gave itself", Want: "warning gid_link_local, rail 1", Machine: "rxe",
+			Change: "gone kernel/addresses/eth1; " + rxe1 + "gids/1 = 0000:0000:0000:0000:0000:ffff:a9fe:0105"},
+		{Name: "an empty GID table", Want: "critical gid_missing, rail 1", Machine: "rxe",
+			Change: noIPv4 + "; " + rxe1 + "gids/0 = " + noGID},
+		{Name: "RoCE v1 only", Want: "critical gid_missing, rail 1", Machine: "hgx",
+			Change: mlx1 + "gid_attrs/types/1 = IB/RoCE v1; " + mlx1 + "gid_attrs/types/3 = IB/RoCE v1"},
+		{Name: "IPv6 only", Want: "warning gid_missing, rail 1", Machine: "hgx", Change: mlx1 + "gids/3 = " + v6GID +
+			"; " + mlx1 + "gids/2 = " + v6GID + "; kernel/addresses/ens2np0 = fd00::101/64"},
+		{Name: "a GID index that moved", Want: "warning gid_index_unlike, rail 1", Machine: "hgx", Change: mlx1 +
+			"gid_attrs/types/3 = IB/RoCE v1; " + mlx1 + "gids/5 = 0000:0000:0000:0000:0000:ffff:0a00:0101; " + mlx1 +
+			"gid_attrs/types/5 = RoCE v2; " + mlx1 + "gid_attrs/ndevs/5 = ens2np0"},
+		{Name: "the GIDs of a bond", Want: "critical gid_misbound, rail 1", Machine: "rxe", Change: bonded},
+		{Name: "the GIDs of a bridge", Want: "critical gid_misbound, rail 1", Machine: "rxe",
+			Change: "gone kernel/addresses/eth1; " + rxe1 + "gid_attrs/ndevs/1 = br0; " +
+				"sys/devices/virtual/net/br0/bridge/stp_state = 0; sys/devices/virtual/net/br0/lower_eth1 -> ../eth1; " +
+				"sys/class/net/br0 -> ../../devices/virtual/net/br0; " + eth1 + "master -> ../../../../../virtual/net/br0"},
+		{Name: "one subnet", Want: "critical same_subnet, rails 0 and 1", Machine: "rxe",
+			Change: "kernel/addresses/eth1 = 192.168.100.11/24; kernel/paths/192.168.100.1 = eth0; " +
+				"kernel/paths/192.168.100.11 = eth0", Lab: Lab{
+				Shell: "ip address flush dev eth1 scope global; ip address add 192.168.100.11/24 dev eth1"}},
+		{Name: "an unused half of a Spark's port", Want: "warning half_unused, rail 2", Machine: "spark",
+			Change: "gone kernel/addresses/enP2p1s0f0np0; " + half + "gids/2 = " + noGID + "; " + half + "gids/3 = " + noGID},
+
+		// Bonds.
+		{Name: "a bond in a mode without RDMA", Want: "critical bond_mode, bond bond0", Machine: "rxe",
+			Change: bothBonded + "balance-rr 0"},
+		{Name: "a bond without one RDMA device", Want: "critical bond_no_lag, bond bond0", Machine: "rxe",
+			Change: bothBonded + "balance-xor 2"},
+		{Name: "a member of a bond without carrier", Want: "critical bond_member_down, interface ens1f1np1", Machine: "lag",
+			Change: member + "bonding_slave/mii_status = down; " + member + "carrier = 0"},
+		{Name: "a bond whose members are all down", Want: "critical bond_member_down, interface ens1f1np1",
+			Machine: "lag", Beside: []string{"critical bond_member_down, interface ens1f0np0",
+				"critical port_down, rail 0"},
+			Change: member + "bonding_slave/mii_status = down; " + member + "carrier = 0; " +
+				"sys/class/net/ens1f0np0/bonding_slave/mii_status = down; sys/class/net/ens1f0np0/carrier = 0; " +
+				"sys/class/infiniband/mlx5_bond_0/ports/1/state = 1: DOWN; " + bond0 + "carrier = 0"},
+		{Name: "a bond without a LACP partner", Want: "critical bond_lacp, bond bond0", Machine: "lag",
+			Change: member + "bonding_slave/ad_actor_oper_port_state = 77"},
+		{Name: "a bond in two aggregators", Want: "critical bond_lacp, bond bond0", Machine: "lag",
+			Change: member + "bonding_slave/ad_aggregator_id = 2"},
+		{Name: "a bond without members", Want: "warning bond_empty, bond bond7", Machine: "rxe",
+			Change: "sys/class/net/bonding_masters = bond7; sys/class/net/bond7 -> ../../devices/virtual/net/bond7; " +
+				"sys/devices/virtual/net/bond7/bonding/mode = balance-rr 0; sys/devices/virtual/net/bond7/bonding/slaves = ; " +
+				"sys/devices/virtual/net/bond7/flags = 0x1503"},
+
+		// PCIe and GPUs.
+		{Name: "PCIe trained to half its lanes", Want: "critical pcie_link_low, rail 1", Machine: "hgx",
+			Change: nic1 + "current_link_width = 8"},
+		{Name: "PCIe lost half its lanes", Want: "critical pcie_lost, rail 1", Machine: "hgx", Later: true,
+			Change: nic1 + "current_link_width = 8"},
+		{Name: "PCIe lost a generation", Want: "warning pcie_lost, rail 0", Machine: "lag", Later: true,
+			Change: lagPCI + "0000:17:00.0/current_link_speed = 8.0 GT/s PCIe"},
+		{Name: "a slot that is too narrow", Want: "warning pcie_link_low, rail 1", Machine: "hgx", Change: slot1 +
+			"max_link_width = 8; " + slot1 + "current_link_width = 8; " + nic1 + "current_link_width = 8"},
+		{Name: "a GPU in another NUMA node than its rail", Want: "warning numa_far, GPU 0000:b1:00.0", Machine: "lag",
+			Change: "sys/bus/pci/devices/0000:b1:00.0/class = 0x030200; sys/bus/pci/devices/0000:b1:00.0/vendor = 0x10de; " +
+				"sys/bus/pci/devices/0000:b1:00.0/numa_node = 1"},
+		{Name: "ACS between a rail and its GPUs", Want: "warning acs_enabled, rail 0", Machine: "system-switch",
+			Change: sw + "config = pci 0x2910 0x5d; " + sw + "0000:16:00.0/config = pci 0x2910 0; " + sw +
+				"0000:16:00.0/0000:17:00.0/config = pci 0x2910 0x5d; " + sw +
+				"0000:16:00.0/0000:17:01.0/config = pci 0x2910 0x5d; " + sw +
+				"0000:16:00.0/0000:17:02.0/config = pci 0x2910 0x5d; " + sw +
+				"0000:16:00.0/0000:17:02.0/0000:1a:00.0/config = pci 0x2910 0x5d"},
+		{Name: "relaxed ordering off", Want: "info relaxed_ordering_off, rail 0", Machine: "system-switch",
+			Change: sw + "0000:16:00.0/0000:17:02.0/0000:1a:00.0/config = pci 0x2900 0"},
+		{Name: "no GPUDirect", Want: "warning gpudirect, node", Machine: "system-hgx",
+			Change: "gone sys/module/nvidia_peermem; proc/sys/kernel/osrelease = 5.4.0-200-generic"},
+		{Name: "an old module of GPUDirect", Want: "warning peermem_legacy, module nv_peer_mem", Machine: "system-hgx",
+			Change: "gone sys/module/nvidia_peermem; sys/module/nv_peer_mem/version = 1.3-0"},
+
+		// The system of this process.
+		{Name: "too little locked memory", Want: "critical memlock, node", Machine: "system-hgx",
+			Change: limits + "65536             65536             bytes"},
+		{Name: "no ib_uverbs", Want: "critical uverbs_module, node", Machine: "system-hgx",
+			Change: "kernel/live = 1; gone sys/class/infiniband_verbs; gone root/dev/infiniband/uverbs0; " +
+				"gone root/dev/infiniband/uverbs1; gone root/dev/infiniband/uverbs2"},
+		{Name: "a device node is missing", Want: "critical uverbs_missing, rail 1", Machine: "system-hgx",
+			Change: "gone root/dev/infiniband/uverbs1"},
+		{Name: "the permissions of a device node", Want: "critical uverbs_permission, rail 2", Machine: "system-hgx",
+			Change: "kernel/open/uverbs2 = permission denied"},
+		{Name: "a cgroup without RDMA devices", Want: "critical uverbs_device_rules, rail 2", Machine: "system-hgx",
+			Change: "kernel/open/uverbs2 = operation not permitted"},
+		{Name: "no rdma_cm", Want: "warning rdma_cm, node", Machine: "system-rxe",
+			Change: "gone root/dev/infiniband/rdma_cm"},
+		{Name: "no libibverbs", Want: "critical libibverbs, node", Machine: "system-hgx",
+			Change: "gone " + libs + "libibverbs.so.1; gone " + libs + "libibverbs.so.1.14.2410.0"},
+		{Name: "no provider", Want: "critical provider, rails 0, 1 and 2", Machine: "system-hgx",
+			Change: "gone " + libs + "libibverbs/libmlx5-rdmav34.so"},
+
+		// Congestion control.
+		{Name: "no PFC on one rail", Want: "warning pfc, rail 2", Machine: "system-hgx",
+			Change: "kernel/pfc/enp77s0np0 = 0"},
+		{Name: "global pause on one rail", Want: "warning pfc, rail 1", Machine: "system-hgx",
+			Change: "kernel/pause/enp60s0np0 = 1 1"},
+		{Name: "another trust on one rail", Want: "warning pfc, rail 2", Machine: "system-hgx",
+			Change: nic2 + "net/enp77s0np0/qos/trust = pcp"},
+		{Name: "no DCQCN on one rail", Want: "warning dcqcn, rail 2", Machine: "system-hgx",
+			Change: nic2 + "net/enp77s0np0/ecn/roce_rp/enable/3 = 0"},
+		{Name: "another traffic class on one rail", Want: "warning traffic_class, rail 1", Machine: "system-hgx",
+			Change: "sys/kernel/config/rdma_cm/mlx5_1/ports/1/default_roce_tos = 0"},
+
+		// Jobs.
+		{Name: "NCCL_IB_DISABLE", Want: "critical nccl_ib_disable, process python3", Machine: "system-hgx",
+			Change: job + `NCCL_IB_DISABLE=1\0`},
+		{Name: "NCCL_IB_DISABLE for all jobs", Want: "critical nccl_ib_disable, file /etc/nccl.conf", Machine: "system-rxe",
+			Change: `root/etc/nccl.conf = NCCL_IB_DISABLE=1`},
+		{Name: "NCCL_NET=Socket", Want: "critical nccl_net, process python3", Machine: "system-hgx",
+			Change: job + `NCCL_NET=socket\0`},
+		{Name: "NCCL_IB_HCA names nothing", Want: "critical nccl_ib_hca, process python3", Machine: "system-hgx",
+			Change: job + `NCCL_IB_HCA=mlx5_bond_0\0`},
+		{Name: "NCCL_IB_GID_INDEX of RoCE v1", Want: "warning nccl_ib_gid_index, process python3", Machine: "system-hgx",
+			Change: job + `NCCL_IB_GID_INDEX=2\0`},
+		{Name: "UCX_TLS=tcp", Want: "critical ucx_tls, process python3", Machine: "system-hgx",
+			Change: job + `UCX_TLS=tcp,cuda_copy,cuda_ipc\0`},
+		{Name: "UCX_NET_DEVICES names nothing", Want: "critical ucx_net_devices, process python3", Machine: "system-hgx",
+			Change: job + `UCX_NET_DEVICES=mlx5_9:1\0`},
+		{Name: "an invalid address of etcd for NIXL", Want: "warning nixl_etcd, process python3", Machine: "system-hgx",
+			Change: job + `NIXL_ETCD_ENDPOINTS=http://etcd-0\0`},
+
+		// What a running railscope sees.
+		{Name: "1 % loss", Want: "warning lossy_rail, rail 1", Machine: "hgx", Before: counted, Later: true,
+			Change: mlx1 + "counters/port_xmit_packets = 1001000; " + mlx1 + "hw_counters/packet_seq_err = 10007"},
+		{Name: "0.1 % loss", Want: "warning lossy_rail, rail 1", Machine: "hgx", Before: counted, Later: true,
+			Change: mlx1 + "counters/port_xmit_packets = 1001000; " + mlx1 + "hw_counters/packet_seq_err = 1007"},
+		{Name: "a GPU reports Xid 79", Want: "critical hardware_event, gpu 0000:1b:00.0", Machine: "hgx", Later: true,
+			Change: xid + `4,2001,6000001,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has ` +
+				`fallen off the bus.`},
+		{Name: "the firmware of an adapter died", Want: "critical hardware_event, rail 1", Machine: "hgx", Later: true,
+			Change: xid + `3,2002,6000002,-;mlx5_core 0000:3a:00.0: poll_health:825:(pid 0): device's health compromised - ` +
+				`reached miss count\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3a:00.0`},
+		{Name: "a command of an adapter timed out", Want: "warning hardware_event, rail 1", Machine: "hgx", Later: true,
+			Change: xid + `4,2003,6000003,-;mlx5_core 0000:3a:00.0: wait_func:1152:(pid 4711): ENABLE_HCA(0x104) timeout. ` +
+				`Will cause a leak of a command resource\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3a:00.0`},
+		{Name: "uneven traffic", Want: "warning traffic_uneven, node", Machine: "hgx", Later: true,
+			Change: "kernel/sampled = imbalance 0.4"},
+		{Name: "traffic that fell back to TCP", Want: "warning rdma_idle_tcp_busy, node", Machine: "hgx", Later: true,
+			Change: "kernel/sampled = rdma_idle_tcp_busy"},
+		{Name: "traffic on a single rail", Want: "warning single_rail, node", Machine: "hgx", Later: true,
+			Change: "kernel/sampled = single_rail"},
+		{Name: "a job on 1 of 3 rails", Want: "warning job_uses_few_rails, job slurm-42", Machine: "system-hgx",
+			Change: "kernel/qps = mlx5_0 1001; kernel/gpus = 0 1001\\n1 1001; proc/1001/comm = a.out; " +
+				"proc/1001/stat = 1001 (a.out) S 1 1001 1001 0 0 1 2 3 4 5 6 7 8 9 20 0 1 0 1000 22" +
+				strings.Repeat(" 0", 29) + "; " +
+				`proc/1001/status = Name:\ta.out\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t1001\nPid:\t1001\nPPid:\t1\n; ` +
+				"proc/1001/cgroup = 0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"},
+		{Name: "NCCL by sockets", Want: "critical nccl_fallback, job train", Machine: "hgx",
+			Change: `log/train.log = node-0:172:190 [0] NCCL INFO NET/IB : No device found.\nnode-0:172:190 [0] NCCL INFO ` +
+				`NET/Socket : Using [0]eth0:192.168.29.67<0>\nnode-0:172:190 [0] NCCL INFO Using network Socket\n`},
+		{Name: "a configuration that was refused", Want: "warning config_refused, configuration", Machine: "hgx", Later: true,
+			Change: "railscope.yml = rails: {names"},
+		{Name: "a file that is no state", Want: "warning source_failed, source rdma", Machine: "hgx",
+			Change: mlx1 + "state = maybe"},
+
+		// What rounds with a peer see.
+		{Name: "1 % of packets lost", Want: "warning lossy_rail, rail 1", Fabric: "a 0 loses 0; a 1 loses 0.01", Lab: Lab{
+			Bench: true, CI: true, Shell: "tc qdisc replace dev eth1 root netem rate SHAPE loss 1%",
+			Not: []string{"shared_bottleneck", "imbalance", "latency_uneven"}}},
+		{Name: "one shaper for both rails", Want: "info shared_bottleneck, peer " + Peer, Fabric: "a 0 wire 1; a 1 wire 1",
+			Lab: Lab{Bench: true, Shell: OneShaper, Not: []string{"imbalance", "lossy_rail"}}},
+		{Name: "2 ms more", Want: "warning latency_uneven, rail 1", Lab: Lab{Bench: true,
+			Shell: "tc qdisc replace dev eth1 root netem rate SHAPE delay 2ms",
+			Not:   []string{"shared_bottleneck", "lossy_rail"}}},
+		{Name: "4 ms more", Want: "warning latency_uneven, rail 1", Fabric: "a 1 latency 4", Lab: Lab{Bench: true,
+			Shell: "tc qdisc replace dev eth1 root netem rate SHAPE delay 4ms 1ms", Not: []string{"shared_bottleneck"}}},
+		{Name: "the peer's worker killed", Want: "warning peer_worker, peer " + Peer, Fabric: "b killed"},
+		{Name: "our worker killed again and again", Want: "warning probe_failed, peer " + Peer, Fabric: "a killed"},
+		{Name: "one rail dead, one alive", Want: "warning rail_failed, rail 1", Fabric: "b 1 blocked",
+			Lab: Lab{Asks: true, Peer: "tc qdisc replace dev eth1 root netem loss 100%"}},
+		{Name: "a switch with a smaller MTU", Want: "warning rail_failed, rail 1", Fabric: "a 1 drops 3000"},
+		{Name: "the peer's cable", Want: "warning rail_failed, rail 1", Fabric: "b 1 down"},
+		{Name: "our cable", Want: "critical port_down, rail 1", Beside: []string{"warning rail_failed, rail 1"},
+			Fabric: "a 1 down"},
+		{Name: "all rails blocked", Want: "critical fallback, peer " + Peer, Fabric: "b 0 blocked; b 1 blocked"},
+		{Name: "the peer's address gone", Want: "warning peer_gid, rail 1", Fabric: "b 1 local", Lab: Lab{Asks: true,
+			Peer: "ip address del 192.168.101.2/24 dev eth1"}},
+		{Name: "our address gone", Want: "critical gid_link_local, rail 1", Fabric: "a 1 local",
+			Beside: []string{"warning rail_failed, rail 1"}},
+		{Name: "the peer's rail in a bond", Want: "critical gid_misbound, rail 1", Fabric: "b 1 bonded"},
+		{Name: "the peer's rail deleted", Want: "critical rail_missing, rail 1", Later: true, Fabric: "b 1 deleted"},
+		{Name: "our rail deleted", Want: "critical rail_missing, rail 1", Later: true, Fabric: "a 1 deleted"},
+		{Name: "the peer's devices gone", Want: "critical fallback, peer " + Peer, Fabric: "b 0 deleted; b 1 deleted",
+			Beside: []string{"warning rail_failed, rails 0 and 1"},
+			Lab:    Lab{Asks: true, Peer: "for i in 0 1; do rdma link delete rxe$i; done"}},
+		{Name: "the peer stopped", Want: "warning probe_failed, peer " + Peer, Fabric: "b stopped"},
+		{Name: "bytes that arrive changed", Want: "critical data_mismatch, peer " + Peer, Fabric: "a 0 corrupts"},
+		{Name: "a rail with 60 % of its sibling", Want: "warning imbalance, rail 1", Fabric: "a 1 rate 120e6"},
+		{Name: "a slow rail", Want: "warning goodput_below_expected, rail 1", Fabric: "a 1 rate 50e6",
+			Beside: []string{"warning imbalance, rail 1"}},
+		{Name: "rails slower than TCP", Want: "info slower_than_tcp, peer " + Peer, Fabric: "nothing"},
+		{Name: "a small MTU at the peer", Want: "info path_mtu_small, rail 1", Fabric: "b 1 mtu 3",
+			Lab: Lab{Asks: true, Peer: "ip link set eth1 mtu 1500"}},
+		{Name: "others' traffic below busy_above", Want: "info other_traffic, rail 1",
+			Fabric: "a 0 loses 0; a 1 foreign 60e6"},
+	}
+}
