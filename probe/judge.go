@@ -68,11 +68,19 @@ func (r *round) judge() {
 	}
 }
 
-// load is what the path carried, for comparison. Its rate is the higher of both ends': a port that is down or trained
-// down stays in the group of its siblings.
+// group is that of the paths that are compared with this one. Its rate is the higher of both ends': a port that is down
+// or trained down stays in the group of its siblings.
+func (p *path) group() rail.Group {
+	g := rail.Group{Role: p.local.Role, LinkLayer: p.local.LinkLayer, Rate: p.local.status.Limits.Rate}
+	if p.peer != nil {
+		g.Rate = max(g.Rate, p.peer.Rate)
+	}
+	return g
+}
+
+// load is what the path carried, for comparison.
 func (p *path) load(carried float64) rail.Load {
-	l := rail.Load{Rate: carried, Group: rail.Group{Role: p.local.Role, LinkLayer: p.local.LinkLayer,
-		Rate: max(p.local.status.Limits.Rate, p.peer.Rate)}}
+	l := rail.Load{Rate: carried, Group: p.group()}
 	if p.result.Capacity != nil {
 		l.Capacity = *p.result.Capacity
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
@@ -160,6 +161,63 @@ func TestUneven(t *testing.T) {
 		}
 		if got := strings.Join(uneven, " "); got != tc.want || res.Degraded() != (tc.want != "") {
 			t.Errorf("%s: uneven %q, want %q", tc.why, got, tc.want)
+		}
+	}
+}
+
+// TestUnevenKind: a latency is compared with that of rails of its kind only.
+func TestUnevenKind(t *testing.T) {
+	t.Parallel()
+	compute := railKind{group: rail.Group{Role: rail.Compute, LinkLayer: "Ethernet", Rate: 50e9}}
+	slow, storage, software := compute, compute, compute
+	slow.group.Rate, storage.group.Role, software.software = 12.5e9, "storage", true
+	for _, tc := range []struct {
+		why  string
+		kind railKind // of the last of three rails
+		want bool
+	}{{"the same", compute, true}, {"another rate", slow, false}, {"another role", storage, false},
+		{"a software device", software, false}} {
+		res := resultOf(3, time.Now())
+		for i, us := range []time.Duration{3, 3, 40} {
+			res.Rails[i].kind = compute
+			res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond})
+		}
+		res.Rails[2].kind = tc.kind
+		if (&pastPeer{}).note(res, false, true); (res.Rails[2].Uneven != nil) != tc.want {
+			t.Errorf("%s: %+v", tc.why, res.Rails[2].Uneven)
+		}
+	}
+}
+
+// TestUnevenForLong: a longer latency is the usual one after some days, until it is short again.
+func TestUnevenForLong(t *testing.T) {
+	t.Parallel()
+	p, start, hour := &pastPeer{}, time.Now(), 0
+	for _, tc := range []struct {
+		why   string
+		us    time.Duration // of the second rail
+		hours int
+		want  bool // in the end
+	}{
+		{"even", 500, 8, false},
+		{"longer, for 6 days", 2500, 6 * 24, true},
+		{"for 8 days", 2500, 2 * 24, false},
+		{"longer still", 9000, 2, true},
+		{"as before that", 2500, 2, false},
+		{"even again", 500, 2, false},
+		{"longer again", 2500, 2, true},
+	} {
+		var res *Result
+		for range tc.hours {
+			hour++
+			res = resultOf(2, start.Add(time.Duration(hour)*time.Hour))
+			for i, us := range []time.Duration{500, tc.us} {
+				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond})
+			}
+			p.note(res, false, false)
+		}
+		if (res.Rails[1].Uneven != nil) != tc.want {
+			t.Errorf("%s: %+v", tc.why, res.Rails[1].Uneven)
 		}
 	}
 }

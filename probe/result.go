@@ -141,6 +141,8 @@ type RailResult struct {
 
 	LossEvents, LossPackets int64 // of these rounds, if it is lossy
 
+	kind railKind
+
 	Failure *Failure // the first; nil: none
 }
 

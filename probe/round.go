@@ -132,6 +132,7 @@ func (r *round) makePaths() {
 			}
 			p.result.Expected = p.expectation()
 		}
+		p.result.kind = railKind{p.group(), p.software()}
 		r.plan.software = r.plan.software || p.software()
 		p.gid = r.node.gid(p.local, prefixes)
 		if p.gid.OK() {

@@ -3,6 +3,8 @@ package probe
 import (
 	"slices"
 	"time"
+
+	"github.com/railscope/railscope/internal/rail"
 )
 
 // When the latency of a rail is uneven: its fastest write takes so many times as long as that of its siblings, and
@@ -17,6 +19,21 @@ const (
 	usualRounds   = 8 // that are remembered, and needed to know what is usual
 )
 
+// unevenDays is after how long an uneven latency is the usual one: a path that was made longer on purpose. It is as long
+// as goodput_degraded remembers a better day.
+const unevenDays = 7 * 24 * time.Hour
+
+// railKind is what rails have in common whose latencies are compared.
+type railKind struct {
+	group    rail.Group
+	software bool // at either end
+}
+
+// uneven reports whether a latency is longer than the usual one.
+func uneven(latency, usual time.Duration) bool {
+	return usual > 0 && latency > unevenTimes*usual && latency-usual > unevenLeast
+}
+
 // Uneven is the latency of a rail that is longer than it should be, all by the fastest write of a round.
 type Uneven struct {
 	Latency  time.Duration
@@ -29,6 +46,8 @@ type latencyMemory struct {
 	usual [usualRounds]time.Duration // of the last rounds that were not uneven, latest first
 	count int8                       // of them that are known
 	high  int8                       // rounds in a row that were
+	since time.Time                  // the first of these
+	level time.Duration              // accepted after unevenDays, until it is even again; 0: none
 }
 
 // median is the usual latency; 0: too few rounds.
@@ -64,7 +83,7 @@ func (p *pastPeer) judgeLatency(res *Result, needed int8) {
 		m := &past.latency
 		var siblings []time.Duration
 		for j := range res.Rails {
-			if other, ok := fastest(&res.Rails[j]); ok && j != i {
+			if other, ok := fastest(&res.Rails[j]); ok && j != i && res.Rails[j].kind == one.kind {
 				siblings = append(siblings, other)
 			}
 		}
@@ -74,11 +93,21 @@ func (p *pastPeer) judgeLatency(res *Result, needed int8) {
 			found.Siblings = medianOf(siblings)
 			usual = found.Siblings
 		}
-		if usual == 0 || latency <= unevenTimes*usual || latency-usual <= unevenLeast {
+		long := uneven(latency, usual)
+		if !long {
+			m.level = 0
+		}
+		if long && m.high > 0 && res.Start.Sub(m.since) >= unevenDays {
+			m.level = latency
+		}
+		if !long || m.level > 0 && !uneven(latency, m.level) {
 			m.high = 0
 			copy(m.usual[1:], m.usual[:])
 			m.usual[0], m.count = latency, min(m.count+1, usualRounds)
 			continue
+		}
+		if m.high == 0 {
+			m.since = res.Start
 		}
 		if m.high = min(m.high+1, unevenRounds); m.high >= needed {
 			one.Uneven = &found
