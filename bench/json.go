@@ -132,7 +132,7 @@ func WriteJSON(w io.Writer, r probe.Result, o Options) error {
 	}
 	out.Missing = []jsonMissing{}
 	for _, m := range r.Missing {
-		out.Missing = append(out.Missing, jsonMissing(m))
+		out.Missing = append(out.Missing, jsonMissing{m.Rail, m.Device, m.Peer, m.Known, m.Detail})
 	}
 	for i := range r.Failures {
 		out.Failures = append(out.Failures, *newJSONFailure(&r.Failures[i]))
