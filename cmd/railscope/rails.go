@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/inventory"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
@@ -74,10 +75,18 @@ func (c *common) openState(logger *slog.Logger) *state.Store {
 	})
 }
 
-// remember makes the finder use the records of the store, and save its own there. A nil store does nothing.
+// errForeign is why the state of another node is not used.
+var errForeign = errors.New("it is of another node, or all adapters were replaced: no adapter that it knows is here. " +
+	"Rails are numbered and learned anew; leave --state.dir out of disk images")
+
+// remember makes the finder use the records of the store, and save its own there. A state of another node is set aside,
+// with all sections. A nil store does nothing.
 func remember(finder *rail.Finder, store *state.Store) {
 	if store == nil {
 		return
+	}
+	if finder.Foreign(recordedGUIDs(store)) {
+		store.SetAside(errForeign)
 	}
 	var known []rail.Record
 	_, err := store.Get(railsSection, &known)
@@ -88,6 +97,26 @@ func remember(finder *rail.Finder, store *state.Store) {
 	if err := errors.Join(err, finder.Remember(known, save)); err != nil {
 		store.Reject(railsSection, err)
 	}
+}
+
+// recordedGUIDs are the node GUIDs of the adapters in the store. Sections that are invalid are reported by their users.
+func recordedGUIDs(store *state.Store) (guids []string) {
+	var known []rail.Record
+	var memory expect.Memory
+	_, errKnown := store.Get(railsSection, &known)
+	_, errMemory := store.Get(expectSection, &memory)
+	if errKnown != nil || errMemory != nil {
+		return nil
+	}
+	for _, r := range known {
+		if r.PCIAddress != "" { // software devices have GUIDs of the interface below
+			guids = append(guids, r.NodeGUID)
+		}
+	}
+	for _, p := range memory.Ports {
+		guids = append(guids, p.NodeGUID)
+	}
+	return guids
 }
 
 // newFinder makes the finder of commands other than serve. It names the rails as serve does, and saves nothing. The

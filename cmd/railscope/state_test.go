@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -170,5 +171,65 @@ func TestSpoiledState(t *testing.T) {
 		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "State saved") {
 			t.Errorf("%s: logged %s", content, log.String())
 		}
+	}
+}
+
+// TestForeignState: a state whose adapters are all absent, as in a disk image, is set aside with all sections. One
+// adapter that is known makes it this node's, and so does a node without GUIDs.
+func TestForeignState(t *testing.T) {
+	const record = `{"number": %d, "device": "mlx5_%d", "port": 1, "place": "0000:18:00.%[2]d", ` +
+		`"pci_address": "0000:18:00.%[2]d", "node_guid": "%s"}`
+	const software = `{"number": 9, "device": "rxe0", "port": 1, "place": "net:eth0", "node_guid": "b859:9f03:0000:0001"}`
+	own := "b859:9f03:0000:0001"
+	rails := func(guids ...string) string {
+		var list []string
+		for i, guid := range guids {
+			list = append(list, fmt.Sprintf(record, i+5, i, guid))
+		}
+		return strings.Join(list, ",")
+	}
+	for name, tc := range map[string]struct {
+		rails, seen string // GUID of a port in the section expect
+		change      string // of the node
+		want        string // number of mlx5_0
+	}{
+		"unchanged":             {rails(own), own, "", "5"},
+		"upper case":            {rails(strings.ToUpper(own)), "", "", "5"},
+		"an image":              {rails("a:1", "a:2"), "a:1", "", "0"},
+		"an image and its rxe":  {rails("a:1") + "," + software, "a:1", "", "0"},
+		"one of two replaced":   {rails("a:1", own), "", "", "6"},
+		"the only one replaced": {rails("a:1"), "a:1", "", "0"},
+		"only expectations":     {"", "a:1", "", "0"},
+		"no GUID recorded":      {rails("", "0000:0000:0000:0000"), "", "", "5"},
+		"no GUID here":          {rails("a:1"), "a:1", "-- infiniband/mlx5_0/node_guid --\n0000:0000:0000:0000\n", "5"},
+		"one did not answer":    {rails("a:1"), "a:1", "-- infiniband/mlx5_9/ports --\nno directory\n", "5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := expectSettingsOf(t)
+			s := railsSettings{common: e.common, format: "json"}
+			var log bytes.Buffer
+			s.log.Writer = &log
+			file := filepath.Join(s.stateDir, "state.json")
+			content := fmt.Sprintf(`{"version": 1, "rails": [%s], "baselines": {"a": {"0": "20780 1e9 9"}}, "expect": {"ports":
+				[{"place": "0000:18:00.0", "port": 1, "node_guid": "%s", "pci_address": "0000:18:00.0"}]}}`, tc.rails, tc.seen)
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			sysfstest.Write(t, filepath.Join(s.sysfs, "class"), []byte(tc.change))
+			if got := s.listed(t); !strings.HasPrefix(got, "mlx5_0:"+tc.want) {
+				t.Errorf("railscope rails: %s, want %s", got, tc.want)
+			}
+			log.Reset()
+			s.serving(t, nil)
+			aside, err := os.ReadFile(file + ".foreign")
+			now, _ := os.ReadFile(file)
+			if foreign := tc.want == "0"; foreign != (err == nil) || foreign && string(aside) != content ||
+				foreign == bytes.Contains(now, []byte("baselines")) {
+				t.Errorf("set aside: %v, %q; now %s", err, aside, now)
+			}
+			if foreign := tc.want == "0"; foreign != (strings.Count(log.String(), "leave --state.dir out of disk images") == 1) {
+				t.Errorf("logged %s", log.String())
+			}
+		})
 	}
 }

@@ -165,6 +165,32 @@ func Forget(records []Record, name string, names map[string]string) (left []Reco
 	return left, forgotten, found
 }
 
+// Foreign reports whether rails with these node GUIDs are all of another node, as after a copy of the state with a disk
+// image: this node has adapters with GUIDs, all of them answered, and none has one of these.
+func (f *Finder) Foreign(guids []string) bool {
+	recorded := map[string]bool{}
+	for _, guid := range guids {
+		if guid = usableGUID(guid); guid != "" {
+			recorded[guid] = true
+		}
+	}
+	if len(recorded) == 0 {
+		return false
+	}
+	here := NewFinder(f.sysfs, Options{}, nil, f.budget).Snapshot() // gives no rail of f a number
+	adapters := 0
+	for _, r := range here.Rails {
+		guid := usableGUID(r.NodeGUID)
+		if recorded[guid] {
+			return false
+		}
+		if guid != "" && r.PCIAddress != "" {
+			adapters++
+		}
+	}
+	return adapters > 0 && here.Err == nil
+}
+
 // usableGUID returns a node GUID that can identify a device, or nothing.
 func usableGUID(guid string) string {
 	if strings.Trim(guid, "0:") == "" || len(guid) > maxText || !validText.MatchString(guid) {

@@ -11,7 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const corruptSuffix = ".corrupt"
+const (
+	corruptSuffix = ".corrupt"
+	foreignSuffix = ".foreign" // of another node
+)
 
 // readFile reads the sections. If this version did not write the file, aside is the suffix to keep it under.
 func readFile(path string) (sections map[string]json.RawMessage, aside string, err error) {
@@ -38,6 +41,14 @@ func readFile(path string) (sections map[string]json.RawMessage, aside string, e
 		return nil, corruptSuffix, fmt.Errorf("more than %d bytes", maxSize)
 	}
 	return parse(data)
+}
+
+// setAside renames the file, and adds to why it is not used where it is kept.
+func setAside(path, suffix string, why error) (err error, renamed bool) {
+	if err := os.Rename(path, path+suffix); err != nil {
+		return errors.Join(why, err), false
+	}
+	return fmt.Errorf("%w; kept as %s", why, filepath.Base(path)+suffix), true
 }
 
 func parse(data []byte) (sections map[string]json.RawMessage, aside string, err error) {

@@ -176,10 +176,10 @@ func (s *Store) load(locked bool) error {
 	default:
 		err = fmt.Errorf("%s is ignored: %w", path, err)
 		if locked {
-			if renameErr := os.Rename(path, path+aside); renameErr != nil {
-				return s.wrap(errors.Join(err, renameErr))
+			var renamed bool
+			if err, renamed = setAside(path, aside, err); !renamed {
+				return s.wrap(err)
 			}
-			err = fmt.Errorf("%w; kept as %s", err, fileName+aside)
 		}
 	}
 	s.mu.Lock()
@@ -268,6 +268,24 @@ func (s *Store) Reject(section string, why error) {
 		})
 		if keep == nil {
 			err = fmt.Errorf("%w; kept in %s", err, fileName+corruptSuffix)
+		}
+	}
+	s.setError(err)
+}
+
+// SetAside drops all sections of a file that is not of this node, keeps it under another name, and reports why.
+func (s *Store) SetAside(why error) {
+	path := filepath.Join(s.dir, fileName)
+	err := fmt.Errorf("%s is ignored: %w", path, why)
+	s.mu.Lock()
+	clear(s.file)
+	clear(s.own)
+	mayWrite := s.lock != nil
+	s.mu.Unlock()
+	if mayWrite {
+		var kept error // of the lane, which may outlive this call
+		if hung := s.inLane(func() error { kept, _ = setAside(path, foreignSuffix, err); return nil }); hung == nil {
+			err = kept
 		}
 	}
 	s.setError(err)

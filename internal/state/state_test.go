@@ -193,6 +193,36 @@ func TestReject(t *testing.T) {
 	r.expect(t, "kept in state.json.corrupt", "<nil>")
 }
 
+// TestSetAsideByUser: the whole file of another node is kept under another name, and nothing of it is used. A process
+// that only reads leaves it where it is.
+func TestSetAsideByUser(t *testing.T) {
+	dir := t.TempDir()
+	const before = "{\"version\": 1, \"rails\": 5, \"later\": 6}"
+	write(t, dir, before)
+	var r reports
+	reader := OpenReadOnly(dir, r.report)
+	reader.SetAside(errors.New("not ours"))
+	var n int
+	if found, err := reader.Get("rails", &n); found || err != nil || read(t, dir, fileName) != before {
+		t.Error(found, err)
+	}
+	r.expect(t, "is ignored: not ours")
+	s := Open(dir, r.report)
+	s.SetAside(errors.New("not ours"))
+	if found, err := s.Get("later", &n); found || err != nil {
+		t.Error(found, err)
+	}
+	s.Set("rails", 7)
+	closed(t, s)
+	if got := read(t, dir, fileName+foreignSuffix); got != before {
+		t.Error(got)
+	}
+	if got := read(t, dir, fileName); got != "{\n  \"rails\": 7,\n  \"version\": 1\n}\n" {
+		t.Error(got)
+	}
+	r.expect(t, "is ignored: not ours", "not ours; kept as state.json.foreign", "<nil>")
+}
+
 // TestSecondProcess: while one process has the directory another one reads, and when it has ended the other one writes
 // and keeps its sections.
 func TestSecondProcess(t *testing.T) {
