@@ -122,8 +122,9 @@ type knowledge struct {
 	rails, up   int
 	maintenance bool
 	found       []finding.Finding
-	peers       int    // that railscope probes
-	unknown     string // why nothing, or not all, is known
+	round       []finding.Finding // of the round with --peer
+	peers       int               // that railscope probes
+	unknown     string            // why nothing, or not all, is known
 }
 
 // learn asks the running railscope, else the one of --url, else examines the node itself, and probes the peer.
@@ -142,8 +143,7 @@ func (s *checkSettings) learn(ctx context.Context) knowledge {
 		if err != nil {
 			skipped = err.Error()
 		}
-		known.found = append(known.found, found...)
-		known.unknown = cmp.Or(known.unknown, skipped)
+		known.round, known.unknown = found, cmp.Or(known.unknown, skipped)
 	}
 	return known
 }
@@ -165,7 +165,10 @@ func (s *checkSettings) ask(ctx context.Context) (knowledge, error) {
 	known.up, known.rails = at.RailsUp()
 	known.maintenance = at.Maintenance
 	known.found, known.peers = standing(at), len(at.Peers)
-	known.unknown = unknownState(at)
+	if known.unknown = unknownState(at); known.unknown != "" { // what stands may have been fixed since
+		known.found = slices.DeleteFunc(known.found, func(f finding.Finding) bool { return !f.Peer() })
+	}
+	known.unknown = cmp.Or(known.unknown, unreadRails(at))
 	return known, nil
 }
 
@@ -178,6 +181,16 @@ func unknownState(s *status.Status) string {
 		return "the last examination failed: " + *e.Error
 	case s.At.Sub(*e.At) > staleAfter:
 		return fmt.Sprintf("the last examination ended %v ago", s.At.Sub(*e.At).Round(time.Second))
+	}
+	return ""
+}
+
+// unreadRails is why not all rails are judged; empty: all are.
+func unreadRails(s *status.Status) string {
+	for _, r := range s.Rails {
+		if r.Up == nil {
+			return fmt.Sprintf("rail %s: its state could not be read", r.Name)
+		}
 	}
 	return ""
 }
@@ -216,9 +229,10 @@ func (s *checkSettings) examine(ctx context.Context) (knowledge, error) {
 
 // judge makes the outcome.
 func (s *checkSettings) judge(k knowledge) checked {
-	found := s.of(k.found)
+	found := s.of(slices.Concat(k.found, k.round))
 	slices.SortStableFunc(found, finding.Finding.Compare)
-	bad := s.counting(k, found)
+	bad := append(s.counting(k), s.bad(s.of(k.round))...)
+	slices.SortStableFunc(bad, finding.Finding.Compare)
 	out := checked{Level: status.OK, Source: k.source, Findings: append([]finding.Finding{}, found...)}
 	switch {
 	case k.maintenance:
@@ -235,22 +249,33 @@ func (s *checkSettings) judge(k knowledge) checked {
 	return out
 }
 
-// counting returns the findings that are bad enough. Those about peers count only if they are about more than half of
-// the peers, or with --peer: else one faulty node would take all nodes that probe it out of service.
-func (s *checkSettings) counting(k knowledge, found []finding.Finding) (bad []finding.Finding) {
-	least, peers := finding.Severity(s.minSeverity), map[string]bool{}
-	for _, f := range found {
-		if f.Severity.Compare(least) <= 0 {
-			bad = append(bad, f)
-			if f.Peer() {
-				peers[f.Subject] = true
-			}
+// bad returns the findings that are bad enough.
+func (s *checkSettings) bad(list []finding.Finding) []finding.Finding {
+	return slices.DeleteFunc(slices.Clone(list), func(f finding.Finding) bool {
+		return f.Severity.Compare(finding.Severity(s.minSeverity)) > 0
+	})
+}
+
+// counting returns the findings that make the node bad. Left out, unless --only names their check, are those about jobs
+// and about what a process may do itself: nobody's environment takes a node out of service. Those about peers count only
+// if they are about more than half of the peers: one faulty node must not do that to all that probe it.
+func (s *checkSettings) counting(k knowledge) []finding.Finding {
+	list, peers := s.bad(s.of(k.found)), map[string]bool{}
+	for _, f := range list {
+		if f.Peer() {
+			peers[f.Subject] = true
 		}
 	}
-	if s.peer != "" || 2*len(peers) > k.peers {
-		return bad
-	}
-	return slices.DeleteFunc(bad, finding.Finding.Peer)
+	most := 2*len(peers) > k.peers
+	return slices.DeleteFunc(list, func(f finding.Finding) bool {
+		switch {
+		case slices.Contains(s.only, f.Check):
+			return false
+		case f.Peer():
+			return !most
+		}
+		return f.Job() || check.IsOwn(f.Check)
+	})
 }
 
 // rails is how many are up.

@@ -102,6 +102,10 @@ func TestCheck(t *testing.T) {
 	drained.Maintenance = true
 	unequal, is := statusOf(), false
 	unequal.Rails[2].Up = &is
+	unread, badUnread, oldDown := statusOf(), statusOf(down), statusOf(down)
+	unread.Rails[2].Name, unread.Rails[2].Up, badUnread.Rails[2].Up = "2", nil, nil
+	oldDown.At = oldDown.At.Add(6 * time.Minute)
+	job := raised("nccl_ib_disable", finding.Critical, "process sleep")
 	for _, tt := range []struct {
 		name   string
 		status status.Status
@@ -111,6 +115,13 @@ func TestCheck(t *testing.T) {
 	}{
 		{"nothing", statusOf(), nil, "ok: 8 rails up", 0},
 		{"a rail that no finding is about", unequal, nil, "ok: 7 of 8 rails up", 0},
+		{"a rail that could not be read", unread, nil, "unknown: rail 2: its state could not be read", 2},
+		{"a rail that could not be read, and another is down", badUnread, nil, "critical: rail 3: port down", 1},
+		{"the settings of a job", statusOf(job), nil, "ok: 8 rails up, 1 critical", 0},
+		{"the settings of a job, asked for", statusOf(job), func(s *checkSettings) { s.onlyText = "nccl_ib_disable" },
+			"critical: process sleep: nccl ib disable", 1},
+		{"what railscope itself lacks", statusOf(raised("memlock", finding.Critical, "node")), nil,
+			"ok: 8 rails up, 1 critical", 0},
 		{"one", statusOf(down), nil, "critical: rail 3: port down", 1},
 		{"more", statusOf(slow, down, lost), nil, "critical: rail 3: port down (+1 more)", 1},
 		{"more that count", statusOf(slow, down, lost), func(s *checkSettings) { s.minSeverity = "warning" },
@@ -135,6 +146,7 @@ func TestCheck(t *testing.T) {
 		{"the examination failed", failed, nil,
 			"unknown: the last examination failed: context deadline exceeded", 2},
 		{"the examination hangs", old, nil, "unknown: the last examination ended 6m0s ago", 2},
+		{"the examination hangs, and a rail was down", oldDown, nil, "unknown: the last examination ended 6m0s ago", 2},
 		{"just started: looks itself", started, nil, "ok: 2 rails up", 0},
 		{"another version", status.Status{Version: 2}, nil,
 			"unknown: status version 2, this railscope reads 1: use the same ve...", 2},

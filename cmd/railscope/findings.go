@@ -57,7 +57,7 @@ func pageExam(found *finding.Store, examining *examine.Examiner) func() exporter
 	return func() exporterpage.Exam {
 		last := examining.Last()
 		e := exporterpage.Exam{On: true, At: last.At, Took: last.Took, Err: last.Err, Unread: last.Unread,
-			Done: last.Done}
+			Unused: last.Unused, Done: last.Done}
 		e.Findings, e.More = found.List(time.Now())
 		return e
 	}

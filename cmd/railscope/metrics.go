@@ -81,7 +81,12 @@ func (s *sourceSettings) readOnce(ctx context.Context, c *common, cfg *config.Co
 	if ctx.Err() != nil {
 		return nil, errors.New("stopped before everything was read") // missing facts would be reported as faults
 	}
+	hidden, err := silences(cfg)
+	if err != nil {
+		return nil, misuse{err}
+	}
 	found := finding.NewStore(nil)
+	found.SetSilences(hidden)
 	judged := examine.Judge(here, cfg.Probe != nil)
 	found.Update("node", at, judged)
 	found.Update("node", at.Add(1), judged) // nothing is raised before the second time

@@ -39,9 +39,12 @@ type Check struct {
 }
 
 // Own reports whether the check is about what the examining process can use itself.
-func (c Check) Own() bool {
+func (c Check) Own() bool { return IsOwn(c.ID) }
+
+// IsOwn is [Check.Own] of the check with this name.
+func IsOwn(id string) bool {
 	return slices.Contains([]string{"memlock", "uverbs_missing", "uverbs_permission", "uverbs_device_rules", "rdma_cm",
-		"libibverbs", "provider"}, c.ID)
+		"libibverbs", "provider"}, id)
 }
 
 // PeerCheck is one row of the table of checks that compare two nodes.

@@ -37,6 +37,7 @@ type Exam struct {
 	At     time.Time     // of its end; zero: there was none yet
 	Took   time.Duration // rounded to milliseconds
 	Unread []string      // what could not be read, and is therefore not judged
+	Unused []string      // rails that are down because nothing was ever plugged in
 	Err    string        // why there is no result; empty: there is one
 	Done   int           // examinations with a result: after two, what stands is known
 }
@@ -100,6 +101,11 @@ func (e *Examiner) Examine(ctx context.Context) {
 		e.o.Series(func(series facts.Series, failed map[string]string) { f.Live = e.history.Live(series, failed, start) })
 	}
 	exam.Unread = check.ServedUnread(f.Unread)
+	for i := range f.Rails {
+		if r := &f.Rails[i]; f.Unused(r) {
+			exam.Unused = append(exam.Unused, r.Name)
+		}
+	}
 	e.done++
 	exam.Done = e.done
 	e.o.Store.Update(source, start, Judge(f, e.o.Uses()))

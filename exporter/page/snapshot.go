@@ -145,6 +145,7 @@ type Exam struct {
 	Err      string   // why it has no result
 	Done     int      // examinations with a result: after two, what stands is known
 	Unread   []string // what could not be read, and is therefore not judged
+	Unused   []string // rails that are down because nothing was ever plugged in
 	Findings []finding.Raised
 	More     int // findings that are not in the list
 }
@@ -182,7 +183,7 @@ func (s *Snapshot) complete(o Options) {
 // rail are added to that rail.
 func (s *Snapshot) judge() {
 	var p problems
-	p.rails(s.Rails)
+	p.rails(slices.DeleteFunc(slices.Clone(s.Rails), s.excused))
 	p.findings(s.Exam.Findings)
 	more := ""
 	if n := len(p) - 1; n > 0 {
@@ -201,6 +202,18 @@ func (s *Snapshot) judge() {
 	}
 	s.attachFindings()
 }
+
+// excused reports whether a rail that is down changes no verdict: the examination says that it is unused, or an operator
+// silenced what was found.
+func (s *Snapshot) excused(r Rail) bool {
+	return r.Level() == Bad && (slices.Contains(s.Exam.Unused, r.Name) ||
+		slices.ContainsFunc(s.Exam.Findings, func(f finding.Raised) bool {
+			return f.Rail() == r.Name && f.Silenced != "" && slices.Contains(downChecks(), f.Check)
+		}))
+}
+
+// downChecks are the checks that find a rail which is down.
+func downChecks() []string { return []string{"port_down", "netdev_down"} }
 
 func (s *Snapshot) upRails() string {
 	n := 0
@@ -261,7 +274,7 @@ func (p *problems) rails(rails []Rail) {
 // have been added.
 func (p *problems) findings(list []finding.Raised) {
 	for _, f := range list {
-		down := f.Rail() != "" && slices.Contains([]string{"port_down", "netdev_down"}, f.Check)
+		down := f.Rail() != "" && slices.Contains(downChecks(), f.Check)
 		if l := level(f); l != Idle && !down {
 			p.add(l, "%s", f.Title())
 		}

@@ -92,8 +92,11 @@ func (e *examinations) add(at time.Time, found []Finding) {
 	now := map[key]bool{}
 	for _, f := range found {
 		k := key{f.Check, f.Subject}
-		if now[k] {
-			continue // found twice
+		if now[k] { // found twice
+			if c := e.found[k]; f.Severity.Compare(c.Severity) < 0 {
+				c.Finding = f
+			}
+			continue
 		}
 		now[k] = true
 		c := e.found[k]
