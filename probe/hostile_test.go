@@ -116,7 +116,7 @@ func (p *pairOfNodes) hostileVerify(h *holder) {
 	}
 	twice := `{"rail":"0","chunk":4096,"writes":[1]}`
 	for body, want := range map[string]failure.Reason{
-		of("0", "[1]"): failure.Other, of("-4096", "[1]"): failure.Other, of("1048577", "[1]"): failure.Other,
+		of("0", "[1]"): failure.Other, of("-4096", "[1]"): failure.Protocol, of("1048577", "[1]"): failure.Other,
 		of("4096", "[]"): failure.Other, of("4096", "[1,1]"): failure.Other,
 		of("4096", "["+strings.Repeat("1,", 16)+"1]"):                          failure.Protocol,
 		`{"rails":[` + twice + "," + twice + `]}`:                              failure.Protocol,
@@ -131,7 +131,11 @@ func (p *pairOfNodes) hostileVerify(h *holder) {
 			p.t.Errorf("verify %.80s: %v %s, want %q", body, f, text, want)
 		}
 	}
-	text, f := h.do(http.MethodPost, h.id+"/verify", `{"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[-1]}]}`)
+	if _, f := h.do(http.MethodPost, h.id+"/verify", `{"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[-1]}]}`); f.
+		Reason != failure.Protocol {
+		p.t.Errorf("verify less than nothing: %v", f)
+	}
+	text, f := h.do(http.MethodPost, h.id+"/verify", `{"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[1]}]}`)
 	if f.Reason != "" || !strings.Contains(text, `"rail":"0"`) || !strings.Contains(text, `"reason":"timeout"`) {
 		p.t.Errorf("verify what nobody wrote: %v %s", f, text)
 	}

@@ -51,6 +51,7 @@ type lease struct {
 		start map[string]rail.Traffic // nil: none is open
 		bytes int64
 	}
+	own map[string]int64 // payload noted as written, by rail
 }
 
 func newLease(parent context.Context, g *guard, rate float64, reserved, ttl, lifetime time.Duration) *lease {

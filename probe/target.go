@@ -106,22 +106,41 @@ func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArg
 	if l.session.current == nil {
 		return nil, failure.New(failure.StageVerify, failure.Protocol, "verify before open")
 	}
-	for _, written := range args.Rails {
-		var writes int64
-		for _, n := range written.Writes {
-			writes += n
-		}
-		i := slices.IndexFunc(l.guard.rails, func(own localRail) bool { return own.Name == written.Rail })
-		if bytes := writes * written.Chunk; i >= 0 && bytes <= l.guard.granted {
-			r.node.own.add(l.guard.rails[i].Rail, rail.Receive, bytes, 0)
-		}
-	}
 	v, err := l.session.current.Verify(ctx, *args)
 	if err != nil {
 		return nil, onPeer(err)
 	}
+	l.noteOwn(args.Rails, r.node.traffic(l.guard.rails))
 	if args.Count {
 		v.Events = l.repeats()
 	}
 	return v, nil
+}
+
+// noteOwn notes what the holder says to have written, and no more than was granted, or than the rail's counter moved
+// by now over RDMA, where it is not late: the holder may repeat itself. Call with the lease's mu held.
+func (l *lease) noteOwn(written []worker.VerifyRail, now map[string]rail.Traffic) {
+	for _, w := range written {
+		i := slices.IndexFunc(l.guard.rails, func(own localRail) bool { return own.Name == w.Rail })
+		if i < 0 {
+			continue
+		}
+		most := l.guard.granted
+		if d, ok := trafficBetween(l.overRDMA.start, now, w.Rail); ok && d.period <= 0 {
+			most = min(most, l.overRDMA.bytes+int64(d.in))
+		}
+		var writes int64
+		for _, n := range w.Writes {
+			writes += n // checkVerify bounds their sum
+		}
+		bytes := min(writes*w.Chunk, most-l.own[w.Rail])
+		if bytes <= 0 {
+			continue
+		}
+		if l.own == nil {
+			l.own = map[string]int64{}
+		}
+		l.own[w.Rail] += bytes
+		l.guard.node.own.add(l.guard.rails[i].Rail, rail.Receive, bytes, 0)
+	}
 }

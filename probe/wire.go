@@ -45,7 +45,8 @@ const (
 	maxDetail    = 1024    // bytes of a sentence
 	maxAddresses = 256
 	maxTTL       = time.Minute
-	minPort      = 1024 // of a transfer over TCP: system services are below
+	maxWritten   = 1 << 50 // bytes over a rail in one burst
+	minPort      = 1024    // of a transfer over TCP: system services are below
 )
 
 // hello is what a node reports about itself.
@@ -246,6 +247,13 @@ func checkVerify(v *worker.VerifyArgs) error {
 	for _, r := range v.Rails {
 		if seen[r.Rail] || len(r.Writes) > worker.MaxQueuePairs {
 			return fmt.Errorf("rail %.40q twice, or with %d queue pairs", r.Rail, len(r.Writes))
+		}
+		left := int64(maxWritten)
+		for _, n := range r.Writes {
+			if n < 0 || r.Chunk < 0 || r.Chunk > 0 && n > left/r.Chunk {
+				return fmt.Errorf("%d writes of %d bytes over rail %.40q", n, r.Chunk, r.Rail)
+			}
+			left -= n * r.Chunk
 		}
 		seen[r.Rail] = true
 	}
