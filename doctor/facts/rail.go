@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -217,18 +216,15 @@ func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 	return func(f *Facts) { f.Uptime = v }
 }
 
-// readGPUs finds the GPUs: PCI display controllers of NVIDIA, with or without a driver.
+// readGPUs finds the GPUs of NVIDIA.
 func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
-	addresses, err := expect.GPUs(g.o.Sysfs)
+	list, err := rail.GPUs(g.o.Sysfs)
 	r.fail(err)
 	var gpus []GPU
-	dir := filepath.Join(g.o.Sysfs, "bus/pci/devices")
-	for _, address := range addresses {
-		node, err := strconv.Atoi(r.text(dir, address, "numa_node"))
-		if err != nil {
-			node = -1
+	for _, one := range list {
+		if one.NVIDIA {
+			gpus = append(gpus, GPU{one.PCIAddress, one.NUMANode})
 		}
-		gpus = append(gpus, GPU{address, node})
 	}
 	return func(f *Facts) { f.GPUs, f.GPUsRead = gpus, err == nil }
 }

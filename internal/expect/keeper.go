@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -90,7 +89,7 @@ func (k *Keeper) Observe() ([]rail.Rail, []Now) {
 	snap := k.opts.Find()
 	now := k.read(snap.Rails)
 	gpus := k.nodes.Run(k.opts.Budget, []string{"GPUs"}, func(string) gpuList {
-		addresses, err := GPUs(k.opts.Sysfs)
+		addresses, err := nvidiaGPUs(k.opts.Sysfs)
 		return gpuList{addresses, err}
 	})[0]
 	k.mu.Lock()
@@ -166,28 +165,14 @@ func missing(err error) bool {
 	return sysfs.Reason(err) == sysfs.ReasonVanished || sysfs.Reason(err) == sysfs.ReasonUnsupported
 }
 
-// GPUs returns the PCI addresses of the NVIDIA GPUs, in order: also those in MIG mode, or that NVML has released, or
-// that a virtual machine has. Nothing is read of the GPU itself.
-func GPUs(sysfsRoot string) (addresses []string, err error) {
-	dir := filepath.Join(sysfsRoot, "bus/pci/devices")
-	list, err := sysfs.List(dir)
-	if missing(err) {
-		return nil, nil // no PCI bus
-	}
-	for _, e := range list {
-		vendor, vendorErr := sysfs.ReadString(dir, e.Name, "vendor")
-		class, classErr := sysfs.ReadString(dir, e.Name, "class")
-		for _, one := range []error{vendorErr, classErr} {
-			if one != nil && !missing(one) {
-				err = one
-			}
-		}
-		display := strings.HasPrefix(class, "0x0300") || strings.HasPrefix(class, "0x0302") // include/linux/pci_ids.h
-		if display && vendor == "0x10de" {
-			addresses = append(addresses, e.Name)
+// nvidiaGPUs returns the PCI addresses of the GPUs that are expected, in order.
+func nvidiaGPUs(sysfsRoot string) (addresses []string, err error) {
+	list, err := rail.GPUs(sysfsRoot)
+	for _, g := range list {
+		if g.NVIDIA {
+			addresses = append(addresses, g.PCIAddress)
 		}
 	}
-	slices.Sort(addresses)
 	return addresses, err
 }
 

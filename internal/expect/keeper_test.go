@@ -291,6 +291,8 @@ func TestGPUs(t *testing.T) {
 		m.gpu("0000:1b:00.0", "0x10de", "0x030000")
 		m.gpu("0000:03:00.0", "0x1a03", "0x030000") // ASPEED
 		m.gpu("0000:1a:00.1", "0x10de", "0x040300") // its audio function
+		m.gpu("0000:1a:00.4", "0x10de", "0x030200") // a vGPU
+		sysfstest.Write(t, m.sys, []byte("-- bus/pci/devices/0000:1a:00.4/physfn --\n-> ../0000:1a:00.0\n"))
 		m.minutes(3)
 		want := Node{GPUs: Figure[int]{Value: 2, Source: BestSeen}, GPUAddresses: []string{"0000:1a:00.0", "0000:1b:00.0"}}
 		node := m.Node()

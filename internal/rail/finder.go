@@ -187,7 +187,7 @@ func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 	}
 	slices.SortFunc(devices, func(a, b *deviceState) int { return NaturalCompare(a.name, b.name) })
 	if all {
-		f.gpus = findGPUs(f.sysfs)
+		f.gpus, _ = GPUs(f.sysfs) // one that cannot be read is near no rail
 	}
 	err := f.examine(devices, all)
 	snap := f.makeSnapshot(devices)

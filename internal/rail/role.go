@@ -114,29 +114,41 @@ func distance(a, b function) Distance {
 type GPU struct {
 	PCIAddress string
 	NUMANode   int // -1 if unknown
+	NVIDIA     bool
 	path       string
 }
 
-// findGPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order. What it reads is in the kernel's memory.
-func findGPUs(sysfsRoot string) (list []GPU) {
+// GPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order: also those in MIG mode, or that NVML has released, or
+// that a virtual machine has. Virtual functions, of which vGPUs are made, are none. What it reads is in the kernel's
+// memory. The error is of functions of which it is not known what they are.
+func GPUs(sysfsRoot string) (list []GPU, err error) {
 	dir := filepath.Join(sysfsRoot, "bus/pci/devices")
-	functions, _ := sysfs.List(dir) // no PCI bus: no GPUs
+	functions, err := sysfs.List(dir)
+	if absent(err) {
+		return nil, nil // no PCI bus
+	}
 	for _, e := range functions {
 		const nvidia, amd = "0x10de", "0x1002"
-		vendor, _ := sysfs.ReadString(dir, e.Name, "vendor")
-		if vendor != nvidia && vendor != amd {
-			continue
+		vendor, vendorErr := sysfs.ReadString(dir, e.Name, "vendor")
+		class, classErr := sysfs.ReadString(dir, e.Name, "class")
+		for _, one := range []error{vendorErr, classErr} {
+			if one != nil && !absent(one) {
+				err = one
+			}
 		}
 		// PCI base and sub class (include/linux/pci_ids.h): display controllers, and AMD's processing accelerators.
-		class, _ := sysfs.ReadString(dir, e.Name, "class")
-		if !strings.HasPrefix(class, "0x03") && !(vendor == amd && strings.HasPrefix(class, "0x1200")) {
+		display := strings.HasPrefix(class, "0x03") && (vendor == nvidia || vendor == amd)
+		if !display && !(vendor == amd && strings.HasPrefix(class, "0x1200")) {
 			continue
 		}
 		path, _ := filepath.EvalSymlinks(filepath.Join(dir, e.Name))
-		list = append(list, GPU{e.Name, numaNode(path), path})
+		if _, virtual := os.Readlink(filepath.Join(path, "physfn")); virtual == nil { // drivers/pci/iov.c
+			continue
+		}
+		list = append(list, GPU{e.Name, numaNode(path), vendor == nvidia, path})
 	}
 	slices.SortFunc(list, func(a, b GPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
-	return list
+	return list, err
 }
 
 func numaNode(function string) int {

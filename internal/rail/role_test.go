@@ -279,3 +279,32 @@ func TestVirtualFunctions(t *testing.T) {
 		}
 	}
 }
+
+// TestGPUs: GPUs of NVIDIA and AMD; the virtual functions of their SR-IOV are none. A function of which it is not known
+// what it is hides no other.
+func TestGPUs(t *testing.T) {
+	var p pciTree
+	const below = "pci0000:d6/0000:d6:01.0/0000:d7:"
+	p.gpu(below+"00.0", 1)
+	for _, vgpu := range []string{"00.4", "00.5"} {
+		p.gpu(below+vgpu, 1)
+		p.file("devices/"+below+vgpu, "physfn", "-> ../0000:d7:00.0")
+	}
+	p.function("pci0000:00/0000:01:00.0", "0x1002", "0x120000", 0) // MI300X
+	p.function("pci0000:00/0000:02:00.0", "0x1a03", "0x030000", 0) // ASPEED
+	p.function("pci0000:00/0000:03:00.0", "0x10de", "0x068000", 0) // NVSwitch
+	p.file("devices/pci0000:00/0000:04:00.0/vendor", "x", "")      // not readable
+	p.file("bus/pci/devices", "0000:04:00.0", "-> ../../../devices/pci0000:00/0000:04:00.0")
+	list, err := GPUs(p.write(t).Sys())
+	var got []string
+	for _, g := range list {
+		got = append(got, fmt.Sprint(g.PCIAddress, " ", g.NUMANode, " ", g.NVIDIA))
+	}
+	want := []string{"0000:01:00.0 0 false", "0000:d7:00.0 1 true"}
+	if diff := cmp.Diff(want, got); diff != "" || err == nil {
+		t.Error(diff, err)
+	}
+	if list, err := GPUs(t.TempDir()); list != nil || err != nil { // no PCI bus
+		t.Error(list, err)
+	}
+}
