@@ -22,8 +22,9 @@ const (
 	week  = 7         // days that are remembered, today included
 
 	saveEvery = time.Hour
-	maxPeers  = 64 // that are saved
-	maxRails  = 16 // of each
+	settled   = int64(time.Hour / time.Second) // that the clock runs without a jump, before anything is expired
+	maxPeers  = 64                             // that are saved
+	maxRails  = 16                             // of each
 	maxText   = 300
 	maxRate   = 1e15 // bytes per second
 )
@@ -46,6 +47,8 @@ type Keeper struct {
 	mu     sync.Mutex // protects all following fields
 	series map[key]*series
 	saved  time.Time
+	latest int64 // Unix time of the last observation
+	jumped int64 // that of the first one after the clock jumped by more than a day, or after the start
 }
 
 type key struct{ peer, rail string }
@@ -92,7 +95,10 @@ func (k *Keeper) Observe(peer, rail string, at time.Time, value, expected float6
 	if expected > 0 {
 		s.expected = expected
 	}
-	s.expire(at)
+	expire := k.clockSettled(at)
+	if expire {
+		s.expire(at)
+	}
 	if s.last > 0 {
 		p.Latest = max(s.last, value)
 	}
@@ -104,8 +110,19 @@ func (k *Keeper) Observe(peer, rail string, at time.Time, value, expected float6
 	s.add(at, value)
 	p.Median = s.median(at)
 	s.past = p
-	k.saveLocked(at)
+	k.saveLocked(at, expire)
 	return p
+}
+
+// clockSettled reports whether what is old or in the future by the clock may be dropped: not within an hour of a start
+// or a jump. A node whose real-time clock has no power starts in the past, until NTP sets it.
+func (k *Keeper) clockSettled(at time.Time) bool {
+	now := at.Unix()
+	if k.latest == 0 || now-k.latest > day || k.latest-now > day {
+		k.jumped = now
+	}
+	k.latest = now
+	return now-k.jumped >= settled || k.jumped-now > settled
 }
 
 // Last returns what Observe did last of a rail and a peer that is asked; nil: nothing.
@@ -147,8 +164,19 @@ func (k *Keeper) SetPeers(peers []string) {
 	})
 }
 
-func (k *Keeper) saveLocked(at time.Time) {
-	if k.save == nil || at.Sub(k.saved) < saveEvery && !at.Before(k.saved) {
+// saveLocked saves once an hour. Before, it drops what has expired, also of peers that are not asked any more.
+func (k *Keeper) saveLocked(at time.Time, expire bool) {
+	if at.Sub(k.saved) < saveEvery && !at.Before(k.saved) {
+		return
+	}
+	if expire {
+		maps.DeleteFunc(k.series, func(_ key, s *series) bool {
+			s.expire(at)
+			return len(s.figures) == 0 && len(s.days) == 0
+		})
+	}
+	if k.save == nil {
+		k.saved = at
 		return
 	}
 	if s := k.stateLocked(); len(s) > 0 {
@@ -198,9 +226,11 @@ func (s *series) add(t time.Time, v float64) {
 		return
 	}
 	d := Day{Number: today, Median: median(values), Figures: len(values)}
-	switch i := slices.IndexFunc(s.days, func(o Day) bool { return o.Number == today }); {
-	case i < 0:
-		s.days = append(s.days, d)
+	byNumber := func(o Day, n int64) int { return cmp.Compare(o.Number, n) }
+	switch i, known := slices.BinarySearchFunc(s.days, today, byNumber); {
+	case !known:
+		s.days = slices.Insert(s.days, i, d) // there may be later ones, of a wrong clock
+		s.days = s.days[max(0, len(s.days)-week):]
 	case s.days[i].Figures <= d.Figures: // before a restart there were more
 		s.days[i] = d
 	}

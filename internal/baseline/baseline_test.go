@@ -59,8 +59,50 @@ func TestPast(t *testing.T) {
 	if last := k.Last("a", "0"); last == nil || *last != p || k.Last("a", "1") != nil || k.Last("b", "0") != nil {
 		t.Errorf("%+v", last)
 	}
-	if p, _ = observe(k, noon, 1, 1); p.Best != 0 || p.Median != 0 {
-		t.Errorf("after the clock was set back: %+v", p)
+	if p, at = observe(k, noon, 12, 1); p.Best != 80 {
+		t.Errorf("soon after the clock was set back: %+v", p)
+	}
+	if p, _ = observe(k, at, 1, 1); p.Best > 1 {
+		t.Errorf("an hour after the clock was set back: %+v", p)
+	}
+}
+
+// TestClockJumps: an hour of a wrong clock, in the past or in the future, also after a start, forgets no day.
+func TestClockJumps(t *testing.T) {
+	for name, wrong := range map[string]time.Time{"back": time.Unix(1000, 0), "forward": date(5000)} {
+		var saved State
+		k := New(nil, func(s State) { saved = s })
+		_, _ = observe(k, date(1), 12*24, 100)
+		_, _ = observe(k, date(2), 12*24, 90)
+		k = restart(t, saved)
+		_, _ = observe(k, wrong, 11, 50)
+		if p, _ := observe(k, date(3), 11, 50); p.Best != 100 || p.On != date(1) {
+			t.Errorf("%s: %+v", name, p)
+		}
+		_ = restart(t, k.stateLocked())
+		_, _ = observe(k, date(3).Add(time.Hour), 12, 50)
+		for _, d := range k.series[key{"a", "0"}].days {
+			if d.Number > date(3).Unix()/day || d.Number < date(1).Unix()/day {
+				t.Errorf("%s: a day of the wrong clock is left: %v", name, d)
+			}
+		}
+	}
+}
+
+// TestFanOut: peers that are asked on one day only do not accumulate, with and without a state directory.
+func TestFanOut(t *testing.T) {
+	for _, save := range []func(State){nil, func(State) {}} {
+		k := New(nil, save)
+		for d := 1; d <= 60; d++ {
+			peer := fmt.Sprint("peer-", d)
+			k.SetPeers([]string{peer})
+			for i := range 12 * 24 {
+				k.Observe(peer, "0", date(d).Add(time.Duration(i)*5*time.Minute), 100, 0)
+			}
+		}
+		if len(k.series) > week {
+			t.Errorf("%d series after 60 days", len(k.series))
+		}
 	}
 }
 
