@@ -55,7 +55,7 @@ func LiveRows() map[string][]string {
 	return map[string][]string{
 		"kernel_events_total":               {"subject", "event"},
 		rowXIDs:                             {"gpu", "xid"},
-		"netdev_carrier_changes_total":      rail,
+		"netdev_carrier_changes_total":      {"rail", "netdev"}, // a bond has several
 		"port_transmit_packets_total":       rail,
 		"port_packet_sequence_errors_total": rail,
 		"port_retransmitted_packets_total":  rail,
@@ -65,6 +65,12 @@ func LiveRows() map[string][]string {
 
 // rowXIDs has its increases under the subject and event that the kernel log has for the same XID.
 const rowXIDs = "gpu_xid_events_total"
+
+// startsAtZero reports whether a series of the row is added with its first event. Any other is added with its device.
+func startsAtZero(key string) bool {
+	row, _, _ := strings.Cut(key, "\xff")
+	return row == "kernel_events_total" || row == rowXIDs
+}
 
 // liveWindow is how far back increases reach, at most.
 const liveWindow = 10 * time.Minute
@@ -77,7 +83,7 @@ type History struct {
 
 type moment struct {
 	at     time.Time
-	values map[string]float64 // by row and labels
+	values map[string]float64 // by row and labels; of a series that is absent, its last value
 }
 
 // Live returns what the series say now, and adds them to the history. failed has why sources failed.
@@ -88,6 +94,13 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 		series.Each(row, labels, func(values []string, v float64) {
 			current.values[row+"\xff"+strings.Join(values, "\xff")] += v
 		})
+	}
+	if n := len(h.past); n > 0 {
+		for key, v := range h.past[n-1].values { // a device that does not answer in time has no series
+			if _, read := current.values[key]; !read {
+				current.values[key] = v
+			}
+		}
 	}
 	h.past = slices.DeleteFunc(h.past, func(m moment) bool { return now.Sub(m.at) > liveWindow })
 	if h.gpus == nil {
@@ -107,11 +120,6 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 				l.Increases = append(l.Increases, Increase{parts[0], parts[1:], by})
 			}
 		}
-	}
-	if len(h.past) > 0 { // what could not be read now is not new when it can be
-		last := maps.Clone(h.past[len(h.past)-1].values)
-		maps.Copy(last, current.values)
-		current.values = last
 	}
 	h.past = append(h.past, current)
 	holding := func(row, label string, to *[]string) {
@@ -133,12 +141,21 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	return l
 }
 
-// increase is how much a counter rose in the window, over its resets. A counter that is new began at 0: drivers and the
-// kernel log add a series with its first event.
+// increase is how much a counter rose in the window, over its resets. A counter that is new began at 0 if it starts with
+// its first event, else at its first value.
 func (h *History) increase(key string, now float64) (sum float64) {
-	before := h.past[0].values[key]
-	for _, m := range h.past[1:] {
-		sum, before = sum+rise(before, m.values[key]), m.values[key]
+	before, known := 0.0, startsAtZero(key)
+	for i, m := range h.past {
+		v, read := m.values[key]
+		if known && read && i > 0 {
+			sum += rise(before, v)
+		}
+		if read {
+			before, known = v, true
+		}
+	}
+	if !known {
+		return 0
 	}
 	return sum + rise(before, now)
 }

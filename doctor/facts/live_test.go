@@ -31,7 +31,7 @@ func counters(row string, values ...float64) table {
 	return t
 }
 
-// TestHistory: increases reach ten minutes back, over resets, and include a counter that is new.
+// TestHistory: increases reach ten minutes back, over resets. A counter that is new starts at its first value.
 func TestHistory(t *testing.T) {
 	const row = "netdev_carrier_changes_total"
 	start := time.Unix(1e9, 0)
@@ -57,17 +57,47 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	l := h.Live(counters(row, 51, 9, 5), nil, start.Add(32*time.Minute))
-	if got := h.Live(table{}, nil, start.Add(33*time.Minute)).Increases; got != nil {
-		t.Errorf("of what was not read: %+v", got)
-	}
-	want := []Increase{{row, []string{"0"}, 1}, {row, []string{"1"}, 9}, {row, []string{"2"}, 5}}
+	want := []Increase{{row, []string{"0"}, 1}, {row, []string{"1"}, 1}}
 	if diff := cmp.Diff(want, l.Increases); diff != "" {
 		t.Error(diff)
 	}
-	for _, tt := range []struct{ minute, want int }{{34, 1}, {43, 0}} { // at 43, the oldest reading is the one that failed
-		l = h.Live(counters(row, 51, 9, 5), nil, start.Add(time.Duration(tt.minute)*time.Minute))
-		if got := l.Increased("0", row); got != float64(tt.want) {
-			t.Errorf("minute %d, after a reading that failed: %v, want %d", tt.minute, got, tt.want)
+}
+
+// TestGaps: a series that is absent for a while did not rise from 0. Only what starts with its first event does.
+func TestGaps(t *testing.T) {
+	const gap = -1
+	for _, tt := range []struct {
+		row    string
+		values []float64 // of each minute
+		want   float64
+	}{
+		{"netdev_carrier_changes_total", []float64{40, 40, gap, 40}, 0},
+		{"netdev_carrier_changes_total", []float64{40, 43, gap}, 3},
+		{"netdev_carrier_changes_total", []float64{40, gap, 42}, 2},
+		{"netdev_carrier_changes_total", []float64{gap, 40, 41}, 1},
+		{"netdev_carrier_changes_total", []float64{40, gap, 2, 3}, 3}, // a reset
+		{"port_retransmitted_packets_total", []float64{gap, gap, 40}, 0},
+		{"kernel_events_total", []float64{gap, 2}, 2},
+		{"kernel_events_total", []float64{gap, 2, gap, 2}, 2},
+		{"kernel_events_total", []float64{5, gap, 5}, 0},
+		{rowXIDs, []float64{gap, gap, 1}, 1},
+	} {
+		var h History
+		var l *Live
+		for minute, v := range tt.values {
+			series := table{}
+			if v != gap {
+				series = counters(tt.row, v)
+				series[tt.row][0].labels = []string{"0", "x"}
+			}
+			l = h.Live(series, nil, time.Unix(1e9, 0).Add(time.Duration(minute)*time.Minute))
+		}
+		label := "0"
+		if tt.row == rowXIDs {
+			label = "gpu 0"
+		}
+		if got := l.Increased(label, tt.row); got != tt.want {
+			t.Errorf("%s %v: %v, want %v", tt.row, tt.values, got, tt.want)
 		}
 	}
 }
