@@ -229,8 +229,8 @@ type Shortfall struct {
 }
 
 // Degraded reports whether a round by RDMA found a rail dead, missing or slow: one failed, loses packets, or has an
-// uneven latency, an end lacks one that it had, goodput is below what was expected or what it was on other days, or the rails are
-// imbalanced.
+// uneven latency, an end lacks one that it had, goodput is below what was expected or what it was on other days, or
+// the rails are imbalanced.
 func (r Result) Degraded() bool {
 	for i := range r.Rails {
 		if one := &r.Rails[i]; one.Failure != nil || one.Lossy || one.Uneven != nil || one.Slowed() {

@@ -19,8 +19,8 @@ const (
 	usualRounds   = 8 // that are remembered, and needed to know what is usual
 )
 
-// unevenDays is after how long an uneven latency is the usual one: a path that was made longer on purpose. It is as long
-// as goodput_degraded remembers a better day.
+// unevenDays is after how long an uneven latency is the usual one: a path that was made longer on purpose. It is as
+// long as goodput_degraded remembers a better day.
 const unevenDays = 7 * 24 * time.Hour
 
 // railKind is what rails have in common whose latencies are compared.

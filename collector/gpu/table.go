@@ -52,8 +52,9 @@ func newTable() *table {
 		"gpu_idle is not a fault.", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 	t.xids = gpu.Ref("nvml.h nvmlEventTypeXidCriticalError; docs.nvidia.com/deploy/xid-errors").With("xid").Counter(
 		"gpu_xid_events_total", "Errors that the driver reported about the GPU, by XID, since NVML was first read. A series "+
-			"begins with its first event. 13, 31, 43, 45, 68 and 109 are mostly faults of applications, 999 is unknown to NVML; "+
-			"the 17th and further ones of a GPU are other. With MIG on, only root sees those of instances.",
+			"begins with its first event. 13, 31, 43, 45, 68 and 109 are mostly faults of applications, "+
+			"999 is unknown to NVML; the 17th and further ones of a GPU are other. With MIG on, only root sees those of "+
+			"instances.",
 		"nvmlEventSetWait_v2", "nvmlEventSetWait")
 	t.addMIG(gpu)
 	t.addUse(gpu)

@@ -166,19 +166,19 @@ func (q *qpReader) dump(device string, last *atomic.Pointer[qpTally]) {
 	last.Store(t)
 }
 
-func (t *qpTally) add(qp rdmanl.QP) {
+func (q *qpTally) add(qp rdmanl.QP) {
 	if qp.Kernel {
 		if qp.Connected && qp.State >= rdmanl.RTR {
-			t.kernel[qp.Port] = true
+			q.kernel[qp.Port] = true
 		}
 		return
 	}
 	key := qpOwner{qp.PID, qp.Port, qp.State}
-	if _, known := t.owners[key]; !known && len(t.owners) >= maxOwner {
-		t.rest++
+	if _, known := q.owners[key]; !known && len(q.owners) >= maxOwner {
+		q.rest++
 		return
 	}
-	t.owners[key]++
+	q.owners[key]++
 }
 
 // railsOf returns the rails of a device, of a virtual function those of its physical function. none reports that the

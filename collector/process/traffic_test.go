@@ -94,7 +94,7 @@ func (m *trafficMachine) own(i int, bytes uint64, settled bool) {
 func (m *trafficMachine) use(t *testing.T, list string) {
 	t.Helper()
 	m.kernel.qps = map[string][]rdmanl.QP{}
-	for _, one := range strings.Split(list, ",") {
+	for one := range strings.SplitSeq(list, ",") {
 		if f := strings.Fields(one); len(f) == 3 {
 			m.kernel.add(t, []string{"mlx5_" + f[0], "1", f[1], f[2], "1"})
 		}

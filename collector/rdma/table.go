@@ -39,9 +39,9 @@ func newTable() *table {
 	t.addState(port)
 	t.addExpected(port)
 	t.addCounters(port)
-	t.ports.native = port.With("counter").Row(collector.Untyped, "port_native_counter", "A counter without its own metric, "+
-		"under the driver's name and in the driver's unit.", "any other file of counters/ and hw_counters/ "+
-		"but watermark_* of bnxt_re")
+	t.ports.native = port.With("counter").Row(collector.Untyped, "port_native_counter",
+		"A counter without its own metric, under the driver's name and in the driver's unit.",
+		"any other file of counters/ and hw_counters/ but watermark_* of bnxt_re")
 	t.addFacts(port)
 	t.addDeviceCounters()
 	t.addVirtual()

@@ -141,8 +141,8 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	return l
 }
 
-// increase is how much a counter rose in the window, over its resets. A counter that is new began at 0 if it starts with
-// its first event, else at its first value.
+// increase is how much a counter rose in the window, over its resets. A counter that is new began at 0 if it starts
+// with its first event, else at its first value.
 func (h *History) increase(key string, now float64) (sum float64) {
 	before, known := 0.0, startsAtZero(key)
 	for i, m := range h.past {

@@ -203,8 +203,8 @@ func (s *Snapshot) judge() {
 	s.attachFindings()
 }
 
-// excused reports whether a rail that is down changes no verdict: the examination says that it is unused, or an operator
-// silenced what was found.
+// excused reports whether a rail that is down changes no verdict: the examination says that it is unused, or an
+// operator silenced what was found.
 func (s *Snapshot) excused(r Rail) bool {
 	return r.Level() == Bad && (slices.Contains(s.Exam.Unused, r.Name) ||
 		slices.ContainsFunc(s.Exam.Findings, func(f finding.Raised) bool {

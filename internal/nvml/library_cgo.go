@@ -272,7 +272,7 @@ func (d *device) XIDs() (Events, error) {
 	}
 	err := fail("nvmlDeviceRegisterEvents", d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set))
 	if err != nil {
-		set.Free()
+		_ = set.Free() // the error before it says more
 		return nil, err
 	}
 	return events{set}, nil
@@ -289,4 +289,4 @@ func (e events) Next() (xid uint64, ok bool, err error) {
 	return event.EventData, ret == gonvml.SUCCESS, fail("nvmlEventSetWait", ret)
 }
 
-func (e events) Free() { e.EventSet.Free() } // it is freed whatever it answers
+func (e events) Free() { _ = e.EventSet.Free() } // nothing can be done about it

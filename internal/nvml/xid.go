@@ -28,8 +28,8 @@ const (
 	maxEvents = 256 // of one read; the driver keeps the rest
 )
 
-// recorder is the XIDs of one GPU. It has a turn of its own: other calls hang when a GPU fails, and then its XIDs matter
-// most. The driver queues them, so that nothing has to wait for one; DCGM polls them as well.
+// recorder is the XIDs of one GPU. It has a turn of its own: other calls hang when a GPU fails, and then its XIDs
+// matter most. The driver queues them, so that nothing has to wait for one; DCGM polls them as well.
 type recorder struct {
 	events Events // nil: there are none, for the reason err
 	err    error

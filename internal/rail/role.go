@@ -118,9 +118,9 @@ type GPU struct {
 	path       string
 }
 
-// GPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order: also those in MIG mode, or that NVML has released, or
-// that a virtual machine has. Virtual functions, of which vGPUs are made, are none. What it reads is in the kernel's
-// memory. The error is of functions of which it is not known what they are.
+// GPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order: also those in MIG mode, or that NVML has released,
+// or that a virtual machine has. Virtual functions, of which vGPUs are made, are none. What it reads is in the
+// kernel's memory. The error is of functions of which it is not known what they are.
 func GPUs(sysfsRoot string) (list []GPU, err error) {
 	dir := filepath.Join(sysfsRoot, "bus/pci/devices")
 	functions, err := sysfs.List(dir)

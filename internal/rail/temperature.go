@@ -17,12 +17,13 @@ type Temperature struct {
 	Critical float64 // from which on the adapter throttles or shuts down; 0: unknown
 }
 
-// maxSensors bounds the sensors of a function: mlx5 has one or few of the chip, and one of the module; bnxt and ice have
-// one.
+// maxSensors bounds the sensors of a function: mlx5 has one or few of the chip, and one of the module; bnxt and ice
+// have one.
 const maxSensors = 16
 
-// ReadTemperatures reads the sensors of the PCI function in dir. Each value can be a firmware command (mlx5/core/hwmon.c,
-// bnxt_hwmon.c, ice_hwmon.c). Errors are those of the adapter's sensors: a module may have none, or be unplugged.
+// ReadTemperatures reads the sensors of the PCI function in dir. Each value can be a firmware command
+// (mlx5/core/hwmon.c, bnxt_hwmon.c, ice_hwmon.c). Errors are those of the adapter's sensors: a module may have none,
+// or be unplugged.
 func ReadTemperatures(dir string) (list []Temperature, errs []error) {
 	chips, err := entries(filepath.Join(dir, "hwmon"))
 	if err != nil {

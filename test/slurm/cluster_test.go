@@ -46,8 +46,8 @@ PartitionName=all Nodes=ALL Default=YES
 PartitionName=other Nodes=ALL
 `
 
-// Directories that are empty file systems while the test runs. slurmd gives its programs no PATH, and execvp without one
-// does not find what is in /usr/local/bin: railscope is there.
+// Directories that are empty file systems while the test runs. slurmd gives its programs no PATH, and execvp without
+// one does not find what is in /usr/local/bin: railscope is there.
 var hidden = []string{"/run", "/etc/slurm", "/usr/local/bin"}
 
 const (

@@ -46,8 +46,8 @@ func healthy(c cluster) {
 	}
 }
 
-// Neither a batch job nor an interactive one starts on a node with a critical finding. The batch job starts when the node
-// is well and its owner or an administrator releases it.
+// Neither a batch job nor an interactive one starts on a node with a critical finding. The batch job starts when the
+// node is well and its owner or an administrator releases it.
 func prolog(c cluster) {
 	c.port("1: DOWN")
 	id := c.submit("true")
@@ -95,8 +95,8 @@ func unanswered(c cluster) {
 	}
 }
 
-// HealthCheckProgram gives the reason of a prolog that failed, drains an idle node with the finding as reason, and leaves
-// any other reason.
+// HealthCheckProgram gives the reason of a prolog that failed, drains an idle node with the finding as reason, and
+// leaves any other reason.
 func health(c cluster) {
 	c.port("1: DOWN")
 	c.submit("true")
