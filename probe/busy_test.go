@@ -404,7 +404,7 @@ func TestBusyDuring(t *testing.T) {
 			stop()
 			p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
 			p.fabric.Set("a", "mlx5_1", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
-			if res = p.round(); res.Reason != tc.next || (res.Outcome == OK) != (tc.next == "") {
+			if res = p.scheduled(p.a); res.Reason != tc.next || (res.Outcome == OK) != (tc.next == "") {
 				t.Errorf("right afterwards: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
 		})

@@ -15,7 +15,7 @@ type MissingRail struct {
 	Rail   string // of this node: the missing one, or the one whose partner is missing
 	Device string // the missing one's, where it was; empty: not known
 	Peer   bool   // the peer lacks it
-	Known  bool   // the end had it before; else only its interface is there, which is not held against the round
+	Known  bool   // the end had it before; else only its interface is there
 	Role   string // see [rail.Rail]; empty: not known
 	Detail string // how that is known, for people
 }
@@ -117,16 +117,18 @@ func (r *round) withoutDevice(theirs []netip.Prefix) (netdev string) {
 	return netdev
 }
 
-// LacksRail reports whether an end lacks a rail that it had.
-func (r Result) LacksRail() bool {
-	return slices.ContainsFunc(r.Missing, func(m MissingRail) bool { return m.Known })
-}
+// Certain reports whether a rail is missing: the end had it before, or the other end has one of a known role there. Else
+// the interface may be an ordinary one.
+func (m MissingRail) Certain() bool { return m.Known || m.Role != "" }
 
-// load is what a missing rail carries beside the rails of its role that are left: nothing. It is not known of a rail
-// that may never have been one, or of another role than all that are left.
+// LacksRail reports whether an end certainly lacks a rail.
+func (r Result) LacksRail() bool { return slices.ContainsFunc(r.Missing, MissingRail.Certain) }
+
+// load is what a missing rail carries beside the rails of its role that are left: nothing. It is not known of a rail of
+// unknown role, or of another one than all that are left.
 func (m MissingRail) load(beside []*path) (l rail.Load, known bool) {
 	i := slices.IndexFunc(beside, func(p *path) bool { return p.local.Role == m.Role })
-	if !m.Known || m.Role == "" || i < 0 {
+	if m.Role == "" || i < 0 {
 		return l, false
 	}
 	return rail.Load{Group: rail.Group{Role: m.Role, LinkLayer: beside[i].local.LinkLayer}}, true

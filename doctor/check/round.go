@@ -49,7 +49,7 @@ func RoundChecks() []RoundCheck {
 			func(r *probe.Result, report reporter) { checkOutcome(r, probe.Failed, true, report) }},
 		{ProbeFailed, warning, "the peer was not reached, or the round ended early",
 			func(r *probe.Result, report reporter) { checkOutcome(r, probe.Failed, false, report) }},
-		{"rail_missing", critical, "an end of the pair lacks a rail that it had; info if only its interface is there",
+		{"rail_missing", critical, "an end of the pair lacks a rail that it had; a warning if only its interface is there",
 			checkRoundRailMissing},
 		{"peer_gid", warning, "a rail failed because the peer's GID is gone, or of another kind", checkReason("peer_gid")},
 		{"gid_misbound", critical, "a rail failed, and its IPv4 GIDs at one end are those of a bond or bridge",

@@ -98,7 +98,7 @@ func checkPeerWorker(r *probe.Result, report reporter) {
 
 // checkRoundRailMissing reports each rail that is missing here, and those of the peer as one fault of the peer.
 func checkRoundRailMissing(r *probe.Result, report reporter) {
-	peer := finding.Finding{Severity: info, Fix: []string{note("on %s: railscope doctor", r.Peer)}}
+	peer := finding.Finding{Severity: warning, Fix: []string{note("on %s: railscope doctor", r.Peer)}}
 	for _, m := range r.Missing {
 		evidence := fmt.Sprintf("%s is missing: %s", m, m.Detail)
 		if m.Peer {
@@ -110,9 +110,12 @@ func checkRoundRailMissing(r *probe.Result, report reporter) {
 		}
 		out := finding.Finding{Subject: "rail " + m.Rail, Evidence: evidence,
 			Fix: []string{"# check that its device exists: rdma link; and see dmesg"}}
-		if m.Known {
+		switch {
+		case m.Known:
 			out.Fix = append(out.Fix, afterChange(expect.BestSeen, "", m.Rail))
-		} else {
+		case m.Certain():
+			out.Severity = warning
+		default:
 			out.Severity = info // it may be an ordinary interface
 		}
 		report(out)

@@ -105,6 +105,9 @@ func TestRound(t *testing.T) {
 		}, []string{"critical fallback peer b: RDMA to b failed: gid_misbound: rail 0 and 1 more: on mlx5_0",
 			"critical gid_misbound peer b: rails 0 and 1 failed at reach: gid_misbound: on the peer: on mlx5_0"}},
 		{"an interface without a device", roundOf(95), func(r *probe.Result) {
+			r.Missing = []probe.MissingRail{{Rail: "1", Role: "compute", Detail: "eth1 is in its subnet"}}
+		}, []string{"warning rail_missing rail 1: rail 1 is missing: eth1 is in its subnet"}},
+		{"an interface without a device, says an old peer", roundOf(95), func(r *probe.Result) {
 			r.Missing = []probe.MissingRail{{Rail: "1", Detail: "eth1 is in its subnet"}}
 		}, []string{"info rail_missing rail 1: rail 1 is missing: eth1 is in its subnet"}},
 		{"two of four failed alike, one otherwise", failedAt(failedAt(roundOf(95, 95, 95, 95), "reach",
