@@ -1,5 +1,6 @@
-// Package ethtool reads the driver statistics of a network interface ("ethtool -S"), cheaply enough for every scrape:
-// the names, thousands of strings that rarely change, are read once and then only checked, and a read is one ioctl.
+// Package ethtool reads the driver statistics of a network interface ("ethtool -S") and its forward error correction.
+// The statistics are cheap enough for every scrape: the names, thousands of strings that rarely change, are read once
+// and then only checked, and a read is one ioctl.
 // docs/adr/0003-own-ethtool-statistics.md has the reasons for not using a library.
 package ethtool
 
@@ -92,7 +93,7 @@ func (d *Device) Close() error {
 // Forget makes the next Read fetch the names again, after the interface was reconfigured.
 func (d *Device) Forget() { d.loaded = time.Time{} }
 
-// Read returns the values of all statistics, in the driver's order, valid until the next Read. It calls learn with
+// Read returns the values of all statistics, in the driver's order, valid until the next request. It calls learn with
 // their names in the same order first, if they differ from those of the previous call. Errors hold a unix.Errno:
 // EOPNOTSUPP where the driver has no statistics, ENODEV where there is no such interface; or [ErrChanged].
 func (d *Device) Read(learn func(names []string)) (values []uint64, err error) {

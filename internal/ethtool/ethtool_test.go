@@ -217,6 +217,15 @@ func testKernel(t *testing.T) (skip string) {
 		}
 		d.Close()
 	}
+	// veth has no FEC; the kernel refuses a request that it does not understand in another way.
+	if mode, err := d.FECMode(); mode != "" || !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("FEC mode %q, %v", mode, err)
+	}
+	for name, want := range map[string]error{"eth0": unix.EOPNOTSUPP, "eth9": unix.ENODEV} {
+		if blocks, err := ReadFECBlocks(name); blocks != (FECBlocks{}) || !errors.Is(err, want) {
+			t.Errorf("FEC blocks of %s: %v, %v, want %v", name, blocks, err, want)
+		}
+	}
 	// A driver with more statistics than the room has left: the kernel's copy
 	// ends at the guard page.
 	req := d.request()

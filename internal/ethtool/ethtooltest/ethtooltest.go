@@ -19,6 +19,7 @@ type Stat struct {
 type Netdev struct {
 	Driver, Bus string
 	Stats       []Stat
+	FEC         uint32                 // ETHTOOL_FEC_* that are active; 0: not supported
 	Before      func(cmd uint32) error // called before a request is answered, when set; an error is the answer
 }
 
@@ -66,6 +67,11 @@ func (k *Kernel) Ioctl(name string, req []byte) error {
 		}
 		copy(req[4:36], n.Driver+"\x00")
 		copy(req[100:132], n.Bus+"\x00")
+	case unix.ETHTOOL_GFECPARAM:
+		if n.FEC == 0 {
+			return unix.EOPNOTSUPP
+		}
+		binary.NativeEndian.PutUint32(req[4:], n.FEC)
 	default:
 		return unix.EOPNOTSUPP
 	}

@@ -1,0 +1,130 @@
+package ethtool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/nlattr"
+)
+
+// FECMode returns the active mode of forward error correction: none where the port has no modes, off, auto, rs, baser
+// or llrs; "" while it is unknown. On mlx5 it is a firmware command. The error is EOPNOTSUPP where the driver does not
+// report it.
+func (d *Device) FECMode() (string, error) {
+	req := d.request() // struct ethtool_fecparam: cmd, active_fec, fec, reserved
+	clear(req[:16])
+	binary.NativeEndian.PutUint32(req, unix.ETHTOOL_GFECPARAM)
+	if err := d.do("FEC", req); err != nil {
+		return "", err
+	}
+	modes := [...]string{"none", "auto", "off", "rs", "baser", "llrs"} // enum ethtool_fec_config_bits
+	active := binary.NativeEndian.Uint32(req[4:])
+	if i := bits.TrailingZeros32(active); i < len(modes) && active == 1<<i {
+		return modes[i], nil
+	}
+	return "", nil
+}
+
+// Of include/uapi/linux/ethtool_netlink.h; golang.org/x/sys/unix does not have them.
+const (
+	attrFECHeader        = 1
+	attrFECStats         = 5
+	attrFECCorrected     = 2
+	attrFECUncorrectable = 3
+)
+
+// FECBlocks is how many blocks forward error correction corrected and could not correct; nil: not reported.
+type FECBlocks struct{ Corrected, Uncorrectable *uint64 }
+
+// ReadFECBlocks asks the kernel by ethtool netlink (net/ethtool/fec.c); mlx5 needs several firmware commands. The error
+// is EOPNOTSUPP or EINVAL where the driver has no FEC, or the kernel no such request, as before Linux 5.13.
+func ReadFECBlocks(name string) (FECBlocks, error) {
+	conn, err := netlink.Dial(unix.NETLINK_GENERIC, nil)
+	if err != nil {
+		return FECBlocks{}, fmt.Errorf("open a socket for ethtool netlink: %w", err)
+	}
+	defer conn.Close()
+	return readFECBlocks(conn, name)
+}
+
+func readFECBlocks(conn *netlink.Conn, name string) (b FECBlocks, err error) {
+	family, err := familyID(conn)
+	if err == nil {
+		err = generic(conn, family, unix.ETHTOOL_MSG_FEC_GET, func(ae *netlink.AttributeEncoder) {
+			ae.Nested(attrFECHeader, func(header *netlink.AttributeEncoder) error {
+				header.String(unix.ETHTOOL_A_HEADER_DEV_NAME, name)
+				header.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, unix.ETHTOOL_FLAG_STATS)
+				return nil
+			})
+		}, b.decode)
+	}
+	if errors.Is(err, unix.ENOENT) { // of the family
+		err = unix.EOPNOTSUPP
+	}
+	if err != nil {
+		return FECBlocks{}, fmt.Errorf("ethtool netlink FEC of %s: %w", name, err)
+	}
+	return b, nil
+}
+
+func (b *FECBlocks) decode(data []byte) (err error) {
+	stats := nlattr.Last(data, attrFECStats, &err)
+	for typ, value := range nlattr.All(stats, &err) {
+		if len(value) < 8 { // an array of the total and of each lane, which is empty if not reported
+			continue
+		}
+		total := binary.NativeEndian.Uint64(value)
+		switch typ {
+		case attrFECCorrected:
+			b.Corrected = &total
+		case attrFECUncorrectable:
+			b.Uncorrectable = &total
+		}
+	}
+	return err
+}
+
+// familyID returns the number that this kernel gave to ethtool netlink.
+func familyID(conn *netlink.Conn) (id netlink.HeaderType, err error) {
+	err = generic(conn, unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.CTRL_ATTR_FAMILY_NAME, unix.ETHTOOL_GENL_NAME)
+	}, func(data []byte) (err error) {
+		value := nlattr.Last(data, unix.CTRL_ATTR_FAMILY_ID, &err)
+		if len(value) != 2 {
+			return errors.Join(err, nlattr.ErrSize)
+		}
+		id = netlink.HeaderType(binary.NativeEndian.Uint16(value))
+		return err
+	})
+	return id, err
+}
+
+// generic sends one request of generic netlink, which the kernel answers before the send returns.
+func generic(conn *netlink.Conn, family netlink.HeaderType, cmd byte, encode func(*netlink.AttributeEncoder),
+	decode func(data []byte) error) error {
+	ae := netlink.NewAttributeEncoder()
+	encode(ae)
+	data, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	replies, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: family, Flags: netlink.Request},
+		Data: append([]byte{cmd, 1, 0, 0}, data...)}) // struct genlmsghdr: cmd, version, reserved
+	if err != nil {
+		return err
+	}
+	for _, m := range replies {
+		if len(m.Data) < unix.GENL_HDRLEN {
+			return nlattr.ErrSize
+		}
+		if err := decode(m.Data[unix.GENL_HDRLEN:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
