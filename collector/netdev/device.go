@@ -96,7 +96,9 @@ type locked struct {
 	labels     [][]string
 	files      collector.Files
 	ioctl      ethtool.Ioctl // nil: no ethtool statistics
+	blocks     readBlocks    // nil: no blocks beside those statistics
 	speedFacts collector.Facts
+	fecFacts   collector.Facts
 	changed    uint64 // carrier_changes as of the last read
 
 	// Of the statistics.
@@ -110,7 +112,7 @@ func (l *locked) Read(r *collector.Reading) {
 	carrier, err := l.files.Attr("carrier").Carrier(r.Time)
 	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
 	if v, err := l.files.Attr("carrier_changes").Uint(r.Time); err == nil && v != l.changed {
-		l.changed, l.speedFacts = v, collector.Facts{}
+		l.changed, l.speedFacts, l.fecFacts = v, collector.Facts{}, collector.Facts{}
 		// mlx5 takes the link down when PFC moves to another priority, which changes names of statistics: see ADR 3.
 		if l.device != nil {
 			l.device.Forget()
@@ -119,6 +121,9 @@ func (l *locked) Read(r *collector.Reading) {
 	l.speedFacts.Read(r, func() { l.readSpeed(r) }) // a firmware command
 	if l.ioctl != nil {
 		l.readStatistics(r)
+	}
+	if l.identified {
+		l.fecFacts.Read(r, func() { l.readFEC(r) }) // firmware commands
 	}
 }
 
@@ -211,6 +216,32 @@ func (l *locked) identify() error {
 	return err
 }
 
+// readFEC emits the mode of forward error correction, and its blocks if the statistics do not have them.
+func (l *locked) readFEC(r *collector.Reading) {
+	fail := func(err error) {
+		if err != nil && sysfs.Reason(err) != sysfs.ReasonUnsupported {
+			r.Fail(err)
+		}
+	}
+	mode, err := l.device.FECMode()
+	if fail(err); mode != "" {
+		r.Record(l.table.fecMode, 1, nil, collector.RailLabels(l.key.rails, l.key.name, mode)...)
+	}
+	if l.blocks == nil || slices.ContainsFunc(l.columns, func(c column) bool {
+		return c.statistic.row == l.table.fecCorrected || c.statistic.row == l.table.fecUncorrectable
+	}) {
+		return
+	}
+	blocks, err := l.blocks(l.key.name)
+	fail(err)
+	if blocks.Corrected != nil {
+		r.Record(l.table.fecCorrected, float64(*blocks.Corrected), nil, l.labels...)
+	}
+	if blocks.Uncorrectable != nil {
+		r.Record(l.table.fecUncorrectable, float64(*blocks.Uncorrectable), nil, l.labels...)
+	}
+}
+
 // index finds the rows of a driver's statistics. Of several names for one series, the row's first is used.
 func (l *locked) index(names []string) {
 	columns := l.columns[:0]
@@ -229,5 +260,5 @@ func (l *locked) index(names []string) {
 			columns[i].at, columns[i].statistic = at, m
 		}
 	}
-	l.columns = columns
+	l.columns, l.fecFacts = columns, collector.Facts{} // they may have gained or lost the blocks
 }

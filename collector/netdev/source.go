@@ -36,6 +36,7 @@ type Source struct {
 
 	live    func(path string) bool // whether sysfs is the running kernel's
 	ioctl   ethtool.Ioctl          // nil until a socket is open
+	blocks  readBlocks             // nil: not asked, as ioctl is not the kernel's
 	asking  lane.Group[map[string]*rtnl.Link]
 	netlink rtnl.Client                           // owned by the lane of asking
 	links   atomic.Pointer[map[string]*rtnl.Link] // of this Read, by name
@@ -49,6 +50,9 @@ type key struct {
 	locked bool   // the part that takes the RTNL lock
 }
 
+// readBlocks is [ethtool.ReadFECBlocks].
+type readBlocks func(netdev string) (ethtool.FECBlocks, error)
+
 // New returns the source of the rails' interfaces below path (/sys). One that is slower than budget is left out.
 // ioctl answers for a captured tree; nil: the kernel does.
 func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, ioctl ethtool.Ioctl) *Source {
@@ -58,7 +62,8 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, i
 	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
 		files, labels := collector.NewFiles(s.net, k.name), collector.RailLabels(k.rails, k.name)
 		if k.locked {
-			return &locked{table: s.table, key: k, labels: labels, files: files, ioctl: s.ioctl}
+			return &locked{table: s.table, key: k, labels: labels, files: files, ioctl: s.ioctl,
+				blocks: s.blocks}
 		}
 		return &unlocked{source: s, name: k.name, labels: labels, files: files}
 	})
@@ -73,7 +78,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		if socket, err := ethtool.Open(); err != nil {
 			faults = append(faults, collector.NewFault("", err))
 		} else {
-			s.ioctl = socket.Ioctl
+			s.ioctl, s.blocks = socket.Ioctl, ethtool.ReadFECBlocks
 		}
 	}
 	keys := make([]key, 0, 2*len(on))

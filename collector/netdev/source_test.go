@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/collectortest"
+	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
@@ -41,7 +43,8 @@ func lagKernel() *ethtooltest.Kernel {
 	return &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{
 		"bond0": {Before: refuse(unix.EOPNOTSUPP)},
 		"ib0":   {Stats: mlx5Stats("rx_csum", "ch0_events")},
-		"enp1s0f0np0": {Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: mlx5Stats("rx_packets", "rx_prio3_pause",
+		"enp1s0f0np0": {Driver: "mlx5_core", Bus: "0000:01:00.0", FEC: unix.ETHTOOL_FEC_RS, Stats: mlx5Stats(
+			"rx_packets", "rx_prio3_pause",
 			"rx_prio3_pause_duration", "tx_prio3_pause", "tx_prio3_pause_duration",
 			"rx_prio3_pause_transition", "rx_prio9_pause", "rx3_packets", "tx_global_pause", "rx_global_pause_duration",
 			"tx_pause_storm_error_events",
@@ -56,7 +59,8 @@ func lagKernel() *ethtooltest.Kernel {
 		"enp1s0f1np1": {Driver: "bnxt_en", Bus: "0000:01:00.1",
 			Stats: mlx5Stats("rx_pfc_ena_frames_pri0", "tx_pfc_ena_frames_pri7", "pfc_pri3_rx_duration_us",
 				"pfc_pri3_tx_transitions",
-				"rx_pause_frames", "rx_fcs_err_frames", "rx_prio0_pause", "rx_bytes_pri4", "link_down_events")},
+				"rx_pause_frames", "rx_fcs_err_frames", "rx_prio0_pause", "rx_bytes_pri4", "link_down_events",
+				"rx_fec_corrected_blocks", "rx_fec_uncorrectable_blocks", "rx_corrected_bits")},
 	}}
 }
 
@@ -133,7 +137,11 @@ const lagEthtool = `
 	port_global_pause_frames_total{rail="0",netdev="enp1s0f1np1",direction="receive"} 5
 	netdev_phy_crc_errors_total{rail="0",netdev="enp1s0f1np1"} 6
 	port_priority_bytes_total{rail="0",netdev="enp1s0f1np1",priority="4",direction="receive"} 8
-	netdev_phy_link_down_events_total{rail="0",netdev="enp1s0f1np1"} 9`
+	netdev_phy_link_down_events_total{rail="0",netdev="enp1s0f1np1"} 9
+	netdev_fec_info{rail="0",netdev="enp1s0f0np0",mode="rs"} 1
+	netdev_fec_corrected_blocks_total{rail="0",netdev="enp1s0f1np1"} 10
+	netdev_fec_uncorrectable_blocks_total{rail="0",netdev="enp1s0f1np1"} 11
+	netdev_phy_fec_corrected_errors_total{rail="0",netdev="enp1s0f1np1"} 12`
 
 // TestNetdev reads a LAG: the bond, and both members through the bond's rail.
 // On the second member a name of another driver comes first in its row, so that
@@ -274,6 +282,78 @@ func TestNetdevMovedPFC(t *testing.T) {
 	}
 }
 
+// TestNetdevFEC: mode and blocks are firmware commands, so they are read rarely and after the carrier changed. Blocks
+// that are among the statistics are not asked for again.
+func TestNetdevFEC(t *testing.T) {
+	const mlx5, bnxt = "enp1s0f0np0", "enp1s0f1np1"
+	root, k := sysfstest.Unpack(t, "testdata/lag.txtar"), lagKernel()
+	var calls []string
+	k.Netdevs[mlx5].Before = func(cmd uint32) error {
+		if cmd == unix.ETHTOOL_GFECPARAM {
+			calls = append(calls, "mode")
+		}
+		return nil
+	}
+	src := newTestNetdev(root, collectortest.Rails(lagRails[0]), k)
+	corrected, uncorrectable := uint64(1<<40), uint64(0)
+	blocks, failure := ethtool.FECBlocks{Corrected: &corrected, Uncorrectable: &uncorrectable}, error(nil)
+	var mu sync.Mutex // each interface is read in a lane of its own
+	src.blocks = func(netdev string) (ethtool.FECBlocks, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if netdev == "bond0" {
+			return ethtool.FECBlocks{}, unix.EOPNOTSUPP
+		}
+		calls = append(calls, "blocks of "+netdev)
+		return blocks, failure
+	}
+	series := func(netdev, text string) string {
+		return strings.NewReplacer("{", `{rail="0",netdev="`+netdev+`"`).Replace(text)
+	}
+	ofBnxt := "netdev_fec_corrected_blocks_total{} 10\nnetdev_fec_uncorrectable_blocks_total{} 11\n"
+	both := "netdev_fec_corrected_blocks_total{} 1.099511627776e+12\nnetdev_fec_uncorrectable_blocks_total{} 0\n"
+	asked := []string{"mode", "blocks of " + mlx5}
+	for _, step := range []struct {
+		name   string
+		do     func()
+		want   string // of mlx5
+		faults []string
+		calls  []string
+	}{
+		{"first", func() {}, `netdev_fec_info{,mode="rs"} 1` + "\n" + both, nil, asked},
+		{"repeated", func() { corrected++ }, `netdev_fec_info{,mode="rs"} 1` + "\n" + both, nil, nil},
+		{"other names", func() {
+			k.Netdevs[mlx5].Stats, corrected = k.Netdevs[mlx5].Stats[1:], 1<<40
+		}, `netdev_fec_info{,mode="rs"} 1` + "\n" + both, nil, asked},
+		{"carrier changed, no blocks", func() {
+			k.Netdevs[mlx5].FEC, blocks = unix.ETHTOOL_FEC_OFF, ethtool.FECBlocks{}
+			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + mlx5 + "/carrier_changes": "5\n"})
+		}, `netdev_fec_info{,mode="off"} 1` + "\n", nil, asked},
+		{"unsupported", func() {
+			k.Netdevs[mlx5].FEC, failure = 0, unix.EINVAL
+			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + mlx5 + "/carrier_changes": "6\n"})
+		}, "", nil, asked},
+		{"not asked again", func() {}, "", nil, nil},
+		{"mode without blocks", func() {
+			k.Netdevs[mlx5].FEC, failure = unix.ETHTOOL_FEC_BASER, unix.EIO
+			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + mlx5 + "/carrier_changes": "7\n"})
+		}, `netdev_fec_info{,mode="baser"} 1` + "\n", []string{mlx5 + ": io"}, asked},
+	} {
+		step.do()
+		calls = nil
+		lines, faults, _ := collectortest.ReadLines(t, src)
+		lines = slices.DeleteFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "netdev_fec_") })
+		faults = slices.DeleteFunc(faults, func(f string) bool { return strings.HasPrefix(f, "bond0") })
+		want := collectortest.TextLines(series(mlx5, step.want) + series(bnxt, ofBnxt))
+		if diff := cmp.Diff(want, lines); diff != "" || !slices.Equal(faults, step.faults) {
+			t.Errorf("%s: faults %q (-want +got):\n%s", step.name, faults, diff)
+		}
+		if diff := cmp.Diff(step.calls, calls); diff != "" {
+			t.Errorf("%s: firmware commands (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
 // refuse answers every request with an error.
 func refuse(err error) func(uint32) error { return func(uint32) error { return err } }
 
@@ -290,7 +370,7 @@ func TestNetdevEthtoolFaults(t *testing.T) {
 			delete(k.Netdevs, "enp1s0f0np0")
 		}, [2][]string{{"enp1s0f0np0: other_namespace"}, {"enp1s0f0np0: other_namespace"}}},
 		"no statistics": {func(k *ethtooltest.Kernel) {
-			k.Netdevs["enp1s0f0np0"].Stats = nil
+			k.Netdevs["enp1s0f0np0"].Stats, k.Netdevs["enp1s0f0np0"].FEC = nil, 0
 		}, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
 		"no driver information": {func(k *ethtooltest.Kernel) {
 			k.Netdevs["enp1s0f0np0"].Driver = ""
@@ -475,7 +555,7 @@ func TestNetdevBudget(t *testing.T) {
 		kernel, rails := lagKernel(), collectortest.SlowRails(slow, collectortest.Rails(lagRails...))
 		return New(root.Sys(), rails, collectortest.Budget, func(name string, req []byte) error {
 			if slow && name == "enp1s0f0np0" {
-				time.Sleep(collectortest.Slow / 4) // of at most four requests
+				time.Sleep(collectortest.Slow / 5) // of at most five requests
 			}
 			return kernel.Ioctl(name, req)
 		})

@@ -13,6 +13,8 @@ type table struct {
 	up, carrier, speed *collector.Metric
 	numbers            []number
 	statistics         map[string]statistic // by the driver's name
+
+	fecMode, fecCorrected, fecUncorrectable *collector.Metric
 }
 
 type number struct {
@@ -149,8 +151,20 @@ func (t *table) addStatistics(g, both collector.Group) {
 		"rising value points to cable or optics.", "rx_crc_errors_phy", "rx_fcs_err_frames")
 	t.counter(g, 0, "netdev_phy_symbol_errors_total", "Symbols that forward error correction could not correct; a rising "+
 		"value loses packets: replace cable or optics.", "rx_pcs_symbol_err_phy")
-	t.counter(g, 0, "netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; some are "+
-		"normal at 100 Gb/s and more, a rising rate means that the link degrades.", "rx_corrected_bits_phy")
+	t.counter(both, 0, "netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; some are "+
+		"normal at 100 Gb/s and more, a rising rate means that the link degrades.", "rx_corrected_bits_phy",
+		"rx_corrected_bits")
+	fec := both.Ref("include/uapi/linux/ethtool.h, net/ethtool/fec.c, " + refBnxt)
+	t.fecMode = fec.With("mode").Gauge("netdev_fec_info", "Active forward error correction of the port, always 1: rs, "+
+		"baser, llrs, off, auto, or none where the port has no modes. Read every 30 s and when the carrier changed; absent "+
+		"while it is unknown.", "ETHTOOL_GFECPARAM")
+	t.fecCorrected = fec.Counter("netdev_fec_corrected_blocks_total", "Blocks (codewords) that forward error correction "+
+		"corrected; a rising rate means that the link degrades. Read every 30 s, by netlink (Linux 5.13), unless it is one "+
+		"of the driver's statistics.", "ETHTOOL_A_FEC_STAT_CORRECTED")
+	t.index(t.fecCorrected, 0, []string{"rx_fec_corrected_blocks"})
+	t.fecUncorrectable = fec.Counter("netdev_fec_uncorrectable_blocks_total", "Blocks (codewords) that forward error "+
+		"correction could not correct; each loses packets. Read as the corrected ones are.", "ETHTOOL_A_FEC_STAT_UNCORR")
+	t.index(t.fecUncorrectable, 0, []string{"rx_fec_uncorrectable_blocks"})
 	t.counter(g, 1.0/8, "netdev_phy_receivable_bytes_total", "Bytes that could have been received; divide corrected bits "+
 		"and symbol errors by 8 times this.", "rx_bits_phy")
 	t.counter(g.With("lane"), 0, "netdev_phy_lane_errors_total", "Raw errors per lane before correction; one lane far "+
