@@ -117,8 +117,8 @@ func (r *round) withoutDevice(theirs []netip.Prefix) (netdev string) {
 	return netdev
 }
 
-// Certain reports whether a rail is missing: the end had it before, or the other end has one of a known role there. Else
-// the interface may be an ordinary one.
+// Certain reports whether a rail is missing: the end had it before, or the other end has one of a known role there.
+// Else the interface may be an ordinary one.
 func (m MissingRail) Certain() bool { return m.Known || m.Role != "" }
 
 // LacksRail reports whether an end certainly lacks a rail.
