@@ -256,9 +256,9 @@ func (s *checkSettings) bad(list []finding.Finding) []finding.Finding {
 	})
 }
 
-// counting returns the findings that make the node bad. Left out, unless --only names their check, are those about jobs
-// and about what a process may do itself: nobody's environment takes a node out of service. Those about peers count
-// only if they are about more than half of the peers: one faulty node must not do that to all that probe it.
+// counting returns the findings that make the node bad. Left out, unless --only names their check, are those about what
+// a process may do itself: jobs may work. Those about peers count only if they are about more than half of the peers: one
+// faulty node must not take all that probe it out of service.
 func (s *checkSettings) counting(k knowledge) []finding.Finding {
 	list, peers := s.bad(s.of(k.found)), map[string]bool{}
 	for _, f := range list {
@@ -274,7 +274,7 @@ func (s *checkSettings) counting(k knowledge) []finding.Finding {
 		case f.Peer():
 			return !most
 		}
-		return f.Job() || check.IsOwn(f.Check)
+		return check.IsOwn(f.Check)
 	})
 }
 

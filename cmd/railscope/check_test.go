@@ -105,7 +105,6 @@ func TestCheck(t *testing.T) {
 	unread, badUnread, oldDown := statusOf(), statusOf(down), statusOf(down)
 	unread.Rails[2].Name, unread.Rails[2].Up, badUnread.Rails[2].Up = "2", nil, nil
 	oldDown.At = oldDown.At.Add(6 * time.Minute)
-	job := raised("nccl_ib_disable", finding.Critical, "process sleep")
 	for _, tt := range []struct {
 		name   string
 		status status.Status
@@ -117,9 +116,8 @@ func TestCheck(t *testing.T) {
 		{"a rail that no finding is about", unequal, nil, "ok: 7 of 8 rails up", 0},
 		{"a rail that could not be read", unread, nil, "unknown: rail 2: its state could not be read", 2},
 		{"a rail that could not be read, and another is down", badUnread, nil, "critical: rail 3: port down", 1},
-		{"the settings of a job", statusOf(job), nil, "ok: 8 rails up, 1 critical", 0},
-		{"the settings of a job, asked for", statusOf(job), func(s *checkSettings) { s.onlyText = "nccl_ib_disable" },
-			"critical: process sleep: nccl ib disable", 1},
+		{"what railscope itself lacks, asked for", statusOf(raised("memlock", finding.Critical, "node")),
+			func(s *checkSettings) { s.onlyText = "memlock" }, "critical: node: memlock", 1},
 		{"what railscope itself lacks", statusOf(raised("memlock", finding.Critical, "node")), nil,
 			"ok: 8 rails up, 1 critical", 0},
 		{"one", statusOf(down), nil, "critical: rail 3: port down", 1},

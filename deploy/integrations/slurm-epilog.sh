@@ -5,6 +5,8 @@
 # slurm.conf: Epilog=/etc/slurm/railscope-epilog.sh
 # /etc/default/railscope-epilog: RAILSCOPE_PEER=spark-02 RAILSCOPE_TOKEN_FILE=/etc/railscope/token
 export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none
+# Settings of jobs take no node out of service.
+export RAILSCOPE_CHECK_IGNORE="${RAILSCOPE_CHECK_IGNORE-nccl_fallback,nccl_ib_disable,nccl_net,ucx_net_devices,ucx_tls}"
 if [ -r "${RAILSCOPE_EPILOG:=/etc/default/railscope-epilog}" ]; then
 	# shellcheck source=/dev/null
 	. "$RAILSCOPE_EPILOG"

@@ -5,6 +5,8 @@
 #
 # slurm.conf: HealthCheckProgram=/etc/slurm/railscope-health.sh HealthCheckInterval=60 HealthCheckNodeState=ANY
 export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none; scontrol must be in it
+# Settings of jobs take no node out of service.
+export RAILSCOPE_CHECK_IGNORE="${RAILSCOPE_CHECK_IGNORE-nccl_fallback,nccl_ib_disable,nccl_net,ucx_net_devices,ucx_tls}"
 line=$(timeout -k 1 5 railscope check 2>/dev/null)
 [ $? -eq 1 ] || exit 0
 node=${SLURMD_NODENAME:-$(hostname -s)}

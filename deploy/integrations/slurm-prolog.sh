@@ -4,6 +4,8 @@
 #
 # slurm.conf: Prolog=/etc/slurm/railscope-prolog.sh
 export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none
+# Settings of jobs take no node out of service.
+export RAILSCOPE_CHECK_IGNORE="${RAILSCOPE_CHECK_IGNORE-nccl_fallback,nccl_ib_disable,nccl_net,ucx_net_devices,ucx_tls}"
 line=$(timeout -k 1 5 railscope check 2>/dev/null)
 if [ $? -eq 1 ]; then # 2: unknown, which is no reason to drain a node
 	timeout -s KILL 1 logger -t railscope-prolog "job $SLURM_JOB_ID refused: $line"

@@ -49,12 +49,6 @@ func (f Finding) Rail() string {
 // Peer reports whether the finding is about a peer.
 func (f Finding) Peer() bool { return strings.HasPrefix(f.Subject, "peer ") }
 
-// Job reports whether the finding is about a process, a job, or a file of settings for them.
-func (f Finding) Job() bool {
-	kind, _, _ := strings.Cut(f.Subject, " ")
-	return kind == "process" || kind == "job" || kind == "file"
-}
-
 // Title is the finding by its name, without figures: "rail 3: port down".
 func (f Finding) Title() string { return f.Subject + ": " + strings.ReplaceAll(f.Check, "_", " ") }
 
