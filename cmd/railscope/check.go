@@ -257,8 +257,8 @@ func (s *checkSettings) bad(list []finding.Finding) []finding.Finding {
 }
 
 // counting returns the findings that make the node bad. Left out, unless --only names their check, are those about what
-// a process may do itself: jobs may work. Those about peers count only if they are about more than half of the peers: one
-// faulty node must not take all that probe it out of service.
+// a process may do itself: jobs may work. Those about peers count only if they are about more than half of the peers:
+// one faulty node must not take all that probe it out of service.
 func (s *checkSettings) counting(k knowledge) []finding.Finding {
 	list, peers := s.bad(s.of(k.found)), map[string]bool{}
 	for _, f := range list {
