@@ -12,6 +12,7 @@ import (
 
 // TestDemoCommands: bench, doctor and check with the files of the demo say what the demo does.
 func TestDemoCommands(t *testing.T) {
+	t.Parallel()
 	first := fourPorts(t)
 	host, text, _ := net.SplitHostPort(first)
 	port, err := strconv.Atoi(text)

@@ -107,6 +107,7 @@ func (p *prober) await(t *testing.T, rounds int64) {
 // examinations, find it by its own name, with no other critical finding, and all surfaces show the same. Where the
 // machine is busy, some bursts are slow on a healthy rail: then more rounds follow.
 func TestFaultsOfRounds(t *testing.T) {
+	t.Parallel()
 	const atOnce = 6 // they mostly wait, however few processors there are
 	var pairs sync.WaitGroup
 	defer pairs.Wait()

@@ -62,6 +62,7 @@ func write(t *testing.T, path, content string) {
 // TestEnvironmentsStayPrivate: neither the web port nor the control channel sends values of environments, or PIDs.
 // Doctor on the node shows them; doctor on a peer shows the check and the number of processes.
 func TestEnvironmentsStayPrivate(t *testing.T) {
+	t.Parallel()
 	procfs, rootfs := privateProcesses(t)
 	s := nodeSettings{common: &common{sysfs: tree(t), procfs: procfs, rootfs: rootfs}, sources: defaultSources(),
 		telemetryPath: "/metrics", connections: exporterhttp.DefaultMaxConnections}
