@@ -422,6 +422,11 @@ func TestFindingAlert(t *testing.T) {
 			t.Errorf("%s: no alert %s", id, alert)
 		}
 	}
+	for alert, above := range check.Thresholds() {
+		if want := fmt.Sprintf("> %v\n", above); !strings.Contains(named(alert).Expr+"\n", want) {
+			t.Errorf("%s: the check of the same fault has the threshold %v:\n%s", alert, above, named(alert).Expr)
+		}
+	}
 	want := fmt.Sprintf("check!~%q", strings.Join(slices.Sorted(maps.Keys(check.Alerts())), "|"))
 	if got := named("RailscopeFinding").Expr; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %s", got, want)

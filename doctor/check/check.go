@@ -117,6 +117,8 @@ func Checks() []Check {
 		{"pcie_link_low", warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for the port",
 			checkPCIeLink},
 		{"pcie_shared", warning, "ports share a PCIe link that cannot carry all of them at their rate", checkPCIeShared},
+		{"gpu_pcie_low", warning, "a GPU's PCIe link has fewer lanes than both ends support, or under load a lower speed",
+			checkGPULink},
 		{"numa_far", warning, "GPUs of a processor without a rail", checkNUMA},
 		{"memlock", critical, "this process may lock too little memory for RDMA", checkMemlock},
 		{"uverbs_module", critical, "the kernel module ib_uverbs is not loaded", checkUverbsModule},

@@ -23,7 +23,11 @@ const (
 
 // liveChecks are checks of what a running railscope saw. Without one they find nothing.
 func liveChecks() []Check {
-	return []Check{
+	var list []Check
+	for _, c := range counterChecks() {
+		list = append(list, c.check())
+	}
+	return append([]Check{
 		{"link_flapping", warning, "the rail's link changed 6 times or more within 10 minutes",
 			live(checkLinkFlapping)},
 		{"lossy_rail", warning, "the rail retransmits: 1 of 10,000 packets, or more",
@@ -45,7 +49,7 @@ func liveChecks() []Check {
 			live(checkSourceFailed)},
 		{"config_refused", warning, "the last configuration was refused, the previous one is active",
 			live(checkConfigRefused)},
-	}
+	}, list...)
 }
 
 func live(check func(*facts.Facts, reporter)) func(*facts.Facts, reporter) {

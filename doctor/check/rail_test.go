@@ -33,6 +33,7 @@ type fault struct {
 const (
 	mlx1 = "sys/class/infiniband/mlx5_1/ports/1/"
 	ens2 = "sys/class/net/ens2np0/"
+	gpu1 = "sys/devices/pci0000:37/0000:37:01.0/0000:3b:00.0/"
 	half = "sys/class/infiniband/roceP2p1s0f0/ports/1/"
 )
 
@@ -290,6 +291,10 @@ var faults = []fault{
 			"8") + doctortest.File("sys/devices/pci0000:37/0000:37:01.0/current_link_width", "8") +
 			doctortest.File("sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0/current_link_width", "8"), "rail 1",
 		"the slot of 0000:3a:00.0 supports 32 GT/s x8", nil},
+	{"a GPU with half its lanes", "gpu_pcie_low", finding.Warning, "hgx", doctortest.File(gpu1+"max_link_width", "16") +
+		doctortest.File(gpu1+"max_link_speed", "32.0 GT/s PCIe") + doctortest.File(gpu1+"current_link_width", "8") +
+		doctortest.File(gpu1+"current_link_speed", "2.5 GT/s PCIe"), "gpu 0000:3b:00.0",
+		"runs at 2.5 GT/s x8, both ends support 32 GT/s x16", nil},
 	{"two ports on one narrow link", "pcie_shared", finding.Warning, "spark",
 		doctortest.File("sys/class/infiniband/rocep1s0f1/ports/1/state",
 			"4: ACTIVE") + doctortest.File("sys/class/infiniband/rocep1s0f1/ports/1/rate", "100 Gb/sec (4X EDR)") +

@@ -16,8 +16,9 @@ type Live struct {
 	Sockets   []string      // NCCL jobs that use sockets
 	Hot       []Hot
 	Imbalance map[string]float64
-	Failed    map[string]string // source → why it could not be read completely
-	Refused   bool              // the last configuration was refused
+	GPULoad   map[string]float64 // utilisation by PCI address
+	Failed    map[string]string  // source → why it could not be read completely
+	Refused   bool               // the last configuration was refused
 }
 
 // Increase is how much the counters of one row with equal labels rose.
@@ -51,15 +52,33 @@ type Series interface {
 
 // LiveRows are the counters of [Live.Increases], with the labels that identify them.
 func LiveRows() map[string][]string {
-	rail := []string{"rail"}
+	rail, netdev := []string{"rail"}, []string{"rail", "netdev"} // a bond has several interfaces
 	return map[string][]string{
 		"kernel_events_total":               {"subject", "event"},
 		rowXIDs:                             {"gpu", "xid"},
-		"netdev_carrier_changes_total":      {"rail", "netdev"}, // a bond has several
+		"netdev_carrier_changes_total":      netdev,
+		"port_link_downed_total":            rail,
 		"port_transmit_packets_total":       rail,
 		"port_packet_sequence_errors_total": rail,
 		"port_retransmitted_packets_total":  rail,
 		"port_adaptive_retransmits_total":   rail,
+
+		"port_pause_seconds_total":        {"rail", "netdev", "priority", "direction"},
+		"port_global_pause_seconds_total": {"rail", "netdev", "direction"},
+		"port_pause_storm_events_total":   {"rail", "netdev", "severity"},
+		"netdev_phy_discards_total":       {"rail", "netdev", "direction"},
+
+		"netdev_phy_symbol_errors_total":        netdev,
+		"netdev_fec_uncorrectable_blocks_total": netdev,
+		"port_symbol_errors_total":              rail,
+		"port_link_error_recovery_total":        rail,
+		"port_receive_packets_total":            rail,
+		"port_out_of_sequence_packets_total":    rail,
+		"port_out_of_buffer_total":              rail,
+		"port_receive_discards_total":           rail,
+		"port_rnr_naks_received_total":          rail,
+		"port_rnr_retries_exceeded_total":       rail,
+		"port_transport_retries_exceeded_total": rail,
 	}
 }
 
@@ -88,7 +107,7 @@ type moment struct {
 
 // Live returns what the series say now, and adds them to the history. failed has why sources failed.
 func (h *History) Live(series Series, failed map[string]string, now time.Time) *Live {
-	l := &Live{Failed: maps.Clone(failed), Imbalance: map[string]float64{}}
+	l := &Live{Failed: maps.Clone(failed), Imbalance: map[string]float64{}, GPULoad: map[string]float64{}}
 	current := moment{now, map[string]float64{}}
 	for row, labels := range LiveRows() {
 		series.Each(row, labels, func(values []string, v float64) {
@@ -108,6 +127,9 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	}
 	series.Each("gpu_info", []string{"gpu", "pci_address"}, func(values []string, _ float64) {
 		h.gpus[strings.Clone(values[0])] = strings.Clone(values[1])
+	})
+	series.Each("gpu_utilization_ratio", []string{"gpu"}, func(values []string, v float64) {
+		l.GPULoad[h.gpus[values[0]]] = v
 	})
 	if len(h.past) > 0 {
 		l.Over = now.Sub(h.past[0].at)

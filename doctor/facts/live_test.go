@@ -116,9 +116,12 @@ func TestLiveNow(t *testing.T) {
 		"config_last_reload_successful": series{{nil, 0}},
 
 		"rail_temperature_excess_celsius": series{{[]string{"1", "asic"}, 2}},
+		"gpu_info":                        series{{[]string{"0", "0000:1b:00.0"}, 1}},
+		"gpu_utilization_ratio":           series{{[]string{"0"}, 0.7}},
 	}, nil, time.Now())
 	want := &Live{Suspected: []string{"rdma_idle_tcp_busy"}, Sockets: []string{"train"},
-		Imbalance: map[string]float64{"transmit": 0.4}, Refused: true, Hot: []Hot{{"1", "asic", 2}}}
+		Imbalance: map[string]float64{"transmit": 0.4}, Refused: true, Hot: []Hot{{"1", "asic", 2}},
+		GPULoad: map[string]float64{"0000:1b:00.0": 0.7}}
 	if diff := cmp.Diff(want, l); diff != "" {
 		t.Error(diff)
 	}

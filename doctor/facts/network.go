@@ -127,6 +127,8 @@ type Member struct {
 type GPU struct {
 	Address  string `json:"address"`
 	NUMANode int    `json:"numa_node"` // -1 unknown
+	Link     *Link  `json:"link,omitempty"`
+	Slot     *Link  `json:"slot,omitempty"` // of the bridge above it
 }
 
 // Distance is how far a NUMA node is from another, by the firmware's table (ACPI SLIT): 10 is the node itself.

@@ -79,7 +79,7 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 		out.GIDs = append(out.GIDs, GID{e, own(e.Netdev)})
 	}
 	if link, err := port.Link(); err == nil {
-		out.Link, out.Slot = readLinks(r, v, link)
+		out.Link, out.Slot = readLinks(r, rail.Function(filepath.Join(v.Dir, "device")), link)
 	} else if !errors.Is(err, rail.ErrNoLink) {
 		r.fail(err)
 	}
@@ -133,8 +133,7 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 }
 
 // readLinks returns the PCIe link of a function, and what the bridge above it supports; nil if it is not reported.
-func readLinks(r *reader, v rail.Rail, now rail.Link) (link, slot *Link) {
-	dir := rail.Function(filepath.Join(v.Dir, "device"))
+func readLinks(r *reader, dir string, now rail.Link) (link, slot *Link) {
 	if link = readMaxLink(r, dir); link == nil {
 		return nil, nil
 	}
@@ -223,7 +222,12 @@ func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	var gpus []GPU
 	for _, one := range list {
 		if one.NVIDIA {
-			gpus = append(gpus, GPU{one.PCIAddress, one.NUMANode})
+			dir := rail.Function(filepath.Join(g.o.Sysfs, "bus/pci/devices", one.PCIAddress))
+			found := GPU{Address: one.PCIAddress, NUMANode: one.NUMANode}
+			if link, err := rail.ReadLink(dir, "current"); err == nil {
+				found.Link, found.Slot = readLinks(r, dir, link)
+			}
+			gpus = append(gpus, found)
 		}
 	}
 	return func(f *Facts) { f.GPUs, f.GPUsRead = gpus, err == nil }

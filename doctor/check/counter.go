@@ -1,0 +1,211 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/terminal"
+)
+
+// Thresholds on what counters did within ten minutes. Those of faults with an alert are the alert's ([Thresholds]).
+const (
+	pauseAbove    = 0.05  // share of the time in which pause frames blocked a priority
+	stormAbove    = 0.5   // likewise
+	eventsAbove   = 0.001 // events ÷ packets
+	packetsAbove  = 100   // per second, so that the share means something
+	symbolErrors  = 10    // 100 Gb/s at an error rate of 1e-15, which is the limit of a healthy link, have none
+	recoveries    = 3     // of the link
+	gpuLoadAbove  = 0.5   // utilisation above which a GPU does not lower the speed of its link
+	transmitPause = "transmit"
+)
+
+// Thresholds are those of alerts, by their names: of the alert and of the check they are the same.
+func Thresholds() map[string]float64 {
+	return map[string]float64{"RailscopePFCPause": pauseAbove, "RailscopePFCStorm": stormAbove,
+		"RailscopeOutOfSequence": eventsAbove}
+}
+
+// counterCheck judges how the counters of one rail moved.
+type counterCheck struct {
+	id       string
+	severity finding.Severity
+	about    string
+	evidence func(l *facts.Live, rail string) string // empty: nothing is wrong
+	why      string
+	fix      string // a note; %s is the interface
+}
+
+func counterChecks() []counterCheck {
+	const pausedFix = "transmit: find what slows this host (railscope doctor, netdev_pci_stalled_ratio, IOMMU, a hung " +
+		"receiver); receive: find the node that sends pauses by the switch's PFC counters; ethtool -S %s | grep -E " +
+		"'pause|discard|outbound_pci'"
+	return []counterCheck{
+		{"pfc_storm", critical, "pause frames block the rail for more than 50 % of the time, or its adapter reports a " +
+			"pause storm", pfcStorm, "Pause spreads over the switches: jobs on other nodes stop as well.", pausedFix},
+		{"pfc_pause", warning, "pause frames block the rail for more than 5 % of the time", pfcPause,
+			"A paused priority carries nothing, and the pause spreads to other senders.", pausedFix},
+		{"out_of_sequence", warning, "more than 0.1 % of the packets that the rail receives are out of sequence",
+			share("packets out of sequence", "port_receive_packets_total", "port_out_of_sequence_packets_total"),
+			"Packets to this rail were lost or overtaken: without selective repeat, the sender starts again from there.",
+			"find where packets are dropped: counters of the switch ports, PFC on the whole path, and ethtool -S %s; packet " +
+				"spraying needs adapters that accept it"},
+		{"receive_discards", warning, "the rail drops more than 0.1 % of the packets that it receives, for lack of buffers",
+			share("packets dropped", "port_receive_packets_total", "port_out_of_buffer_total", "port_receive_discards_total",
+				"netdev_phy_discards_total receive"),
+			"Each one costs RoCE a retransmission: this host receives too slowly, or PFC is off.",
+			"out of buffer: more receive requests, or a larger ring (ethtool -G); discards: PFC, PCIe and memory of this " +
+				"host; ethtool -S %s | grep -E 'out_of_buffer|discard'"},
+		{"rnr_naks", warning, "peers were not ready to receive more than 0.1 % of the packets that the rail sends",
+			share("receiver-not-ready NAKs", "port_transmit_packets_total", "port_rnr_naks_received_total"),
+			"Each one stalls a connection for the receiver's timer, up to 655 ms: software at the peer posts receives too late.",
+			"on the peers of %s: processors that are busy or throttled, and receive queues that are too short"},
+		{"queue_pairs_failed", info, "queue pairs of the rail failed because the peer did not answer or was not ready",
+			failedPairs, "A connection that exceeds its retries ends its job, unless a killed job left it.",
+			"find the peer in the log of the job (IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR), and run railscope doctor " +
+				"on it; here: %s"},
+		{"link_errors", warning, "symbol errors that were not corrected, or recoveries, on a link that stays up",
+			linkErrors, "The bit error rate is too high: packets are lost, and the link will fail.",
+			"clean or replace the cable or its transceiver, at both ends: ethtool -m %s, on InfiniBand mlxlink and ibdiagnet"},
+	}
+}
+
+// check is the row of the table of checks.
+func (c counterCheck) check() Check {
+	return Check{c.id, c.severity, c.about, live(eachRail(func(f *facts.Facts, r *facts.Rail, report reporter) {
+		if evidence := c.evidence(f.Live, r.Name); evidence != "" {
+			of := r.Netdev
+			if of == "" {
+				of = r.Device
+			}
+			report(finding.Finding{Evidence: evidence, Why: c.why, Fix: []string{note(c.fix, shellWord(of))}})
+		}
+	}))}
+}
+
+// counted returns by how much the counters of a row of a rail rose; "row label" are those whose last label is that.
+func counted(l *facts.Live, rail, row string) (sum float64) {
+	row, last, _ := strings.Cut(row, " ")
+	for _, i := range l.Increases {
+		if i.Row == row && i.Labels[0] == rail && (last == "" || i.Labels[len(i.Labels)-1] == last) {
+			sum += i.By
+		}
+	}
+	return sum
+}
+
+// most returns the largest increase: these rows count the same events.
+func most(l *facts.Live, rail string, rows ...string) (events float64) {
+	for _, row := range rows {
+		events = max(events, counted(l, rail, row))
+	}
+	return events
+}
+
+// share judges events among packets.
+func share(what, packetsRow string, rows ...string) func(*facts.Live, string) string {
+	return func(l *facts.Live, rail string) string {
+		events, packets := most(l, rail, rows...), counted(l, rail, packetsRow)
+		if events < leastEvents || packets <= packetsAbove*l.Over.Seconds() || events <= eventsAbove*packets {
+			return ""
+		}
+		return fmt.Sprintf("%.0f %s for %.3g packets (%.3g %%) in %s", events, what, packets, 100*events/packets,
+			minutes(l.Over))
+	}
+}
+
+// paused returns the largest share of the time in which a priority, or the whole port, was paused.
+func paused(l *facts.Live, rail string) (part float64, evidence string) {
+	var longest facts.Increase
+	for _, i := range l.Increases {
+		if i.Labels[0] == rail && i.By > longest.By &&
+			slices.Contains([]string{"port_pause_seconds_total", "port_global_pause_seconds_total"}, i.Row) {
+			longest = i
+		}
+	}
+	if longest.By == 0 {
+		return 0, ""
+	}
+	part = min(longest.By/l.Over.Seconds(), 1)
+	labels := longest.Labels
+	what := labels[1]
+	if len(labels) > 3 {
+		what = "priority " + labels[2] + " of " + what
+	}
+	direction := "received: the network blocks this rail"
+	if labels[len(labels)-1] == transmitPause {
+		direction = "sent: this node blocks others"
+	}
+	return part, fmt.Sprintf("pause frames blocked %s for %s of %s (%s)", what, terminal.Percent(part), minutes(l.Over),
+		direction)
+}
+
+func pfcStorm(l *facts.Live, rail string) string {
+	part, evidence := paused(l, rail)
+	if part > stormAbove {
+		return evidence
+	}
+	if n := counted(l, rail, "port_pause_storm_events_total error"); n > 0 {
+		return fmt.Sprintf("the adapter paused the network for too long and then dropped packets, %.0f times in %s", n,
+			minutes(l.Over))
+	}
+	return ""
+}
+
+// pfcPause leaves storms to pfc_storm.
+func pfcPause(l *facts.Live, rail string) string {
+	if part, evidence := paused(l, rail); part > pauseAbove && pfcStorm(l, rail) == "" {
+		return evidence
+	}
+	return ""
+}
+
+func failedPairs(l *facts.Live, rail string) string {
+	silent, busy := counted(l, rail, "port_transport_retries_exceeded_total"),
+		counted(l, rail, "port_rnr_retries_exceeded_total")
+	if silent+busy == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f queue pairs failed without an answer, %.0f because the peer was never ready, in %s", silent,
+		busy, minutes(l.Over))
+}
+
+// linkErrors leaves links that went down to link_flapping: training counts such errors as well.
+func linkErrors(l *facts.Live, rail string) string {
+	if counted(l, rail, "port_link_downed_total")+counted(l, rail, "netdev_carrier_changes_total") > 0 {
+		return ""
+	}
+	symbols := most(l, rail, "port_symbol_errors_total", "netdev_phy_symbol_errors_total",
+		"netdev_fec_uncorrectable_blocks_total")
+	recovered := counted(l, rail, "port_link_error_recovery_total")
+	if symbols < symbolErrors && recovered < recoveries {
+		return ""
+	}
+	return fmt.Sprintf("%.0f symbol errors and %.0f recoveries of the link in %s", symbols, recovered, minutes(l.Over))
+}
+
+// checkGPULink judges the link of a GPU against what both ends support: its width, and under load its speed, which an
+// idle GPU lowers. The GPU of a GB10 is not behind a slot.
+func checkGPULink(f *facts.Facts, report reporter) {
+	for _, g := range f.GPUs {
+		if g.Link == nil || g.Slot == nil || f.GPUDirect.Mode == "unsupported" {
+			continue
+		}
+		width, speed := min(g.Link.MaxWidth, g.Slot.MaxWidth), min(g.Link.MaxSpeed, g.Slot.MaxSpeed)
+		busy := f.Live != nil && f.Live.GPULoad[g.Address] >= gpuLoadAbove
+		if g.Link.Width >= width && (!busy || g.Link.Speed >= speed) {
+			continue
+		}
+		evidence := fmt.Sprintf("its PCIe link runs at %s, both ends support %s", generation(g.Link.Speed, g.Link.Width),
+			generation(speed, width))
+		if g.Link.Width >= width {
+			evidence += ", and the GPU is busy"
+		}
+		report(finding.Finding{Subject: "gpu " + g.Address, Evidence: evidence,
+			Why: "Copies between the GPU and rails, other GPUs or host memory get what the link carries.",
+			Fix: []string{note("check AER and XID errors (journalctl -k), then reseat the GPU, its riser or baseboard; the " +
+				"BIOS may limit the slot")}})
+	}
+}
