@@ -44,7 +44,7 @@ func newExaminer(g *facts.Gatherer, jobs bool, scraper *scrape.Scraper, probing 
 	return examine.New(examine.Options{
 		Gather: func(ctx context.Context) *facts.Facts { return g.Gather(ctx, scope) },
 		Series: func(view func(facts.Series, map[string]string)) {
-			scraper.Update([]string{"rdma", "netdev", "sampler", "nccl", "kmsg", "process"}, fresh,
+			scraper.Update([]string{"rdma", "netdev", "pcie", "gpu", "sampler", "nccl", "kmsg", "process"}, fresh,
 				func(series *table.Table, failed map[string]string) { view(series, failed) })
 		},
 		Uses:  func() bool { return probing.service.Stats().Running },
