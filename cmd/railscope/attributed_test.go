@@ -4,10 +4,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	collectorprocess "github.com/railscope/railscope/collector/process"
+	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -106,4 +111,29 @@ func (g heldGPU) Processes(graphics bool) ([]nvml.Process, error) {
 		return nil, nil
 	}
 	return []nvml.Process{g.by}, nil
+}
+
+// statistics is ethtool with those of kernel/statistics: a file per interface with names and values.
+func statistics(root sysfstest.Root) ethtool.Ioctl {
+	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{}}
+	list, _ := os.ReadDir(root.Sys("class/net")) // none: none
+	for _, e := range list {
+		device, _ := filepath.EvalSymlinks(root.Sys("class/net", e.Name(), "device"))
+		netdev := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: filepath.Base(device)}
+		netdev.Before = func(uint32) error {
+			data, err := os.ReadFile(filepath.Join(root.Dir, "kernel/statistics", e.Name()))
+			if err != nil {
+				return unix.EOPNOTSUPP
+			}
+			words := strings.Fields(string(data))
+			netdev.Stats = nil
+			for i := 0; i+1 < len(words); i += 2 {
+				v, _ := strconv.ParseUint(words[i+1], 10, 64)
+				netdev.Stats = append(netdev.Stats, ethtooltest.Stat{Name: words[i], Value: v})
+			}
+			return nil
+		}
+		k.Netdevs[e.Name()] = netdev
+	}
+	return k.Ioctl
 }

@@ -129,7 +129,7 @@ func findByRounds(t *testing.T, f faults.Fault) {
 	f.Want = strings.ReplaceAll(f.Want, faults.Peer, p.pair.Address)
 	if f.Later {
 		p.start(t)
-		p.await(t, 1)
+		p.await(t, int64(max(f.Rounds, 1)))
 		p.pair.Plant(f.Fabric)
 		p.await(t, 1) // it may have begun before
 	} else {

@@ -3,6 +3,7 @@
 //
 //	cmd/railscope  plants Change in a captured machine, and Fabric in a pair of nodes on a fake fabric, examines twice
 //	               through the real serve, and compares all surfaces (TestFaults, TestFaultsOfRounds)
+//	cmd/railscope  gathers the facts of two machines, or of what is read by hand alone (TestFaultsByHand)
 //	test/lab       plants Lab in two nodes with Soft-RoCE (TestFindings, TestProbeNames)
 package faults
 
@@ -32,6 +33,14 @@ type Fault struct {
 	Change  string // the fault
 	Later   bool   // it is planted while railscope runs, which saw the machine without it; else before
 	Config  string // of railscope
+	Rounds  int    // of a Later fault of the fabric: those before it; 0: one
+
+	// ByHand is set for what only a command that a user runs examines: kernel/qps and kernel/ucx (devices that ucx_info
+	// lists) answer for what it reads.
+	ByHand bool
+
+	// Far is the change of a peer that is the same machine otherwise: doctor compares the two.
+	Far string
 
 	// Fabric plants the fault in rounds of node a with node b over two rails, by words of probetest.Pair.Plant.
 	Fabric string

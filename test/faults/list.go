@@ -12,6 +12,7 @@ const (
 	eth1   = "sys/class/net/eth1/"                               // its interface
 	half   = "sys/class/infiniband/roceP2p1s0f0/ports/1/"        // of spark, rail 2: the second half of rail 0
 	bond0  = "sys/devices/virtual/net/bond0/"                    // of lag, rail 0
+	port1  = "sys/class/infiniband/rocep1s0f1/ports/1/"          // of spark, rail 1
 	member = "sys/class/net/ens1f1np1/"                          // one of its two members
 	lagPCI = "sys/devices/pci0000:16/0000:16:02.0/"              // their slot
 	nic2   = "sys/devices/pci0000:40/0000:40:01.0/0000:4d:00.0/" // of system-hgx, rail 2
@@ -37,8 +38,25 @@ const (
 		"sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/1 = bond0; " + rxe1 + "gid_attrs/ndevs/0 = bond0; " +
 		bond0 + "bonding/slaves = eth0 eth1; " + bond0 + "bonding/mode = "
 	counted = mlx1 + "counters/port_xmit_packets = 1000; " + mlx1 + "hw_counters/packet_seq_err = 7"
-	lost    = "gone sys/class/infiniband/mlx5_1"
-	xid     = "kernel/kmsg = "
+	// received makes 1000 packets that rail 1 received; sent and 7 errors are in counted.
+	received = mlx1 + "counters/port_rcv_packets = 1000; " + mlx1 + "hw_counters/"
+	more     = mlx1 + "counters/port_rcv_packets = 1001000; " + mlx1 + "hw_counters/"
+	gpu1     = slot1 + "0000:3b:00.0/"
+	// otherEnd makes of rxe the machine at the other end of its rails.
+	otherEnd = "kernel/addresses/eth0 = 192.168.100.2/24; kernel/addresses/eth1 = 192.168.101.2/24"
+	cnp      = "sys/kernel/debug/mlx5/0000:"
+	tos      = "sys/kernel/config/rdma_cm/mlx5_"
+	python   = "root/usr/local/lib/python3.12/dist-packages/"
+	// twoNodes puts rails 0 and 1 of system-hgx in NUMA node 0, and rail 2 in node 1.
+	twoNodes = "sys/devices/pci0000:10/0000:10:01.0/0000:1a:00.0/numa_node = 0; " + nic2 + "numa_node = 1; " +
+		"sys/devices/pci0000:30/0000:30:01.0/0000:3c:00.0/numa_node = 0; " +
+		"sys/devices/system/node/node0/cpulist = 0-3; sys/devices/system/node/node0/distance = 10 21; " +
+		"sys/devices/system/node/node1/cpulist = 4-7; sys/devices/system/node/node1/distance = 21 10; "
+	// pinned is a process that may run on the processors that follow.
+	pinned = "proc/2001/comm = vllm; proc/2001/status = Name:\\tvllm\\nTgid:\\t2001\\nPid:\\t2001\\nCpus_allowed_list:\\t"
+	pauses = "kernel/statistics/ens2np0 = tx_prio3_pause_duration "
+	lost   = "gone sys/class/infiniband/mlx5_1"
+	xid    = "kernel/kmsg = "
 )
 
 // Shape stands for the rate of a rail in a script of the lab.
@@ -74,6 +92,8 @@ func List() []Fault {
 				"sys/class/net/eth1.100 -> ../../devices/virtual/net/eth1.100; kernel/addresses/eth1.100 = 192.168.101.1/24"},
 		{Name: "counters that go backwards", Machine: "hgx", Before: counted, Later: true,
 			Change: mlx1 + "counters/port_xmit_packets = 0; " + mlx1 + "hw_counters/packet_seq_err = 0"},
+		{Name: "congestion control at work", Machine: "hgx", Later: true, Before: congestion("0"),
+			Change: congestion("1000000")},
 		{Name: "a few retransmissions when a job is killed", Machine: "hgx", Before: counted, Later: true,
 			Change: mlx1 + "counters/port_xmit_packets = 1000000000; " + mlx1 + "hw_counters/packet_seq_err = 900"},
 
@@ -193,6 +213,19 @@ func List() []Fault {
 			Change: lagPCI + "0000:17:00.0/current_link_speed = 8.0 GT/s PCIe"},
 		{Name: "a slot that is too narrow", Want: "warning pcie_link_low, rail 1", Machine: "hgx", Change: slot1 +
 			"max_link_width = 8; " + slot1 + "current_link_width = 8; " + nic1 + "current_link_width = 8"},
+		{Name: "a GPU with half its lanes", Want: "warning gpu_pcie_low, gpu 0000:3b:00.0", Machine: "hgx",
+			Change: gpu1 + "max_link_width = 16; " + gpu1 + "max_link_speed = 32.0 GT/s PCIe; " + gpu1 +
+				"current_link_width = 8; " + gpu1 + "current_link_speed = 2.5 GT/s PCIe"},
+		{Name: "an idle GPU with a slow link", Machine: "hgx", Change: gpu1 + "max_link_width = 16; " + gpu1 +
+			"max_link_speed = 32.0 GT/s PCIe; " + gpu1 + "current_link_width = 16; " + gpu1 +
+			"current_link_speed = 2.5 GT/s PCIe"},
+		{Name: "two ports on one narrow link", Want: "warning pcie_shared, rails 0 and 1", Machine: "spark",
+			Change: "gone sys/class/infiniband/roceP2p1s0f0; gone sys/class/infiniband/roceP2p1s0f1; " +
+				"sys/class/infiniband/rocep1s0f0/ports/1/rate = 100 Gb/sec (4X EDR); " + port1 + "state = 4: ACTIVE; " + port1 +
+				"rate = 100 Gb/sec (4X EDR); " + port1 + "gids/3 = 0000:0000:0000:0000:0000:ffff:c0a8:6f0a; " + port1 +
+				"gid_attrs/types/3 = RoCE v2; " + port1 + "gid_attrs/ndevs/3 = enp1s0f1np1; " +
+				"sys/class/net/enp1s0f1np1/mtu = 9000; sys/class/net/enp1s0f1np1/carrier = 1; " +
+				"sys/class/net/enp1s0f1np1/carrier_up_count = 1; kernel/addresses/enp1s0f1np1 = 192.168.111.10/24"},
 		{Name: "a GPU in another NUMA node than its rail", Want: "warning numa_far, GPU 0000:b1:00.0", Machine: "lag",
 			Change: "sys/bus/pci/devices/0000:b1:00.0/class = 0x030200; sys/bus/pci/devices/0000:b1:00.0/vendor = 0x10de; " +
 				"sys/bus/pci/devices/0000:b1:00.0/numa_node = 1"},
@@ -263,6 +296,28 @@ func List() []Fault {
 			Change: mlx1 + "counters/port_xmit_packets = 1001000; " + mlx1 + "hw_counters/packet_seq_err = 10007"},
 		{Name: "0.1 % loss", Want: "warning lossy_rail, rail 1", Machine: "hgx", Before: counted, Later: true,
 			Change: mlx1 + "counters/port_xmit_packets = 1001000; " + mlx1 + "hw_counters/packet_seq_err = 1007"},
+		{Name: "packets out of sequence", Want: "warning out_of_sequence, rail 1", Machine: "hgx", Later: true,
+			Before: received + "out_of_sequence = 7", Change: more + "out_of_sequence = 10007"},
+		{Name: "no receive buffers", Want: "warning receive_discards, rail 1", Machine: "hgx", Later: true,
+			Before: received + "out_of_buffer = 7", Change: more + "out_of_buffer = 10007"},
+		{Name: "a peer that is not ready", Want: "warning rnr_naks, rail 1", Machine: "hgx", Later: true,
+			Before: counted + "; " + mlx1 + "hw_counters/rnr_nak_retry_err = 7",
+			Change: mlx1 + "counters/port_xmit_packets = 1001000; " + mlx1 + "hw_counters/rnr_nak_retry_err = 10007"},
+		{Name: "queue pairs that failed", Want: "info queue_pairs_failed, rail 1", Machine: "hgx", Later: true,
+			Before: mlx1 + "hw_counters/req_transport_retries_exceeded = 7",
+			Change: mlx1 + "hw_counters/req_transport_retries_exceeded = 9"},
+		{Name: "symbol errors", Want: "warning link_errors, rail 1", Machine: "hgx", Later: true,
+			Before: mlx1 + "counters/symbol_error = 7", Change: mlx1 + "counters/symbol_error = 47"},
+		{Name: "a link that recovers again and again", Want: "warning link_errors, rail 1", Machine: "hgx", Later: true,
+			Before: mlx1 + "counters/link_error_recovery = 1", Change: mlx1 + "counters/link_error_recovery = 5"},
+		{Name: "symbol errors of a link that was pulled", Machine: "hgx", Later: true,
+			Before: ens2 + "carrier_changes = 2; " + mlx1 + "counters/symbol_error = 7",
+			Change: ens2 + "carrier_changes = 4; " + mlx1 + "counters/symbol_error = 47"},
+		{Name: "a pause storm", Want: "critical pfc_storm, rail 1", Machine: "hgx", Later: true,
+			Before: pauses + "7", Change: pauses + "1000000007"},
+		{Name: "an adapter above its critical temperature", Want: "warning temperature_critical, rail 1", Machine: "hgx",
+			Change: nic1 + "hwmon/hwmon0/temp1_input = 120000; " + nic1 + "hwmon/hwmon0/temp1_crit = 105000; " + nic1 +
+				"hwmon/hwmon0/name = mlx5"},
 		{Name: "a GPU reports Xid 79", Want: "critical hardware_event, gpu 0000:1b:00.0", Machine: "hgx", Later: true,
 			Change: xid + `4,2001,6000001,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has ` +
 				`fallen off the bus.`},
@@ -292,7 +347,59 @@ func List() []Fault {
 		{Name: "a file that is no state", Want: "warning source_failed, source rdma", Machine: "hgx",
 			Change: mlx1 + "state = maybe"},
 
+		// What doctor sees by hand.
+		{Name: "a rail that UCX does not list", Want: "warning ucx_no_transport, rail 1", Machine: "system-hgx", ByHand: true,
+			Change: "kernel/ucx = mlx5_0 mlx5_2"},
+		{Name: "a process far from its rail", Want: "warning process_numa_far, process vllm", Machine: "system-hgx", ByHand: true,
+			Change: twoNodes + "kernel/qps = mlx5_2 2001; " + pinned + "0-1"},
+		{Name: "a process near its rail", Machine: "system-hgx", ByHand: true,
+			Change: twoNodes + "kernel/qps = mlx5_2 2001; " + pinned + "4-5"},
+
+		// What doctor sees between two nodes.
+		{Name: "two alike nodes", Machine: "rxe", Far: otherEnd},
+		{Name: "two alike systems", Machine: "system-hgx", Far: "gone proc/4242/uid_map"},
+		{Name: "a peer with fewer rails", Want: "warning peer_rails, peer " + Peer, Machine: "rxe",
+			Far: otherEnd + "; gone sys/class/infiniband/rxe1"},
+		{Name: "a peer with InfiniBand", Want: "critical peer_link_layer, rail 1", Machine: "rxe",
+			Far: otherEnd + "; " + rxe1 + "link_layer = InfiniBand"},
+		{Name: "a slower peer", Want: "warning peer_rate, rail 1", Machine: "rxe",
+			Far: otherEnd + "; " + rxe1 + "rate = 2.5 Gb/sec (1X SDR)"},
+		{Name: "a peer with a larger MTU", Want: "warning peer_mtu, rail 1", Machine: "rxe",
+			Beside: []string{"warning peer_mtu, rail 0"},
+			Far:    otherEnd + "; " + eth1 + "mtu = 9000; sys/class/net/eth0/mtu = 9000"},
+		{Name: "a peer in another subnet", Want: "critical peer_subnet, rail 1", Machine: "rxe",
+			Far: otherEnd + "; kernel/addresses/eth1 = 192.168.111.2/24"},
+		{Name: "a peer with PFC for another priority", Want: "warning peer_pfc, rails 0, 1 and 2", Machine: "system-hgx",
+			Far: "kernel/pfc/enp26s0np0 = 24; kernel/pfc/enp60s0np0 = 24; kernel/pfc/enp77s0np0 = 24"},
+		{Name: "a peer with other DCQCN", Want: "warning peer_dcqcn, rails 0, 1 and 2", Machine: "system-hgx",
+			Far: cnp + "1a:00.0/cc_params/np_cnp_dscp = 26; " + cnp + "3c:00.0/cc_params/np_cnp_dscp = 26; " + cnp +
+				"4d:00.0/cc_params/np_cnp_dscp = 26"},
+		{Name: "a peer with another traffic class", Want: "warning peer_traffic_class, rails 0, 1 and 2",
+			Machine: "system-hgx", Far: tos + "0/ports/1/default_roce_tos = 0; " + tos + "1/ports/1/default_roce_tos = 0; " +
+				tos + "2/ports/1/default_roce_tos = 0"},
+		{Name: "a peer with another UCX", Want: "warning peer_ucx, peer " + Peer, Machine: "system-hgx",
+			Far: "root/opt/hpcx/ucx/lib/pkgconfig/ucx.pc = Version: 1.16.0"},
+		{Name: "a peer with another NCCL", Want: "warning peer_nccl, peer " + Peer, Machine: "system-hgx",
+			Far: "gone " + libs + "libnccl.so.2.26.2; " + libs + "libnccl.so.2.9.9 = x; gone " + python + "nvidia_nccl_cu12-" +
+				"2.26.2.dist-info"},
+		{Name: "a peer with another NIXL", Want: "warning peer_nixl, peer " + Peer, Machine: "system-hgx",
+			Far: "gone " + python + "nixl-0.4.1.dist-info; " + python + "nixl_cu12-0.7.0.dist-info/METADATA = x"},
+		{Name: "a peer with another rdma-core", Want: "warning peer_rdma_core, peer " + Peer, Machine: "system-hgx",
+			Far: "gone " + libs + "libibverbs.so.1; gone " + libs + "libibverbs.so.1.14.2410.0; " + libs +
+				"libibverbs.so.1 -> libibverbs.so.1.14.50.0; " + libs + "libibverbs.so.1.14.50.0 = x"},
+		{Name: "a peer with other firmware", Want: "warning peer_firmware, peer " + Peer, Machine: "system-hgx",
+			Far: nic2 + "infiniband/mlx5_2/fw_ver = 28.45.4028"},
+		{Name: "a peer with another driver of the adapter", Want: "warning peer_nic_driver, peer " + Peer,
+			Machine: "system-hgx", Far: "sys/module/mlx5_core/version = 23.10-2.1.3"},
+		{Name: "a peer with another NVIDIA driver", Want: "warning peer_nvidia_driver, peer " + Peer, Machine: "system-hgx",
+			Far: "proc/driver/nvidia/version = NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release " +
+				"Build  (x)"},
+		{Name: "a peer with another kernel", Want: "warning peer_kernel, peer " + Peer, Machine: "system-hgx",
+			Far: "proc/sys/kernel/osrelease = 6.8.0-31-generic"},
+
 		// What rounds with a peer see.
+		{Name: "a rail that carries 60 % of what it did", Want: "warning goodput_degraded, rail 1", Later: true, Rounds: 11,
+			Beside: []string{"warning imbalance, rail 1"}, Fabric: "a 1 rate 120e6"},
 		{Name: "1 % of packets lost", Want: "warning lossy_rail, rail 1", Fabric: "a 0 loses 0; a 1 loses 0.01", Lab: Lab{
 			Bench: true, CI: true, Shell: "tc qdisc replace dev eth1 root netem rate SHAPE loss 1%",
 			Not: []string{"shared_bottleneck", "imbalance", "latency_uneven"}}},
@@ -332,5 +439,23 @@ func List() []Fault {
 			Lab: Lab{Asks: true, Peer: "ip link set eth1 mtu 1500"}},
 		{Name: "others' traffic below busy_above", Want: "info other_traffic, rail 1",
 			Fabric: "a 0 loses 0; a 1 foreign 60e6"},
+	}
+}
+
+// congestion are the counters of congestion control of rail 1.
+func congestion(n string) string {
+	return mlx1 + "counters/port_rcv_packets = " + n + "; " + mlx1 + "counters/port_xmit_packets = " + n + "; " +
+		mlx1 + "hw_counters/np_ecn_marked_roce_packets = " + n + "; " + mlx1 + "hw_counters/np_cnp_sent = " + n + "; " +
+		mlx1 + "hw_counters/rp_cnp_handled = " + n
+}
+
+// Exempt are the checks without a row, with the reason.
+func Exempt() map[string]string {
+	return map[string]string{
+		"pfc_pause":        "needs a share of the time, which a quick test does not control: TestLive of doctor/check",
+		"counter_mismatch": "info, and needs a driver that miscounts: the fake fabric counts what it carries",
+		"step_failed":      "info, and without an effect on the round",
+		"version_mismatch": "info, and the workers of the fake fabric are one program; peer_* compares versions of nodes",
+		"peer":             "needs a peer that refuses or does not answer: TestDoctorPeer of cmd/railscope",
 	}
 }
