@@ -185,11 +185,27 @@ func TestVerdict(t *testing.T) {
 		{"silenced", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []finding.Raised{{Silenced: "as planned",
 			Finding: finding.Finding{Check: "same_subnet", Severity: finding.Critical, Subject: "rail 0"}}}}},
 			Note{Level: Good, Text: "1 rail up"}},
+		{"a rail that was never plugged in", Snapshot{Rails: []Rail{up, down}, Exam: Exam{Unused: []string{"1"}}},
+			Note{Level: Good, Text: "1 rail up"}},
+		{"a rail that is down as planned", Snapshot{Rails: []Rail{up, down}, Exam: silenced("port_down")},
+			Note{Level: Good, Text: "1 rail up"}},
+		{"a rail that is taken down as planned", Snapshot{Rails: []Rail{up, down}, Exam: silenced("netdev_down")},
+			Note{Level: Good, Text: "1 rail up"}},
+		{"a rail that is down, and another finding of it that is silenced", Snapshot{Rails: []Rail{up, down},
+			Exam: silenced("mtu_low")}, Note{Level: Bad, Text: "rail 1 is down"}},
+		{"a rail that is down beside an excused one", Snapshot{Rails: []Rail{up, down, {Name: "2", Up: new(0.0)}},
+			Exam: Exam{Unused: []string{"1"}}}, Note{Level: Bad, Text: "rail 2 is down"}},
 	} {
 		if tc.s.judge(); tc.s.Verdict != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, tc.s.Verdict, tc.want)
 		}
 	}
+}
+
+// silenced is an examination whose one finding, critical and about rail 1, an operator has silenced.
+func silenced(check string) Exam {
+	return Exam{Findings: []finding.Raised{{Silenced: "as planned",
+		Finding: finding.Finding{Check: check, Severity: finding.Critical, Subject: "rail 1"}}}}
 }
 
 // TestFindingsOfRails: findings about a rail are shown with that rail, too.
