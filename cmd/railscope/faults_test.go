@@ -95,7 +95,7 @@ func serveCaptured(t *testing.T, f faults.Fault) *captured {
 	t.Cleanup(func() { _ = n.state.Close() })
 	m := machine{state: n.state, nvml: gpus(t, root), kmsg: filepath.Join(root.Dir, "kernel/kmsg"), sampled: n.sampled,
 		ethtool: statistics(root),
-		probe: func(o *probe.NodeOptions) { o.Maintenance = func() bool { return true } }} // no round starts
+		probe:   func(o *probe.NodeOptions) { o.Maintenance = func() bool { return true } }} // no round starts
 	for path, content := range map[string]string{"kernel/kmsg": "", "proc/4242/ns/pid": "-> pid:[4026531836]\n",
 		"proc/self": "-> 4242\n"} {
 		if _, err := os.Lstat(filepath.Join(root.Dir, path)); err != nil {

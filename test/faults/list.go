@@ -350,8 +350,8 @@ func List() []Fault {
 		// What doctor sees by hand.
 		{Name: "a rail that UCX does not list", Want: "warning ucx_no_transport, rail 1", Machine: "system-hgx", ByHand: true,
 			Change: "kernel/ucx = mlx5_0 mlx5_2"},
-		{Name: "a process far from its rail", Want: "warning process_numa_far, process vllm", Machine: "system-hgx", ByHand: true,
-			Change: twoNodes + "kernel/qps = mlx5_2 2001; " + pinned + "0-1"},
+		{Name: "a process far from its rail", Want: "warning process_numa_far, process vllm", Machine: "system-hgx",
+			ByHand: true, Change: twoNodes + "kernel/qps = mlx5_2 2001; " + pinned + "0-1"},
 		{Name: "a process near its rail", Machine: "system-hgx", ByHand: true,
 			Change: twoNodes + "kernel/qps = mlx5_2 2001; " + pinned + "4-5"},
 
