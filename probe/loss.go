@@ -8,7 +8,9 @@ import (
 )
 
 // When a rail is lossy: at least so many loss events in so many bursts, of this round and of the last ones with the
-// peer, at this rate at least, and so many more than several times what its siblings would have lost. A healthy fabric
+// peer, at this rate at least, and so many more than several times what its siblings would have lost. Where the peer
+// counts what it receives out of sequence or twice, it must have seen some: else the events are of other connections of
+// this node, such as those of a job whose peer died. A healthy fabric
 // loses less than one packet in 10,000, or loses on all rails; a busy virtual machine retransmits some (TestLossy).
 const (
 	lossEvents    = 5
@@ -26,7 +28,7 @@ type Loss struct {
 	// PeerEvents are packets that arrived out of sequence, or twice: after one loss all that were in flight. nil: the peer
 	// did not report them.
 	PeerEvents *uint64
-	Packets    int64 // that this node sent first, of the path MTU
+	Packets    int64 // that the rail sent meanwhile, those of others too, if all were of the path MTU
 	Bursts     int   // in which there were retransmits
 }
 
@@ -52,7 +54,8 @@ func (r *round) countLoss(now map[string]rail.Traffic) {
 		if mtu == 0 {
 			mtu = packetPayload
 		}
-		l.Packets = p.result.Bytes / mtu
+		p.sent += a.Transmit - min(b.Transmit, a.Transmit)
+		l.Packets = max(p.result.Bytes, int64(p.sent)) / mtu
 	}
 }
 
@@ -89,28 +92,30 @@ func (l *lease) repeats() map[string]uint64 {
 type lossRound struct {
 	events, packets uint32
 	bursts          uint8
+	unseen          bool // the peer counts such events, and had none
 }
 
 // noteLoss adds a round to the memory of a rail.
 func (r *pastRail) noteLoss(l *Loss) {
 	var now lossRound
 	if l != nil {
-		now = lossRound{uint32(min(l.Retransmits, 1<<30)), uint32(min(l.Packets, 1<<30)), uint8(min(l.Bursts, 100))}
+		now = lossRound{uint32(min(l.Retransmits, 1<<30)), uint32(min(l.Packets, 1<<30)), uint8(min(l.Bursts, 100)),
+			l.PeerEvents != nil && *l.PeerEvents == 0}
 	}
 	copy(r.loss[1:], r.loss[:])
 	r.loss[0] = now
 }
 
-// sums adds up the rounds that are remembered.
-func (r *pastRail) sums() (events, packets float64, bursts int, recent bool) {
+// sums adds up the rounds that are remembered. seen: the peer had such events as well, or does not count them.
+func (r *pastRail) sums() (events, packets float64, bursts int, recent, seen bool) {
 	for i, l := range r.loss {
 		events, packets = events+float64(l.events), packets+float64(l.packets)
 		if l.events > 0 {
 			bursts += max(int(l.bursts), 1)
-			recent = recent || i < recentLoss
+			recent, seen = recent || i < recentLoss, seen || !l.unseen
 		}
 	}
-	return events, packets, bursts, recent
+	return events, packets, bursts, recent, seen
 }
 
 // judgeLoss decides which rails are lossy, once the round has been noted.
@@ -121,15 +126,15 @@ func (p *pastPeer) judgeLoss(res *Result) {
 		if r == nil || one.Loss == nil {
 			continue
 		}
-		events, packets, bursts, recent := r.sums()
+		events, packets, bursts, recent, seen := r.sums()
 		var others, sent float64
 		for j := range p.rails {
 			if other := &p.rails[j]; other != r {
-				e, n, _, _ := other.sums()
+				e, n, _, _, _ := other.sums()
 				others, sent = others+e, sent+n
 			}
 		}
-		if one.Lossy = recent && events >= lossEvents && bursts >= lossBursts && events >= lossRate*packets &&
+		if one.Lossy = recent && seen && events >= lossEvents && bursts >= lossBursts && events >= lossRate*packets &&
 			(sent == 0 || events >= lossEvents+lossSiblings*packets*others/sent); one.Lossy {
 			one.LossEvents, one.LossPackets = int64(events), int64(packets)
 		}

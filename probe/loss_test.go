@@ -15,7 +15,7 @@ import (
 )
 
 // TestLossy: what makes a rail lossy. Each round is "events/packets" of each rail, with the bursts that had events as a
-// suffix; the last one is judged.
+// suffix, and with those that the peer saw; the last one is judged.
 func TestLossy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -37,6 +37,9 @@ func TestLossy(t *testing.T) {
 		{"of eight, one", "0/900 1/900x1 0/900 12/900x2 0/900 0/900 1/900x1 0/900", "3"},
 		{"a single rail", "9/900x2", "0"},
 		{"it is not counted", "- -", ""},
+		{"the peer saw nothing: a job's peer died", "0/600 20/600x2p0", ""},
+		{"the peer saw some of it", "0/600 20/600x2p0, 0/600 1/600x1p1", "1"},
+		{"the peer saw nothing this time", "0/600 20/600x2p9, 0/600 1/600x1p0", "1"},
 	} {
 		p := &pastPeer{}
 		var res *Result
@@ -44,9 +47,13 @@ func TestLossy(t *testing.T) {
 			fields := strings.Fields(round)
 			res = resultOf(len(fields), time.Now())
 			for i, f := range fields {
-				l := &Loss{}
-				if n, _ := fmt.Sscanf(f, "%d/%dx%d", &l.Retransmits, &l.Packets, &l.Bursts); n >= 2 {
+				l, seen := &Loss{}, uint64(0)
+				n, _ := fmt.Sscanf(f, "%d/%dx%dp%d", &l.Retransmits, &l.Packets, &l.Bursts, &seen)
+				if n >= 2 {
 					res.Rails[i].Loss = l
+				}
+				if n == 4 {
+					l.PeerEvents = &seen
 				}
 			}
 			p.note(res, false, false)

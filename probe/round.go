@@ -54,6 +54,7 @@ type path struct {
 	gone   bool       // the peer has no longer this rail
 
 	slowerSolo float64 // of two solo bursts, in bytes per second; 0: there was one
+	sent       uint64  // by the rail while loss was counted, in bytes
 	connected  bool    // and not stopped at the target
 	result     *RailResult
 }

@@ -129,7 +129,9 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	if last != nil {
 		last.addTo(&found)
 	}
-	found.Add(remembered(running, store != nil))
+	if running != nil {
+		found.AddRunning(remembered(running, store != nil))
+	}
 	found.Took(time.Since(start))
 	if s.format == "json" {
 		err = found.WriteJSON(w)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/common/version"
 
@@ -83,6 +84,8 @@ type probing struct {
 
 	simulated bool // the demo
 
+	peers []string // that have series
+
 	last map[string]string // peer → summary of its last round; a change is logged
 	opts *probe.Options    // in use
 }
@@ -119,10 +122,8 @@ func newProbing(node *probe.Node, found *finding.Store, past *baseline.Keeper, s
 func (p *probing) setPeers(peers []string) {
 	p.metrics.SetPeers(peers)
 	p.past.SetPeers(peers)
-	p.found.Keep(func(source string) bool {
-		peer, ok := strings.CutPrefix(source, sourcePeer)
-		return !ok || slices.Contains(peers, peer)
-	})
+	p.peers = peers
+	p.keepFindings()
 	last := map[string]string{}
 	for _, peer := range peers {
 		last[peer] = p.last[peer]
@@ -158,6 +159,28 @@ func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 // sourcePeer begins the names of the peers' sources of findings.
 const sourcePeer = "peer "
 
+// How long what rounds with a peer found stands without another one that measured.
+const (
+	roundsStand = time.Hour        // rounds are skipped while jobs use the rails
+	formerStand = 10 * time.Minute // of a peer that is no longer asked: the next ones need two rounds to see the same
+)
+
+// keepFindings drops what is too old to be shown.
+func (p *probing) keepFindings() {
+	p.found.Keep(func(source string, last time.Time) bool {
+		peer, ok := strings.CutPrefix(source, sourcePeer)
+		switch {
+		case !ok:
+			return true
+		case len(p.peers) == 0:
+			return false
+		case !slices.Contains(p.peers, peer):
+			return time.Since(last) < formerStand
+		}
+		return time.Since(last) < roundsStand
+	})
+}
+
 // observe exports a result, and logs it if it differs from the last one.
 func (p *probing) observe(r probe.Result) {
 	r = compareWithPast(p.past, r)
@@ -166,6 +189,7 @@ func (p *probing) observe(r probe.Result) {
 	if r.Outcome != probe.Skipped {
 		p.found.Update(sourcePeer+r.Peer, r.Start, found)
 	}
+	p.keepFindings()
 	debug.FreeOSMemory() // the memory of the round is not needed until the next one
 	transport := string(r.Transport)
 	if p.simulated && r.Transport == probe.RDMA {

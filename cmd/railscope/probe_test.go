@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,6 +49,46 @@ level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +logged:\n%s", diff)
 	}
+}
+
+// TestFindingsOfRoundsEnd: what rounds found stands for an hour without another one that measured, for ten minutes once
+// the peer is one of those that are asked no longer, and not at all once none is.
+func TestFindingsOfRoundsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProbing(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
+			slog.New(slog.DiscardHandler))
+		round := func(peer string, o probe.Outcome) {
+			p.observe(probe.Result{Peer: peer, Start: time.Now(), Outcome: o, Reason: "tcp_connect"})
+		}
+		stand := func(minutes, want int, why string) {
+			t.Helper()
+			for range minutes {
+				time.Sleep(time.Minute)
+				round("b:1", probe.Skipped)
+			}
+			if list, _ := p.found.List(time.Now()); len(list) != want {
+				t.Errorf("%s: %+v, want %d", why, list, want)
+			}
+		}
+		find := func() {
+			for range 2 {
+				time.Sleep(time.Minute)
+				round("a:1", probe.Failed)
+			}
+		}
+		p.setPeers([]string{"a:1", "b:1"})
+		find()
+		stand(59, 1, "skipped for an hour")
+		stand(1, 0, "skipped for longer")
+		find()
+		p.setPeers([]string{"b:1", "c:1"})
+		stand(9, 1, "another day's peers")
+		stand(1, 0, "another day's peers, later")
+		p.setPeers([]string{"a:1"})
+		find()
+		p.setPeers(nil)
+		stand(0, 0, "no peers")
+	})
 }
 
 // TestCompareWithPast: a rail that carries much less than on other days makes rounds degraded after two full ones that

@@ -38,6 +38,11 @@ type Check struct {
 	run      func(*facts.Facts, reporter)
 }
 
+// Live reports whether the check finds something only in a running railscope: it judges how counters moved.
+func (c Check) Live() bool {
+	return slices.ContainsFunc(liveChecks(), func(l Check) bool { return l.ID == c.ID })
+}
+
 // Own reports whether the check is about what the examining process can use itself.
 func (c Check) Own() bool { return IsOwn(c.ID) }
 
@@ -181,7 +186,7 @@ func Names() []string {
 // the state is known, the best that was ever seen.
 func Remembered(id string, stateKnown bool) bool {
 	return slices.ContainsFunc(RoundChecks(), func(c RoundCheck) bool { return c.ID == id }) ||
-		slices.ContainsFunc(liveChecks(), func(c Check) bool { return c.ID == id }) ||
+		Check{ID: id}.Live() ||
 		!stateKnown && slices.Contains([]string{"rail_missing", "rate_lost", "pcie_lost", "mtu_lost", "gpu_missing"}, id)
 }
 

@@ -95,7 +95,8 @@ func checkLossyTraffic(f *facts.Facts, report reporter) {
 	}
 }
 
-// fatal are events after which the device does not work until it is reset or replaced.
+// fatal are events after which the device does not work until it is reset or replaced. Nothing reports that it was, so
+// their finding stands until railscope starts again.
 func fatal(event string) bool {
 	return slices.Contains([]string{"health_compromised", "aer_fatal", "xid_79", "xid_74", "xid_119", "xid_120", "xid_95",
 		"xid_64"}, event)
@@ -108,31 +109,53 @@ func benign(event string) bool {
 		"xid_31", "xid_43", "xid_45", "xid_68", "xid_109"}, event)
 }
 
+// hardwareEvents are the events of one subject by name: how often they occurred.
+type hardwareEvents struct{ fatal, lately map[string]float64 }
+
 // checkHardwareEvents judges events of the kernel log and of NVML. XIDs are in both: the higher count holds.
 func checkHardwareEvents(f *facts.Facts, report reporter) {
-	events, severity := map[string]map[string]float64{}, map[string]finding.Severity{}
+	subjects := map[string]hardwareEvents{}
 	for _, i := range f.Live.Increases {
 		if !slices.Contains([]string{"kernel_events_total", "gpu_xid_events_total"}, i.Row) || benign(i.Labels[1]) {
 			continue
 		}
 		subject, event := i.Labels[0], i.Labels[1]
-		if events[subject] == nil {
-			events[subject] = map[string]float64{}
+		if subjects[subject].fatal == nil {
+			subjects[subject] = hardwareEvents{map[string]float64{}, map[string]float64{}}
 		}
-		events[subject][event] = max(events[subject][event], i.By)
-		if fatal(event) {
-			severity[subject] = critical
+		if of := subjects[subject]; fatal(event) {
+			of.fatal[event] = max(of.fatal[event], i.Ever)
+		} else if i.By > 0 {
+			of.lately[event] = max(of.lately[event], i.By)
 		}
 	}
-	for _, subject := range slices.Sorted(maps.Keys(events)) {
+	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
+		subjects[subject].report(f.Live, report.about(subject, ""))
+	}
+}
+
+func (e hardwareEvents) report(l *facts.Live, report reporter) {
+	counted := func(events map[string]float64) string {
 		var list []string
-		for _, event := range slices.Sorted(maps.Keys(events[subject])) {
-			list = append(list, fmt.Sprintf("%.0f × %s", events[subject][event], event))
+		for _, event := range slices.Sorted(maps.Keys(events)) {
+			list = append(list, fmt.Sprintf("%.0f × %s", events[event], event))
 		}
-		report(finding.Finding{Subject: subject, Severity: severity[subject],
-			Evidence: fmt.Sprintf("%s in %s", listed(list), minutes(f.Live.Over)),
-			Why:      "The driver reports a fault that counters do not show.",
-			Fix:      []string{"journalctl -k -b | grep -iE 'mlx5|bnxt|ice|NVRM|AER|PCIe Bus Error' | tail -50"}})
+		return listed(list)
+	}
+	out := finding.Finding{Why: "The driver reports a fault that counters do not show.",
+		Fix: []string{"journalctl -k -b | grep -iE 'mlx5|bnxt|ice|NVRM|AER|PCIe Bus Error' | tail -50"}}
+	var evidence []string
+	if len(e.fatal) > 0 {
+		out.Severity = critical
+		out.Fix = append(out.Fix, "# reset or replace the device, or boot the node; then restart railscope: this finding "+
+			"stands until then")
+		evidence = append(evidence, counted(e.fatal)+" since railscope started")
+	}
+	if len(e.lately) > 0 {
+		evidence = append(evidence, fmt.Sprintf("%s in %s", counted(e.lately), minutes(l.Over)))
+	}
+	if out.Evidence = strings.Join(evidence, "; "); out.Evidence != "" {
+		report(out)
 	}
 }
 

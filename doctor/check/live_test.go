@@ -29,7 +29,7 @@ func TestLive(t *testing.T) {
 	const over = 10 * time.Minute
 	increases := func(list ...facts.Increase) *facts.Live { return &facts.Live{Over: over, Increases: list} }
 	rise := func(row string, by float64, labels ...string) facts.Increase {
-		return facts.Increase{Row: row, Labels: labels, By: by}
+		return facts.Increase{Row: row, Labels: labels, By: by, Ever: by}
 	}
 	tested := map[string]bool{}
 	for _, tt := range []struct {
@@ -98,13 +98,19 @@ func TestLive(t *testing.T) {
 			rise("kernel_events_total", 2, "rail 0", "module_high_temperature"),
 			rise("kernel_events_total", 1, "gpu 0000:1b:00.0", "xid_79"), rise("kernel_events_total", 9, "rail 1", "aer_correctable"),
 			rise("kernel_events_total", 4, "rail 1", "insufficient_power")),
-			[]string{"critical hardware_event, gpu 0000:1b:00.0: 1 × xid_79 in 10 min",
+			[]string{"critical hardware_event, gpu 0000:1b:00.0: 1 × xid_79 since railscope started",
 				"warning hardware_event, rail 0: 1 × command_timeout and 2 × module_high_temperature in 10 min"}},
 		{"XIDs of the kernel log and of NVML", increases(rise("kernel_events_total", 1, "gpu 0000:1b:00.0", "xid_79"),
 			rise("gpu_xid_events_total", 2, "gpu 0000:1b:00.0", "xid_79"), rise("gpu_xid_events_total", 1, "gpu 0000:1b:00.0",
 				"xid_48"), rise("gpu_xid_events_total", 3, "gpu 1", "xid_63")),
-			[]string{"critical hardware_event, gpu 0000:1b:00.0: 1 × xid_48 and 2 × xid_79 in 10 min",
+			[]string{"critical hardware_event, gpu 0000:1b:00.0: 2 × xid_79 since railscope started; " +
+				"1 × xid_48 in 10 min",
 				"warning hardware_event, gpu 1: 3 × xid_63 in 10 min"}},
+		{"what was long ago", increases(facts.Increase{Row: "kernel_events_total", Ever: 1,
+			Labels: []string{"gpu 0000:1b:00.0", "xid_79"}}, facts.Increase{Row: "kernel_events_total", Ever: 3,
+			Labels: []string{"gpu 0000:1b:00.0", "xid_48"}}, facts.Increase{Row: "kernel_events_total", Ever: 3,
+			Labels: []string{"rail 0", "command_timeout"}}),
+			[]string{"critical hardware_event, gpu 0000:1b:00.0: 1 × xid_79 since railscope started"}},
 		{"faults of applications", increases(rise("gpu_xid_events_total", 9, "gpu 0000:1b:00.0", "xid_31"),
 			rise("kernel_events_total", 9, "gpu 0000:1b:00.0", "xid_13")), nil},
 		{"a hot module", &facts.Live{Hot: []facts.Hot{{Rail: "1", Sensor: "Module0", Excess: 3.25}, {Rail: "7"}}},

@@ -143,9 +143,9 @@ func checkNUMA(f *facts.Facts, report reporter) {
 				"(/sys/devices/system/node/node%d/distance; 10 is the node itself)",
 				in[nearest.To], nearest.To, nearest.Value, node)
 		}
-		word := "GPU "
+		word := "gpu "
 		if len(far[node]) > 1 {
-			word = "GPUs "
+			word = "gpus "
 		}
 		report(finding.Finding{Subject: word + strings.Join(far[node], ", "), Evidence: evidence,
 			Why: "Their traffic crosses the link between the processors: slower, shared and often unusable for GPUDirect.",

@@ -309,11 +309,11 @@ var faults = []fault{
 	{"GPUs far from all rails", "numa_far", finding.Warning, "lag", doctortest.File("sys/bus/pci/devices/0000:b1:00.0/class",
 		"0x030200") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/vendor",
 		"0x10de") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/numa_node", "1"),
-		"GPU 0000:b1:00.0", "in NUMA node 1", nil},
+		"gpu 0000:b1:00.0", "in NUMA node 1", nil},
 	{"GPUs at a distance", "numa_far", finding.Warning, "lag",
 		gpuInNode1 + doctortest.File("sys/devices/system/node/node0/distance",
 			"10 32") + doctortest.File("sys/devices/system/node/node1/distance", "32 10"),
-		"GPU 0000:b1:00.0", "the nearest is rail 0 (mlx5_bond_0, bond0) in node 0, at distance 32", nil},
+		"gpu 0000:b1:00.0", "the nearest is rail 0 (mlx5_bond_0, bond0) in node 0, at distance 32", nil},
 }
 
 // thirdRail is one more rail, rxe2 on eth2.

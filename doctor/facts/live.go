@@ -11,7 +11,7 @@ import (
 // Live is what a running railscope knows besides: what its sources export, and how their counters moved lately.
 type Live struct {
 	Over      time.Duration // how far back increases reach; 0: the counters were read once
-	Increases []Increase    // above 0
+	Increases []Increase    // By or Ever is above 0
 	Suspected []string      // reasons of fallback_suspected that hold
 	Sockets   []string      // NCCL jobs that use sockets
 	Hot       []Hot
@@ -26,6 +26,8 @@ type Increase struct {
 	Row    string // of the exporter's table, without the namespace
 	Labels []string
 	By     float64
+	// Ever is by how much it rose since the first examination, of series that begin with their first event; else 0.
+	Ever float64
 }
 
 // Hot is a sensor of a rail's adapter or module that is at or above its critical temperature.
@@ -96,8 +98,9 @@ const liveWindow = 10 * time.Minute
 
 // History keeps the counters of the last ten minutes. Not safe for concurrent use.
 type History struct {
-	past []moment          // oldest first
-	gpus map[string]string // PCI address by the label gpu, also of GPUs that are lost
+	past []moment           // oldest first
+	ever map[string]float64 // Increase.Ever by row and labels
+	gpus map[string]string  // PCI address by the label gpu, also of GPUs that are lost
 }
 
 type moment struct {
@@ -123,7 +126,7 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	}
 	h.past = slices.DeleteFunc(h.past, func(m moment) bool { return now.Sub(m.at) > liveWindow })
 	if h.gpus == nil {
-		h.gpus = map[string]string{}
+		h.gpus, h.ever = map[string]string{}, map[string]float64{}
 	}
 	series.Each("gpu_info", []string{"gpu", "pci_address"}, func(values []string, _ float64) {
 		h.gpus[strings.Clone(values[0])] = strings.Clone(values[1])
@@ -134,12 +137,16 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	if len(h.past) > 0 {
 		l.Over = now.Sub(h.past[0].at)
 		for _, key := range slices.Sorted(maps.Keys(current.values)) {
-			if by := h.increase(key, current.values[key]); by > 0 {
+			by := h.increase(key, current.values[key])
+			if startsAtZero(key) {
+				h.ever[key] += rise(h.past[len(h.past)-1].values[key], current.values[key])
+			}
+			if by > 0 || h.ever[key] > 0 {
 				parts := strings.Split(key, "\xff")
 				if parts[0] == rowXIDs {
 					parts[1], parts[2] = "gpu "+cmp.Or(h.gpus[parts[1]], parts[1]), "xid_"+parts[2]
 				}
-				l.Increases = append(l.Increases, Increase{parts[0], parts[1:], by})
+				l.Increases = append(l.Increases, Increase{parts[0], parts[1:], by, h.ever[key]})
 			}
 		}
 	}

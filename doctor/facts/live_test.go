@@ -57,7 +57,7 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	l := h.Live(counters(row, 51, 9, 5), nil, start.Add(32*time.Minute))
-	want := []Increase{{row, []string{"0"}, 1}, {row, []string{"1"}, 1}}
+	want := []Increase{{Row: row, Labels: []string{"0"}, By: 1}, {Row: row, Labels: []string{"1"}, By: 1}}
 	if diff := cmp.Diff(want, l.Increases); diff != "" {
 		t.Error(diff)
 	}
@@ -142,7 +142,13 @@ func TestLiveXIDs(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	h.Live(series(0, "0000:1b:00.0"), nil, start)
 	got := h.Live(series(1, ""), nil, start.Add(time.Minute)).Increases
-	if diff := cmp.Diff([]Increase{{rowXIDs, []string{"gpu 0000:1b:00.0", "xid_79"}, 1}}, got); diff != "" {
+	for minute := 2; minute < 30; minute++ {
+		later := h.Live(series(1, ""), nil, start.Add(time.Duration(minute)*time.Minute)).Increases
+		if len(later) != 1 || later[0].Ever != 1 || later[0].By != 0 && minute > 11 {
+			t.Errorf("minute %d: %+v, want it to be known", minute, later)
+		}
+	}
+	if diff := cmp.Diff([]Increase{{rowXIDs, []string{"gpu 0000:1b:00.0", "xid_79"}, 1, 1}}, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -23,7 +23,8 @@ type Report struct {
 	Findings []finding.Finding `json:"findings"`
 	Critical int               `json:"critical"`
 	Warnings int               `json:"warnings"`
-	Checks   int               `json:"checks"` // that were run
+	Checks   int               `json:"checks"`         // that were run
+	NotRun   int               `json:"checks_not_run"` // as no railscope runs on this node, which sees counters move
 	Seconds  float64           `json:"seconds"`
 
 	wanted func(check string) bool // nil: all
@@ -50,9 +51,13 @@ func Examine(here, there *facts.Facts, wanted func(check string) bool) Report {
 		}
 		r.addNode(f)
 		for _, c := range check.Checks() {
-			if r.wants(c.ID) {
+			switch {
+			case !r.wants(c.ID):
+			case !c.Live():
 				r.Checks++
 				r.add(c.Find(f)...)
+			case f == here:
+				r.NotRun++
 			}
 		}
 	}
@@ -72,6 +77,12 @@ func (r *Report) AddRound(found []finding.Finding) {
 			r.Checks++
 		}
 	}
+	r.Add(found)
+}
+
+// AddRunning adds what a railscope that runs on this node found, and this process cannot see.
+func (r *Report) AddRunning(found []finding.Finding) {
+	r.Checks, r.NotRun = r.Checks+r.NotRun, 0
 	r.Add(found)
 }
 
@@ -265,6 +276,9 @@ func (p printer) prose(first, rest, text string) {
 
 func (p printer) summary(r Report, rails int, unread bool) {
 	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"), r.Seconds)
+	if r.NotRun > 0 {
+		effort += fmt.Sprintf(" %d more need a running railscope.", r.NotRun)
+	}
 	isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
 	fixable := func(f finding.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }
 	if slices.ContainsFunc(r.Findings, fixable) {

@@ -193,6 +193,8 @@ func TestVerdict(t *testing.T) {
 			Note{Level: Good, Text: "1 rail up"}},
 		{"a rail that is down, and another finding of it that is silenced", Snapshot{Rails: []Rail{up, down},
 			Exam: silenced("mtu_low")}, Note{Level: Bad, Text: "rail 1 is down"}},
+		{"no rail was ever plugged in", Snapshot{Rails: []Rail{down}, Exam: Exam{Unused: []string{"1"}}},
+			Note{Level: Idle, Text: "no rail is up: each is unused or silenced"}},
 		{"a rail that is down beside an excused one", Snapshot{Rails: []Rail{up, down, {Name: "2", Up: new(0.0)}},
 			Exam: Exam{Unused: []string{"1"}}}, Note{Level: Bad, Text: "rail 2 is down"}},
 	} {

@@ -197,6 +197,8 @@ func (s *Snapshot) judge() {
 		s.Verdict = Note{Level: Idle, Text: s.NoRails}
 	case len(p) > 0:
 		s.Verdict = Note{Level: Warn, Text: s.upRails() + ", but " + p[0].Text + more}
+	case s.up() == 0:
+		s.Verdict = Note{Level: Idle, Text: "no rail is up: each is unused or silenced"}
 	default:
 		s.Verdict = Note{Level: Good, Text: s.upRails() + s.load()}
 	}
@@ -215,15 +217,16 @@ func (s *Snapshot) excused(r Rail) bool {
 // downChecks are the checks that find a rail which is down.
 func downChecks() []string { return []string{"port_down", "netdev_down"} }
 
-func (s *Snapshot) upRails() string {
-	n := 0
+func (s *Snapshot) up() (n int) {
 	for _, r := range s.Rails {
 		if r.Level() == Good {
 			n++
 		}
 	}
-	return terminal.Count(n, "rail") + " up"
+	return n
 }
+
+func (s *Snapshot) upRails() string { return terminal.Count(s.up(), "rail") + " up" }
 
 // load is whether the rails of a node without problems are busy; empty without a sampler.
 func (s *Snapshot) load() (load string) {

@@ -115,12 +115,13 @@ func (e *examinations) add(at time.Time, found []Finding) {
 	})
 }
 
-// Keep drops the sources for which keep returns false, such as peers that are no longer probed.
-func (s *Store) Keep(keep func(source string) bool) {
+// Keep drops the sources for which keep returns false, such as peers that are no longer probed. last is when the
+// source's last examination began.
+func (s *Store) Keep(keep func(source string, last time.Time) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.sources)
-	maps.DeleteFunc(s.sources, func(source string, _ *examinations) bool { return !keep(source) })
+	maps.DeleteFunc(s.sources, func(source string, e *examinations) bool { return !keep(source, e.last) })
 	if len(s.sources) < before {
 		s.reportLocked(time.Now())
 	}

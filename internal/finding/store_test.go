@@ -79,7 +79,12 @@ func TestStoreSources(t *testing.T) {
 	if diff := cmp.Diff(want, named(list)); diff != "" || list[0].Evidence != "by b" {
 		t.Errorf("%s\n%+v", diff, list)
 	}
-	s.Keep(func(source string) bool { return source == "peer a" })
+	s.Keep(func(source string, last time.Time) bool {
+		if want := map[string]time.Time{"peer a": at(3), "peer b": at(5)}[source]; last != want {
+			t.Errorf("%s: its last examination began %v, want %v", source, last, want)
+		}
+		return source == "peer a"
+	})
 	want = []string{"goodput_below_expected rail 3, warning, since 1m0s"}
 	if diff := cmp.Diff(want, named(first(s.List(at(5))))); diff != "" {
 		t.Error(diff)

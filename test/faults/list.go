@@ -226,7 +226,7 @@ func List() []Fault {
 				"gid_attrs/types/3 = RoCE v2; " + port1 + "gid_attrs/ndevs/3 = enp1s0f1np1; " +
 				"sys/class/net/enp1s0f1np1/mtu = 9000; sys/class/net/enp1s0f1np1/carrier = 1; " +
 				"sys/class/net/enp1s0f1np1/carrier_up_count = 1; kernel/addresses/enp1s0f1np1 = 192.168.111.10/24"},
-		{Name: "a GPU in another NUMA node than its rail", Want: "warning numa_far, GPU 0000:b1:00.0", Machine: "lag",
+		{Name: "a GPU in another NUMA node than its rail", Want: "warning numa_far, gpu 0000:b1:00.0", Machine: "lag",
 			Change: "sys/bus/pci/devices/0000:b1:00.0/class = 0x030200; sys/bus/pci/devices/0000:b1:00.0/vendor = 0x10de; " +
 				"sys/bus/pci/devices/0000:b1:00.0/numa_node = 1"},
 		{Name: "ACS between a rail and its GPUs", Want: "warning acs_enabled, rail 0", Machine: "system-switch",
