@@ -25,7 +25,7 @@ const (
 // Thresholds are those of alerts, by their names: of the alert and of the check they are the same.
 func Thresholds() map[string]float64 {
 	return map[string]float64{"RailscopePFCPause": pauseAbove, "RailscopePFCStorm": stormAbove,
-		"RailscopeOutOfSequence": eventsAbove}
+		"RailscopeOutOfSequence": eventsAbove, "RailscopeRetransmissions": lossAbove}
 }
 
 // counterCheck judges how the counters of one rail moved.

@@ -276,9 +276,6 @@ func (p printer) prose(first, rest, text string) {
 
 func (p printer) summary(r Report, rails int, unread bool) {
 	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"), r.Seconds)
-	if r.NotRun > 0 {
-		effort += fmt.Sprintf(" %d more need a running railscope.", r.NotRun)
-	}
 	isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
 	fixable := func(f finding.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }
 	if slices.ContainsFunc(r.Findings, fixable) {
@@ -292,5 +289,8 @@ func (p printer) summary(r Report, rails int, unread bool) {
 		p.line("Nothing wrong in what could be read: %s", effort)
 	default:
 		p.line("%s", p.paint(terminal.Green, "Nothing wrong: "+effort))
+	}
+	if r.NotRun > 0 {
+		p.prose("", "", fmt.Sprintf("%d more checks need a running railscope.", r.NotRun))
 	}
 }
