@@ -12,6 +12,9 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
+// noDevice is the reason of a round with a peer that has no rail, or of a node that has none.
+const noDevice probe.Reason = "no_device"
+
 // ownName are the reasons of failures that are checks of their own: the cause is known, and who has to fix it.
 var ownName = []probe.Reason{"peer_gid", "gid_misbound"}
 
@@ -96,11 +99,15 @@ func checkPeerWorker(r *probe.Result, report reporter) {
 	}
 }
 
-// checkRoundRailMissing reports each rail that is missing here, and those of the peer as one fault of the peer.
+// checkRoundRailMissing reports each rail that is missing here, and those of the peer as one fault of the peer. That it
+// has none at all is the finding of the outcome.
 func checkRoundRailMissing(r *probe.Result, report reporter) {
 	peer := finding.Finding{Severity: warning, Fix: []string{note("on %s: railscope doctor", r.Peer)}}
 	for _, m := range r.Missing {
 		evidence := fmt.Sprintf("%s is missing: %s", m, m.Detail)
+		if m.Peer && r.Outcome == probe.Fallback && r.Reason == noDevice {
+			continue
+		}
 		if m.Peer {
 			peer.Evidence += "; " + evidence
 			if m.Known {

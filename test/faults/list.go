@@ -429,6 +429,8 @@ func List() []Fault {
 		{Name: "the peer's devices gone", Want: "critical fallback, peer " + Peer, Fabric: "b 0 deleted; b 1 deleted",
 			Beside: []string{"warning rail_failed, rails 0 and 1"},
 			Lab:    Lab{Asks: true, Peer: "for i in 0 1; do rdma link delete rxe$i; done"}},
+		{Name: "the peer's devices gone, while it runs", Want: "critical fallback, peer " + Peer, Later: true,
+			Fabric: "b 0 deleted; b 1 deleted"},
 		{Name: "the peer stopped", Want: "warning probe_failed, peer " + Peer, Fabric: "b stopped"},
 		{Name: "bytes that arrive changed", Want: "critical data_mismatch, peer " + Peer, Fabric: "a 0 corrupts"},
 		{Name: "a rail with 60 % of its sibling", Want: "warning imbalance, rail 1", Fabric: "a 1 rate 120e6"},
