@@ -54,6 +54,11 @@ const (
 	// GIDMisbound: all RoCE v2 IPv4 GIDs of a rail, at either end, are those of a bond or bridge over its interface.
 	GIDMisbound Reason = "gid_misbound"
 
+	// The device or the kernel lacks what the caller asked for.
+	NoTimestamps Reason = "no_timestamps" // no completion timestamps, or of a clock that cannot be read
+	NoDMABuf     Reason = "no_dmabuf"     // ibv_reg_dmabuf_mr is missing, or: ENOSYS, EOPNOTSUPP, EINVAL, ENOTTY
+	NoPeermem    Reason = "no_peermem"    // ibv_reg_mr of GPU memory: EFAULT, EINVAL, EOPNOTSUPP; no nvidia-peermem
+
 	// Queue pairs do not connect.
 	RTREinval      Reason = "rtr_einval"      // EINVAL: wrong GID index or type, MTU too large
 	RTRUnreachable Reason = "rtr_unreachable" // ETIMEDOUT, EHOSTUNREACH: no answer to ARP or ND for the peer's GID
@@ -177,11 +182,11 @@ func Stages() []Stage {
 func Reasons() []Reason {
 	return []Reason{
 		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, IWARP, NoRC, PKey, Memlock, PortDown, NoGID,
-		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, RTREinval, RTRUnreachable, RTRNoRoute, RetryExceeded,
-		MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError, Timeout, WorkerCrashed, WorkerTimeout,
-		WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost, LeaseLost, Self, TCPRefused,
-		TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown, Budget, Draining, Canceled, Maintenance,
-		PeerVersion, Disturbed, Other,
+		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, NoTimestamps, NoDMABuf, NoPeermem, RTREinval, RTRUnreachable,
+		RTRNoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError, Timeout,
+		WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost,
+		LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown, Budget,
+		Draining, Canceled, Maintenance, PeerVersion, Disturbed, Other,
 	}
 }
 

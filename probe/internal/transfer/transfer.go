@@ -20,11 +20,21 @@ type End struct {
 	ActiveMTU int              `json:"active_mtu,omitempty"` // bytes: of the link now; 0: unknown
 	MaxMTU    int              `json:"max_mtu,omitempty"`    // bytes: of the device; 0: unknown
 	AckDelay  uint8            `json:"ack_delay,omitempty"`  // the device may need 4.096 µs × 2^AckDelay; at most 31
+	Reads     uint8            `json:"reads,omitempty"`      // in flight, that a queue pair manages; 0: one
 	Addr      uint64           `json:"addr,omitempty"`       // of the registered memory
 	RKey      uint32           `json:"rkey,omitempty"`
 	Size      int64            `json:"size,omitempty"`    // bytes of it; each queue pair owns an equal part
 	Failure   *failure.Failure `json:"failure,omitempty"` // why this rail is missing
 }
+
+// Op is how bytes move: from a source through queue pairs or connections into rings, one for each of these.
+type Op string
+
+// The operations. The asker posts both.
+const (
+	Write Op = "write" // from the asker's source into the target's rings; the zero Op, too
+	Read  Op = "read"  // from the target's source into the asker's rings
+)
 
 // Load is what one rail carries in a burst.
 type Load struct {

@@ -32,7 +32,7 @@ static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc)
 	struct rs_lane *l = &b->lane[i];
 	uint32_t q = wc->wr_id & (RS_MAX_QPS - 1);
 	if (wc->status != IBV_WC_SUCCESS) {
-		rs_fail(b->rail[i], rs_completion(wc));
+		rs_fail(b->rail[i], rs_completion(b->rail[i], wc));
 		return;
 	}
 	if (wc->wr_id < l->first_id || l->inflight[q] == 0)
@@ -130,7 +130,8 @@ static void feed(struct burst *b, uint32_t i)
 }
 
 /* Ends what each rail that works has written, as soon as nothing else is in flight on it: one that hangs must not keep
- * the others from being verified. Returns how many writes it posted. */
+ * the others from being verified. A read needs no end: its bytes are in memory when it completes. Returns how many
+ * writes it posted. */
 static uint32_t feed_last(struct burst *b)
 {
 	uint32_t writes = 0;
@@ -140,7 +141,7 @@ static uint32_t feed_last(struct burst *b)
 		if (l->writes > 0 || l->ended)
 			continue;
 		l->ended = 1;
-		for (uint32_t q = 0; q < r->spec.qps && !r->failed.op; q++) {
+		for (uint32_t q = 0; q < r->spec.qps && !r->spec.read && !r->failed.op; q++) {
 			if (rs_post_last(r, q).op)
 				break;
 			l->inflight[q]++;
@@ -228,7 +229,7 @@ static int32_t drive(struct burst *b)
 	}
 	for (uint32_t i = 0; i < b->n; i++)
 		if (b->lane[i].writes > 0)
-			rs_fail(b->rail[i], (struct rs_error){.op = "write", .err = why ? why : -ETIMEDOUT});
+			rs_fail(b->rail[i], (struct rs_error){.op = rs_op(b->rail[i]), .err = why ? why : -ETIMEDOUT});
 	return why ? why : -ETIMEDOUT;
 }
 

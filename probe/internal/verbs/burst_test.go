@@ -238,10 +238,10 @@ func TestBurstMisuse(t *testing.T) {
 			t.Errorf("case %d: %+v, %v", i, got, err)
 		}
 	}
-	if _, err := e.run.Latency(e.rails[0], 0, time.Second); err == nil {
+	if _, _, err := e.run.Latency(e.rails[0], 8, 0, time.Second); err == nil {
 		t.Error("no samples")
 	}
-	if _, err := e.run.Latency(e.peers[0], 1, time.Second); err == nil {
+	if _, _, err := e.run.Latency(e.peers[0], 8, 1, time.Second); err == nil {
 		t.Error("from a target's memory")
 	}
 	if at := e.wrong(1); at >= 0 {
@@ -262,13 +262,13 @@ func TestNotConnected(t *testing.T) {
 	defer b.Close()
 	r := must(fake(t).OpenRail(Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	defer r.Close()
-	if _, err := run.Latency(r, 1, time.Second); err == nil {
+	if _, _, err := run.Latency(r, 8, 1, time.Second); err == nil {
 		t.Error("without a buffer")
 	}
-	if err := r.Register(b.Bytes(), false); err != nil {
+	if err := r.Register(AreaOf(b.Bytes())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run.Latency(r, 1, time.Second); err == nil {
+	if _, _, err := run.Latency(r, 8, 1, time.Second); err == nil {
 		t.Error("a latency")
 	}
 	if got, err := run.Burst([]*Rail{r}, transfer.BurstArgs{Loads: []transfer.Load{{Chunk: 8, Cap: 8, Depth: 1}},

@@ -222,8 +222,10 @@ func TestNotATarget(t *testing.T) {
 			e := connected(t, 4096, 1, 1, fakeverbs.Knobs{})
 			open := func(node string, memory []byte, target bool) *Rail {
 				e.fabric.Use(t, node)
-				r := must(e.lib.OpenRail(e.rails[0].spec))
-				if err := r.Register(memory, target); err != nil {
+				spec := e.rails[0].spec
+				spec.Target = target
+				r := must(e.lib.OpenRail(spec))
+				if err := r.Register(AreaOf(memory)); err != nil {
 					t.Fatal(err)
 				}
 				return r

@@ -77,6 +77,11 @@ func remedy(r failure.Reason) string {
 			"pci/ADDRESS name enable_iwarp value false cmode runtime, then the same with enable_roce and true",
 		failure.PKey: "compare probe.pkey with /sys/class/infiniband/DEVICE/ports/PORT/pkeys, which the subnet manager " +
 			"fills",
+		failure.NoTimestamps: "the device stamps no completions with a clock that can be read: the time in the adapter is " +
+			"not separated",
+		failure.NoDMABuf: "needs Linux 5.12, rdma-core 34, and drivers of GPU and device with dma-buf (NVIDIA: the open " +
+			"kernel modules)",
+		failure.NoPeermem: "load the kernel module: modprobe nvidia-peermem",
 		failure.PortDown:  "the link failed during the round: check cable, transceiver and switch port",
 		failure.QPError:   "the device stopped a queue pair: check the kernel log",
 		failure.RTREinval: "check the GID index and its type, and the MTU of both ends",
@@ -114,8 +119,12 @@ func errnoReason(op string, errno syscall.Errno) failure.Reason {
 		{"RTR", []syscall.Errno{syscall.EINVAL}, failure.RTREinval},
 		{"RTR", []syscall.Errno{syscall.ETIMEDOUT, syscall.EHOSTUNREACH}, failure.RTRUnreachable},
 		{"RTR", []syscall.Errno{syscall.ENETUNREACH, syscall.ENODEV}, failure.RTRNoRoute},
-		{"write", []syscall.Errno{syscall.ETIMEDOUT}, failure.Timeout},
-		{"write", []syscall.Errno{syscall.ECANCELED}, failure.Canceled},
+		{"write,read", []syscall.Errno{syscall.ETIMEDOUT}, failure.Timeout},
+		{"write,read", []syscall.Errno{syscall.ECANCELED}, failure.Canceled},
+		{"create CQ with timestamps,read the adapter's clock", nil, failure.NoTimestamps},
+		{"register dma-buf", []syscall.Errno{syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EINVAL, syscall.ENOTTY},
+			failure.NoDMABuf},
+		{"register GPU memory", []syscall.Errno{syscall.EFAULT, syscall.EINVAL, syscall.EOPNOTSUPP}, failure.NoPeermem},
 	} {
 		if slices.Contains(strings.Split(known.ops, ","), op) &&
 			(known.errnos == nil || slices.Contains(known.errnos, errno)) {

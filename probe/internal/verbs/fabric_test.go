@@ -59,8 +59,9 @@ func connected(t testing.TB, ring, queuePairs, depth int, knobs ...fakeverbs.Kno
 		e.fabric.Use(t, "A")
 		e.rails = append(e.rails, must(e.lib.OpenRail(spec)))
 		e.fabric.Use(t, "B")
+		spec.Target = true
 		e.peers = append(e.peers, must(e.lib.OpenRail(spec)))
-		if err := errors.Join(e.rails[i].Register(e.source.Bytes(), false), e.peers[i].Register(e.memory[i].Bytes(), true),
+		if err := errors.Join(e.rails[i].Register(AreaOf(e.source.Bytes())), e.peers[i].Register(AreaOf(e.memory[i].Bytes())),
 			e.peers[i].Expect()); err != nil {
 			t.Fatal(err)
 		}

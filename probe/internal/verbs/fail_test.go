@@ -59,7 +59,7 @@ func TestRailDies(t *testing.T) {
 			if got, err := e.only(0, 4096); err != nil || got.Rails[0].Bytes != 8*4096 {
 				t.Errorf("a burst over a rail that is left: %+v, %v", got, err)
 			}
-			if _, err := e.run.Latency(e.rails[1], 1, time.Second); reason(err) != tc.want {
+			if _, _, err := e.run.Latency(e.rails[1], 8, 1, time.Second); reason(err) != tc.want {
 				t.Errorf("latency of a dead rail: %v", err)
 			}
 		})
@@ -126,7 +126,7 @@ func TestCancel(t *testing.T) {
 				got.Rails[0].Writes[0] != 0 {
 				t.Errorf("after Cancel: %v, %+v", err, got)
 			}
-			if samples, err := e.run.Latency(e.rails[0], 8,
+			if samples, _, err := e.run.Latency(e.rails[0], 8, 8,
 				time.Second); reason(err) != failure.Canceled || len(samples) != 0 {
 				t.Errorf("after Cancel: %v, %v", err, samples)
 			}

@@ -22,7 +22,7 @@ func TestLatency(t *testing.T) {
 			e.fabric.Set("A", "mlx5_0", func(k *fakeverbs.Knobs) { k.Latency = delay })
 		}
 		begin := time.Now()
-		got, err := e.run.Latency(e.rails[0], samples, 5*time.Second)
+		got, _, err := e.run.Latency(e.rails[0], 8, samples, 5*time.Second)
 		if took := time.Since(begin); err != nil || len(got) != samples || slices.Min(got) < 2*
 			time.Millisecond || sum(got) > took {
 			t.Errorf("in %v: %v, %v", took, got, err)
@@ -33,11 +33,11 @@ func TestLatency(t *testing.T) {
 			t.Errorf("byte %d is not what was written", at)
 		}
 		slow(20 * time.Millisecond)
-		if got, err = e.run.Latency(e.rails[0], 1000, limit); err != nil || len(got) < 1 || len(got) > 25 {
+		if got, _, err = e.run.Latency(e.rails[0], 8, 1000, limit); err != nil || len(got) < 1 || len(got) > 25 {
 			t.Errorf("within %v, 20 ms each: %v, %v", limit, got, err)
 		}
 		slow(200 * time.Millisecond)
-		if got, err = e.run.Latency(e.rails[0], 1000, limit); err != nil || len(got) != 1 {
+		if got, _, err = e.run.Latency(e.rails[0], 8, 1000, limit); err != nil || len(got) != 1 {
 			t.Errorf("within %v, 200 ms each: %v, %v", limit, got, err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestLatencyFails(t *testing.T) {
 				defer time.AfterFunc(50*time.Millisecond, e.run.Cancel).Stop()
 			}
 			begin := time.Now()
-			got, err := e.run.Latency(e.rails[0], 100, limit)
+			got, _, err := e.run.Latency(e.rails[0], 8, 100, limit)
 			if took := time.Since(begin); reason(err) != tc.want || len(got) != tc.least || took > bySurprise {
 				t.Errorf("%d samples, %v after %v; want %d, %s", len(got), err, took, tc.least, tc.want)
 			}
@@ -86,7 +86,7 @@ func BenchmarkLatency(b *testing.B) {
 	e := connected(b, 4096, 1, 8, fakeverbs.Knobs{})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.run.Latency(e.rails[0], 100, time.Second); err != nil {
+		if _, _, err := e.run.Latency(e.rails[0], 8, 100, time.Second); err != nil {
 			b.Fatal(err)
 		}
 	}

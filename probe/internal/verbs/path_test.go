@@ -224,7 +224,7 @@ func TestEventsInUse(t *testing.T) {
 			return cmp.Or(err, error(done.Rails[0].Failure))
 		}},
 		{"latency", "A", func(e *ends) error {
-			_, err := e.run.Latency(e.rails[0], 2, time.Second)
+			_, _, err := e.run.Latency(e.rails[0], 8, 2, time.Second)
 			return err
 		}},
 		{"target", "B", func(e *ends) error { return NewRun(1).Arrived(e.peers[0], 1, time.Millisecond) }},
@@ -249,7 +249,7 @@ func TestOddMTU(t *testing.T) {
 	defer r.Close()
 	got := r.Info().End
 	got.QPNs, got.PSNs = nil, nil
-	want := transfer.End{GID: got.GID, MaxMTU: 4096, AckDelay: 16}
+	want := transfer.End{GID: got.GID, MaxMTU: 4096, AckDelay: 16, Reads: 16}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

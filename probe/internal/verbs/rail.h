@@ -10,12 +10,17 @@ struct rs_rail {
 	struct rs_lib lib; /* a copy: the original is Go memory */
 	struct ibv_context *context;
 	struct ibv_pd *pd;
-	struct ibv_cq *cq;     /* of writes */
+	struct ibv_cq *cq;         /* of writes */
+	struct ibv_cq_ex *stamped; /* the same with stamps; NULL: without */
+	uint64_t ticks;            /* of its clock: a mask */
+	double tick;               /* ns */
 	struct ibv_cq *arrive; /* of the peer's last writes */
 	struct ibv_mr *mr;
 	struct ibv_qp *qp[RS_MAX_QPS];
 	struct rs_spec spec;
+	uint64_t local;        /* its address */
 	uint32_t max_inline, ethernet, connected;
+	uint32_t reads;        /* in flight, that this end manages */
 	uint32_t global;      /* the port accepts no packet without a GRH */
 	uint16_t pkey_index;
 	union ibv_gid gid;
@@ -23,7 +28,7 @@ struct rs_rail {
 	uint32_t rkey;
 	uint64_t posts;               /* in all; makes every wr_id unique */
 	int64_t written[RS_MAX_QPS];  /* writes of this burst */
-	int64_t ring, pass;           /* bytes of the peer's memory per queue pair; pages of the first shift */
+	int64_t ring, pass;           /* bytes that each queue pair fills; pages of the first shift */
 	struct rs_error failed; /* the first failure of a write: nothing is posted after it */
 };
 
@@ -49,14 +54,21 @@ int64_t rs_now(void);
 void rs_relax(int64_t idle);
 
 /* Posts the next write of a queue pair: to the next place of the ring that it owns in the peer's memory, from the same
- * place of the source, shifted by one page in each pass. */
+ * place of the source, shifted by one page in each pass. A read is the same with the ends exchanged: the ring is ours,
+ * the source the peer's. */
 struct rs_error rs_post(struct rs_rail *rail, uint32_t q, int64_t length);
 
 /* Posts the write with immediate that ends what a queue pair writes. When the peer's receive completes, all writes
  * before it are in memory (IBTA 1.5, 9.5 and o9-20). A READ is no documented fence under relaxed ordering. */
 struct rs_error rs_post_last(struct rs_rail *rail, uint32_t q);
 
-struct rs_error rs_completion(const struct ibv_wc *wc);
+struct rs_error rs_completion(const struct rs_rail *rail, const struct ibv_wc *wc);
+
+/* The operation as an error names it. */
+static inline const char *rs_op(const struct rs_rail *rail)
+{
+	return rail->spec.read ? "read" : "write";
+}
 
 /* Keeps the first failure of a rail, and returns it. A flushed write only means that another failed before it. */
 struct rs_error rs_fail(struct rs_rail *rail, struct rs_error e);

@@ -27,19 +27,20 @@ type Rail struct {
 	c      *C.struct_rs_rail // nil: closed
 	spec   Spec
 	info   Info
-	memory []byte // registered here: a target's, or the source
-	remote int64  // bytes of the peer's memory
+	memory Area  // registered here; zero: none
+	remote int64 // bytes of the peer's memory
 }
 
 // OpenRail opens a device and creates queue pairs in state INIT: peers may write once they are connected and know the
-// registered memory. Reasons: NoProvider, IWARP, DevPerm, NoGID, PKey, NoRC, Memlock, DeviceFatal.
+// registered memory. Reasons: NoProvider, IWARP, DevPerm, NoGID, PKey, NoRC, Memlock, NoTimestamps, DeviceFatal.
 func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	if len(s.Device) >= C.RS_NAME || s.Port < 1 || s.Port > 255 || s.GIDIndex < 0 || s.GIDIndex > 255 ||
-		s.QueuePairs < 1 || s.QueuePairs > rail.MaxQueuePairs || s.Depth < 1 || s.Depth > 1024 {
+		s.QueuePairs < 1 || s.QueuePairs > rail.MaxQueuePairs || s.Depth < 1 || s.Depth > 1024 || s.Flow < 0 {
 		return nil, misuse(s.Device, "port, GID index, queue pairs or depth out of range")
 	}
 	spec := C.struct_rs_spec{port: C.uint32_t(s.Port), gid_index: C.uint32_t(s.GIDIndex), qps: C.uint32_t(s.QueuePairs),
-		depth: C.uint32_t(s.Depth), pkey: C.uint32_t(s.PKey)}
+		depth: C.uint32_t(s.Depth), pkey: C.uint32_t(s.PKey), target: flag(s.Target), read: flag(s.Op == transfer.Read),
+		stamps: flag(s.Stamps)}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&spec.device)), C.RS_NAME), s.Device)
 	r := &Rail{spec: s, info: Info{End: transfer.End{
 		QPNs: make([]uint32, s.QueuePairs),
@@ -58,6 +59,7 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	}
 	r.info.GID = netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid)))
 	r.info.LID, r.info.AckDelay = uint16(info.lid), uint8(min(info.ack_delay, 31))
+	r.info.Reads = uint8(info.reads)
 	r.info.State, r.info.ActiveMTU, r.info.MaxMTU = int(info.state), int(info.active_mtu), int(info.max_mtu)
 	return r, nil
 }
@@ -65,23 +67,29 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 // Info returns what was found when the rail was opened, and its registered memory.
 func (r *Rail) Info() Info { return r.info }
 
-// Register registers memory of a [Buffer], with relaxed ordering where the library has it: the source that this rail
-// writes from, or a target's, which its peer may write to. A rail has one. Reason: Memlock.
-func (r *Rail) Register(memory []byte, target bool) error {
-	if r.c == nil || len(memory) == 0 {
+// Register registers memory, with relaxed ordering where the library has it: a source, of at least
+// [transfer.SourceLen], at the end that bytes come from, and rings at the other. The peer may touch only a target's,
+// and only as the rail's Op says. A rail has one. Reasons: Memlock, NoDMABuf, NoPeermem.
+func (r *Rail) Register(memory Area) error {
+	if r.c == nil || memory.Size <= 0 {
 		return misuse(r.spec.Device, "closed")
 	}
-	at, rkey, remote := unsafe.Pointer(&memory[0]), C.uint32_t(0), C.uint32_t(0)
-	if target {
-		remote = 1
-	}
-	if err := check(C.rs_rail_register(r.c, at, C.uint64_t(len(memory)), remote, &rkey), r.spec.Device); err != nil {
+	area, rkey := C.struct_rs_area{addr: C.uint64_t(memory.Addr), size: C.uint64_t(memory.Size),
+		dmabuf: C.int32_t(memory.DMABuf), device: flag(memory.Device)}, C.uint32_t(0)
+	if err := check(C.rs_rail_register(r.c, &area, &rkey), r.spec.Device); err != nil {
 		return err
 	}
-	if r.memory = memory; target {
-		r.info.Addr, r.info.RKey, r.info.Size = uint64(uintptr(at)), uint32(rkey), int64(len(memory))
+	if r.memory = memory; r.spec.Target {
+		r.info.Addr, r.info.RKey, r.info.Size = uint64(memory.Addr), uint32(rkey), memory.Size
 	}
 	return nil
+}
+
+func flag(set bool) C.uint32_t {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // Connect connects the queue pairs to the peer's, in order. The step to RTR uses the network: RTREinval,
@@ -97,13 +105,14 @@ func (r *Rail) Connect(to transfer.End, a Attr) error {
 	c := C.struct_rs_remote{
 		addr: C.uint64_t(to.Addr), rkey: C.uint32_t(to.RKey), lid: C.uint32_t(to.LID),
 		mtu: C.uint32_t(a.PathMTU), timeout: C.uint8_t(a.Timeout), retries: C.uint8_t(a.RetryCount),
+		reads:         C.uint32_t(to.Reads),
 		traffic_class: C.uint8_t(a.TrafficClass), service_level: C.uint8_t(a.ServiceLevel),
 	}
 	gid := to.GID.As16()
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&c.gid)), len(gid)), gid[:])
 	for i := range to.QPNs {
 		c.qpn[i], c.psn[i] = C.uint32_t(to.QPNs[i]), C.uint32_t(to.PSNs[i])
-		c.flow_label[i] = C.uint32_t(flowLabel(r.info.GID, to.GID, i))
+		c.flow_label[i] = C.uint32_t(flowLabel(r.info.GID, to.GID, r.spec.Flow+i))
 	}
 	r.remote = to.Size
 	return r.explain(check(C.rs_rail_connect(r.c, &c), r.spec.Device))
@@ -129,6 +138,6 @@ func (r *Rail) Close() error {
 		return nil
 	}
 	c := r.c
-	r.c, r.memory = nil, nil
+	r.c, r.memory = nil, Area{}
 	return check(C.rs_rail_close(c), r.spec.Device)
 }

@@ -180,25 +180,25 @@ func TestRegister(t *testing.T) {
 	f.Use(t, "A")
 	l, b := fake(t), buffer(t, 4096)
 	defer b.Close()
-	r := must(l.OpenRail(Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
+	r := must(l.OpenRail(Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1, Target: true}))
 	refuses := must(l.OpenRail(Spec{Device: "mlx5_1", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	defer refuses.Close()
-	if err := r.Register(b.Bytes(), true); err != nil || r.Info().Addr == 0 || r.Info().RKey == 0 ||
+	if err := r.Register(AreaOf(b.Bytes())); err != nil || r.Info().Addr == 0 || r.Info().RKey == 0 ||
 		r.Info().Size != 4096 {
 		t.Errorf("%+v, %v", r.Info(), err)
 	}
-	if err := r.Register(b.Bytes(), true); err == nil {
+	if err := r.Register(AreaOf(b.Bytes())); err == nil {
 		t.Error("registered twice")
 	}
-	if err := refuses.Register(b.Bytes(), true); reason(err) != failure.Memlock || !strings.Contains(err.Error(),
+	if err := refuses.Register(AreaOf(b.Bytes())); reason(err) != failure.Memlock || !strings.Contains(err.Error(),
 		"LimitMEMLOCK=infinity") {
 		t.Errorf("%v", err)
 	}
 	r.Close()
-	if err := r.Register(b.Bytes(), true); err == nil {
+	if err := r.Register(AreaOf(b.Bytes())); err == nil {
 		t.Error("registered on a closed rail")
 	}
-	if err := refuses.Register(nil, true); err == nil {
+	if err := refuses.Register(AreaOf(nil)); err == nil {
 		t.Error("registered nothing")
 	}
 	if err := r.Expect(); err == nil {

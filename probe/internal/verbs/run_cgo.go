@@ -49,7 +49,7 @@ func (run *Run) usable(rails []*Rail) error {
 	}
 	for i, r := range rails {
 		switch {
-		case r.c == nil || r.memory == nil:
+		case r.c == nil || r.memory.Size == 0:
 			return misuse(r.spec.Device, "closed, or without a buffer")
 		case slices.Contains(rails[:i], r):
 			return misuse(r.spec.Device, "the same rail twice")
@@ -58,22 +58,43 @@ func (run *Run) usable(rails []*Rail) error {
 	return nil
 }
 
-// Latency writes 8 bytes n times, each after the one before completed, and returns the times from post to completion.
-// The first few warm up and do not count. After limit it stops with the samples so far, at least one. A write that
-// takes longer than limit fails with reason Timeout; the samples before a failure are returned with it.
-func (run *Run) Latency(r *Rail, n int, limit time.Duration) ([]time.Duration, error) {
+// Latency writes size bytes n times, each after the one before completed, and returns the times from post to
+// completion. The first few warm up and do not count. After limit it stops with the samples so far, at least one. A
+// write that takes longer than limit fails with reason Timeout; the samples before a failure are returned with it.
+//
+// adapter is the part of each that passed until the adapter stamped the completion, of a rail with stamps: the adapter,
+// the wire and the peer. The rest is this host's.
+func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, adapter []time.Duration, err error) {
 	if err := run.usable([]*Rail{r}); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if n < 1 || n > 1<<20 || limit <= 0 || len(r.memory) < transfer.SourceLen {
-		return nil, misuse(r.spec.Device, "samples, limit or source out of range")
+	rings, source := r.ends()
+	if n < 1 || n > 1<<20 || limit <= 0 || size < 1 || size > transfer.MaxChunk || int64(size) > min(rings, source) {
+		return nil, nil, misuse(r.spec.Device, "size, samples, limit or source out of range")
 	}
 	samples, taken := make([]time.Duration, n), C.uint32_t(0)
+	var stamped *C.int64_t
+	if r.spec.Stamps {
+		adapter = make([]time.Duration, n)
+		stamped = (*C.int64_t)(unsafe.Pointer(&adapter[0]))
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := check(C.rs_latency(run.flag(), r.c, C.uint32_t(n), C.int64_t(limit),
-		(*C.int64_t)(unsafe.Pointer(&samples[0])), &taken), r.spec.Device)
-	return samples[:taken], r.explain(err)
+	err = check(C.rs_latency(run.flag(), r.c, C.int64_t(size), C.uint32_t(n), C.int64_t(limit),
+		(*C.int64_t)(unsafe.Pointer(&samples[0])), stamped, &taken), r.spec.Device)
+	return samples[:taken], adapter[:min(len(adapter), int(taken))], r.explain(err)
+}
+
+// ends are the bytes that the rail can fill in the rings, and those of the source; 0: too small a source.
+func (r *Rail) ends() (rings, source int64) {
+	rings, source = r.remote, r.memory.Size
+	if r.spec.Op == transfer.Read {
+		rings, source = source, rings
+	}
+	if source < transfer.SourceLen {
+		source = 0
+	}
+	return rings, source
 }
 
 // Burst keeps all rails at full depth for a time, measures what each carries, and returns when all writes in flight
@@ -90,9 +111,10 @@ func (run *Run) Burst(rails []*Rail, o transfer.BurstArgs) (transfer.BurstDone, 
 	c, loads := make([]*C.struct_rs_rail, len(rails)), make([]C.struct_rs_load, len(rails))
 	for i, r := range rails {
 		l := o.Loads[i]
-		ring := r.remote / int64(r.spec.QueuePairs)
+		rings, source := r.ends()
+		ring := rings / int64(r.spec.QueuePairs)
 		if l.Chunk < 1 || l.Chunk > transfer.MaxChunk || l.Chunk > ring || l.Cap < 1 || l.Depth < 1 || l.RTT < 0 ||
-			len(r.memory) < transfer.SourceLen {
+			source == 0 || r.spec.Stamps {
 			return done, misuse(r.spec.Device, "chunk, cap, depth, RTT or source out of range")
 		}
 		c[i] = r.c

@@ -20,12 +20,13 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-/* The last one may be missing. */
+/* The last two may be missing. */
 #define SYMBOLS(X)                                                                                                     \
 	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device)   \
 	X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr)             \
 	X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_query_device)     \
-	X(ibv_query_pkey) X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_reg_mr_iova2)
+	X(ibv_query_pkey) X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_reg_mr_iova2)                            \
+	X(ibv_reg_dmabuf_mr)
 
 #define INDEX(name) S_##name,
 enum { SYMBOLS(INDEX) S_COUNT, S_OPTIONAL = S_ibv_reg_mr_iova2 };
@@ -65,7 +66,10 @@ static void *lookup(void *handle, int i)
 {
 	void *p = NULL;
 #ifdef __GLIBC__
-	p = dlvsym(handle, symbols[i], i == S_ibv_reg_mr_iova2 ? "IBVERBS_1.8" : "IBVERBS_1.1");
+	p = dlvsym(handle, symbols[i],
+		   i == S_ibv_reg_dmabuf_mr  ? "IBVERBS_1.12"
+		   : i == S_ibv_reg_mr_iova2 ? "IBVERBS_1.8"
+					     : "IBVERBS_1.1");
 #endif
 	return p ? p : dlsym(handle, symbols[i]);
 }
@@ -187,6 +191,8 @@ static struct rs_error query(struct rs_rail *r, struct rs_info *info)
 	info->max_mtu = mtu_bytes(port.max_mtu);
 	info->lid = port.lid;
 	info->ack_delay = device.local_ca_ack_delay;
+	int reads = r->spec.target ? device.max_qp_rd_atom : device.max_qp_init_rd_atom;
+	info->reads = r->reads = reads < 1 ? 1 : reads > UINT8_MAX ? UINT8_MAX : (uint32_t)reads;
 	memcpy(info->gid, r->gid.raw, sizeof info->gid);
 	return find_pkey(r, port.pkey_tbl_len);
 }
@@ -219,10 +225,39 @@ static struct rs_error init_qp(struct rs_rail *r, uint32_t i)
 		.qp_state = IBV_QPS_INIT,
 		.pkey_index = r->pkey_index,
 		.port_num = (uint8_t)r->spec.port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.qp_access_flags = !r->spec.target ? 0 : r->spec.read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE,
 	};
 	return fault("INIT", TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
 			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
+}
+
+/* A CQ whose completions have the time at which the adapter wrote them. What these calls need is inline in verbs.h, and
+ * goes through the context. */
+static struct rs_error create_stamped(struct rs_rail *r)
+{
+	struct ibv_device_attr_ex device = {0};
+	struct ibv_cq_init_attr_ex attr = {.cqe = r->spec.depth,
+					   .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+	struct verbs_context *x = verbs_get_ctx_op(r->context, query_device_ex);
+	if (!x || x->query_device_ex(r->context, NULL, &device, sizeof device) || !device.hca_core_clock ||
+	    !device.completion_timestamp_mask)
+		return fault("create CQ with timestamps", -EOPNOTSUPP);
+	r->ticks = device.completion_timestamp_mask;
+	r->tick = 1e6 / (double)device.hca_core_clock; /* kHz */
+	errno = 0;
+	if (!(r->stamped = ibv_create_cq_ex(r->context, &attr)))
+		return fault("create CQ with timestamps", failed());
+	r->cq = ibv_cq_ex_to_cq(r->stamped);
+	return ok;
+}
+
+static struct rs_error create_cq(struct rs_rail *r)
+{
+	if (r->spec.stamps)
+		return create_stamped(r);
+	errno = 0;
+	r->cq = CALL(&r->lib, ibv_create_cq)(r->context, (int)r->spec.depth, NULL, NULL, 0);
+	return fault("create CQ", r->cq ? 0 : failed());
 }
 
 static struct rs_error prepare(struct rs_rail *r, struct rs_info *info)
@@ -236,9 +271,9 @@ static struct rs_error prepare(struct rs_rail *r, struct rs_info *info)
 	errno = 0;
 	if (!(r->pd = CALL(&r->lib, ibv_alloc_pd)(r->context)))
 		return fault("allocate PD", failed());
-	errno = 0;
-	if (!(r->cq = CALL(&r->lib, ibv_create_cq)(r->context, (int)r->spec.depth, NULL, NULL, 0)))
-		return fault("create CQ", failed());
+	e = create_cq(r);
+	if (e.op)
+		return e;
 	errno = 0;
 	if (!(r->arrive = CALL(&r->lib, ibv_create_cq)(r->context, (int)(r->spec.qps * RS_RECEIVES), NULL, NULL, 0)))
 		return fault("create CQ", failed());
@@ -266,19 +301,34 @@ struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spe
 	return e;
 }
 
-struct rs_error rs_rail_register(struct rs_rail *r, void *memory, uint64_t size, uint32_t target, uint32_t *rkey)
+static unsigned access_of(const struct rs_rail *r)
 {
-	unsigned access = target ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+	if (!r->spec.target)
+		return r->spec.read ? IBV_ACCESS_LOCAL_WRITE : 0;
+	return r->spec.read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+}
+
+struct rs_error rs_rail_register(struct rs_rail *r, const struct rs_area *m, uint32_t *rkey)
+{
+	void *at = (void *)(uintptr_t)m->addr;
+	unsigned access = access_of(r), relaxed = access | IBV_ACCESS_RELAXED_ORDERING;
 	if (r->mr)
 		return fault("register memory", -EBUSY);
+	if (m->dmabuf >= 0 && !CALL(&r->lib, ibv_reg_dmabuf_mr))
+		return fault("register dma-buf", -ENOSYS);
 	errno = 0;
-	if (CALL(&r->lib, ibv_reg_mr_iova2))
-		r->mr = CALL(&r->lib, ibv_reg_mr_iova2)(r->pd, memory, size, (uintptr_t)memory,
-							access | IBV_ACCESS_RELAXED_ORDERING);
+	if (m->dmabuf >= 0)
+		r->mr = CALL(&r->lib, ibv_reg_dmabuf_mr)(r->pd, 0, m->size, m->addr, m->dmabuf, (int)relaxed);
+	else if (CALL(&r->lib, ibv_reg_mr_iova2))
+		r->mr = CALL(&r->lib, ibv_reg_mr_iova2)(r->pd, at, m->size, m->addr, relaxed);
 	else
-		r->mr = CALL(&r->lib, ibv_reg_mr)(r->pd, memory, size, (int)access);
+		r->mr = CALL(&r->lib, ibv_reg_mr)(r->pd, at, m->size, (int)access);
 	if (!r->mr)
-		return fault("register memory", failed());
+		return fault(m->dmabuf >= 0 ? "register dma-buf" : m->device ? "register GPU memory" : "register memory",
+			     failed());
+	r->local = m->addr;
+	if (m->device)
+		r->max_inline = 0; /* the CPU would read what it writes */
 	*rkey = r->mr->rkey;
 	return ok;
 }
@@ -302,13 +352,21 @@ static void address(const struct rs_rail *r, uint32_t i, const struct rs_remote 
 	memcpy(ah->grh.dgid.raw, to->gid, sizeof to->gid);
 }
 
+/* How many reads may be in flight on a queue pair, from this end or from the peer's: what both manage. */
+static uint8_t reads(const struct rs_rail *r, const struct rs_remote *to, int ours)
+{
+	if (!r->spec.read || ours == (r->spec.target != 0) || to->reads < 1)
+		return 1;
+	return (uint8_t)(to->reads < r->reads ? to->reads : r->reads);
+}
+
 static struct rs_error to_rtr(struct rs_rail *r, uint32_t i, const struct rs_remote *to)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.dest_qp_num = to->qpn[i],
 		.rq_psn = to->psn[i],
-		.max_dest_rd_atomic = 1,
+		.max_dest_rd_atomic = reads(r, to, 0),
 		.min_rnr_timer = 12, /* 0.64 ms; IBTA 9.7.5.2.8 */
 	};
 	address(r, i, to, &attr.ah_attr);
@@ -327,7 +385,7 @@ static struct rs_error to_rts(struct rs_rail *r, uint32_t i, const struct rs_rem
 		.timeout = to->timeout,
 		.retry_cnt = to->retries,
 		.rnr_retry = 6, /* 7 is without end */
-		.max_rd_atomic = 1,
+		.max_rd_atomic = reads(r, to, 1),
 	};
 	return fault("RTS", TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
 			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |

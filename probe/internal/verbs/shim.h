@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum {
-	RS_SYMBOLS = 21, /* functions of libibverbs in use */
+	RS_SYMBOLS = 22, /* functions of libibverbs in use */
 	RS_NAME = 64,    /* of a device: IBV_SYSFS_NAME_MAX of rdma-core */
 	RS_MAX_QPS = 16, /* per rail */
 	RS_RECEIVES = 8  /* per queue pair of a target: as many bursts may end before it looks */
@@ -48,6 +48,7 @@ struct rs_info {
 	uint32_t active_mtu, max_mtu; /* bytes; 0: unknown */
 	uint32_t lid;
 	uint32_t ack_delay; /* that the device may need for an acknowledgement: 4.096 us << ack_delay (IBTA 9.7.6.1.3) */
+	uint32_t reads;     /* in flight, that a queue pair can answer (of a target) or ask for */
 	uint8_t gid[16];
 	uint32_t qpn[RS_MAX_QPS];
 };
@@ -55,7 +56,10 @@ struct rs_info {
 struct rs_spec {
 	char device[RS_NAME];
 	uint32_t port, gid_index, qps, depth;
-	uint32_t pkey; /* of InfiniBand; 0: the first of the port's table */
+	uint32_t pkey;   /* of InfiniBand; 0: the first of the port's table */
+	uint32_t target; /* the peer writes to this end's memory, or reads from it */
+	uint32_t read;   /* the asker reads in place of writing */
+	uint32_t stamps; /* the adapter's clock is to stamp completions; such a rail makes no bursts */
 	uint32_t psn[RS_MAX_QPS];
 };
 
@@ -66,13 +70,21 @@ struct rs_remote {
 	uint32_t qpn[RS_MAX_QPS], psn[RS_MAX_QPS];
 	uint32_t flow_label[RS_MAX_QPS]; /* 20 bits; 0: the driver's choice */
 	uint32_t mtu;			 /* bytes */
+	uint32_t reads;			 /* of rs_info */
 	uint8_t timeout, retries, traffic_class, service_level;
+};
+
+/* Memory as a device sees it. */
+struct rs_area {
+	uint64_t addr, size;
+	int32_t dmabuf;  /* a descriptor that exports it from its start; -1: none */
+	uint32_t device; /* the CPU must not touch it: it is on a GPU */
 };
 
 struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spec, struct rs_rail **rail,
 			     struct rs_info *info);
-/* The peer may write to the memory of a target only. */
-struct rs_error rs_rail_register(struct rs_rail *rail, void *memory, uint64_t size, uint32_t target, uint32_t *rkey);
+/* The peer may touch the memory of a target only, and that only in the way of this rail. */
+struct rs_error rs_rail_register(struct rs_rail *rail, const struct rs_area *memory, uint32_t *rkey);
 struct rs_error rs_rail_connect(struct rs_rail *rail, const struct rs_remote *remote);
 /* Prepares every queue pair for the writes that end the peer's bursts. */
 struct rs_error rs_rail_expect(struct rs_rail *rail);
@@ -86,19 +98,20 @@ struct rs_error rs_rail_event(struct rs_rail *rail);
 /* Frees the rail in any case, and returns the first failure. */
 struct rs_error rs_rail_close(struct rs_rail *rail);
 
-/* ---- writes: write.c, burst.c ---- */
+/* ---- writes and reads: write.c, burst.c; where it makes no difference, both are called writes ---- */
 
-/* Writes 8 bytes n times, one after the other; sample gets the times from post to completion, taken their number.
- * Another thread may set cancelled. */
-struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *rail, uint32_t n, int64_t limit, int64_t *sample,
-			   uint32_t *taken);
+/* Writes size bytes n times, one after the other; sample gets the times from post to completion, taken their number.
+ * adapter, of a rail with stamps, gets the part of each until the adapter stamped the completion; else NULL. Another
+ * thread may set cancelled. */
+struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *rail, int64_t size, uint32_t n, int64_t limit,
+			   int64_t *sample, int64_t *adapter, uint32_t *taken);
 
 /* What one rail carries in a burst. */
 struct rs_load {
 	int64_t chunk;  /* of one write */
 	int64_t cap;    /* bytes after which the burst ends, whatever was measured */
 	int64_t rtt;    /* of a small write */
-	int64_t ring;   /* bytes of the peer's memory that each queue pair owns */
+	int64_t ring;   /* bytes that each queue pair fills: of the peer's memory, or of ours by reads */
 	uint32_t depth; /* writes in flight, over all queue pairs */
 };
 

@@ -26,6 +26,11 @@ type Spec struct {
 	QueuePairs int    // to the peer, 1 to [rail.MaxQueuePairs]
 	Depth      int    // writes in flight over all queue pairs, 1 to 1024
 	PKey       uint16 // InfiniBand partition, without bit 15 also as its limited member; 0: the port's first
+
+	Op     transfer.Op // how its bytes move
+	Target bool        // the peer writes to, or reads from, this end's memory
+	Flow   int         // number of the first queue pair's flow label, from 0: see [flowLabel]
+	Stamps bool        // the adapter's clock stamps completions, for [Run.Latency]; such a rail makes no bursts
 }
 
 // PortActive is a port state: enum ibv_port_state of rdma-core's libibverbs/verbs.h.

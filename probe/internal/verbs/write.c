@@ -50,23 +50,23 @@ static struct rs_error post(struct rs_rail *r, uint32_t q, struct ibv_send_wr *w
 	if (rc == 0)
 		return (struct rs_error){0};
 	int32_t err = rc == -1 && errno ? errno : abs(rc);
-	return rs_fail(r, (struct rs_error){.op = "post write", .err = -err});
+	return rs_fail(r, (struct rs_error){.op = r->spec.read ? "post read" : "post write", .err = -err});
 }
 
 struct rs_error rs_post(struct rs_rail *r, uint32_t q, int64_t length)
 {
-	/* Place in package transfer: the target looks there. */
+	/* Place in package transfer: who verifies looks there. */
 	int64_t slots = r->ring / length > 0 ? r->ring / length : 1, i = r->written[q]++;
-	int64_t at = i % slots * length, source = (i % slots * 61 + i / slots + r->pass) % RS_SHIFTS * RS_PAGE;
-	struct ibv_sge sge = {.addr = (uintptr_t)r->mr->addr + (uint64_t)source,
-			      .length = (uint32_t)length,
-			      .lkey = r->mr->lkey};
+	uint64_t ring = (uint64_t)(q * r->ring + i % slots * length);
+	uint64_t source = (uint64_t)((i % slots * 61 + i / slots + r->pass) % RS_SHIFTS * RS_PAGE);
+	int read = r->spec.read != 0;
+	struct ibv_sge sge = {.addr = r->local + (read ? ring : source), .length = (uint32_t)length, .lkey = r->mr->lkey};
 	struct ibv_send_wr wr = {
 		.sg_list = &sge,
 		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = sge.length <= r->max_inline ? IBV_SEND_INLINE : 0,
-		.wr.rdma = {.remote_addr = r->remote_addr + (uint64_t)(q * r->ring + at)},
+		.opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+		.send_flags = !read && sge.length <= r->max_inline ? IBV_SEND_INLINE : 0,
+		.wr.rdma = {.remote_addr = r->remote_addr + (read ? source : ring)},
 	};
 	return post(r, q, &wr);
 }
@@ -109,7 +109,7 @@ struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *r, uin
 		if (n < 0)
 			return (struct rs_error){.op = "poll CQ", .err = -EIO};
 		if (n > 0 && wc.status != IBV_WC_SUCCESS)
-			return rs_completion(&wc);
+			return rs_completion(r, &wc);
 		if (waited > limit) /* also if the peer goes on to write */
 			return (struct rs_error){.op = "write", .err = -ETIMEDOUT};
 		if (rs_cancelled(cancelled))
@@ -128,57 +128,115 @@ struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *r, uin
 	return (struct rs_error){0};
 }
 
-struct rs_error rs_completion(const struct ibv_wc *wc)
+struct rs_error rs_completion(const struct rs_rail *r, const struct ibv_wc *wc)
 {
-	return (struct rs_error){.op = "write", .status = (int32_t)wc->status, .vendor = wc->vendor_err};
+	return (struct rs_error){.op = rs_op(r), .status = (int32_t)wc->status, .vendor = wc->vendor_err};
 }
 
-static struct rs_error await(const int32_t *cancelled, struct rs_rail *r, uint64_t id, int64_t posted, int64_t limit,
-			     int64_t *t)
+/* Takes one completion, and the adapter's stamp of it. */
+static int poll(struct rs_rail *r, struct ibv_wc *wc, uint64_t *stamp)
 {
-	int64_t since = 0; /* the cancel */
+	struct ibv_poll_cq_attr none = {0};
+	if (!r->stamped)
+		return ibv_poll_cq(r->cq, 1, wc);
+	int rc = ibv_start_poll(r->stamped, &none);
+	if (rc)
+		return rc == ENOENT ? 0 : -1;
+	*wc = (struct ibv_wc){.wr_id = r->stamped->wr_id, .status = r->stamped->status};
+	if (wc->status == IBV_WC_SUCCESS)
+		*stamp = ibv_wc_read_completion_ts(r->stamped);
+	else
+		wc->vendor_err = ibv_wc_read_vendor_err(r->stamped);
+	ibv_end_poll(r->stamped);
+	return 1;
+}
+
+static struct rs_error await(const int32_t *cancelled, struct rs_rail *r, int64_t posted, int64_t limit, int64_t *t,
+			     uint64_t *stamp)
+{
+	uint64_t id = r->posts * RS_MAX_QPS; /* of the last post, on the first queue pair */
+	int64_t since = 0;                   /* the cancel */
 	for (;;) {
 		struct ibv_wc wc;
-		int n = ibv_poll_cq(r->cq, 1, &wc);
+		int n = poll(r, &wc, stamp);
 		*t = rs_now();
 		if (n < 0)
 			return rs_fail(r, (struct rs_error){.op = "poll CQ", .err = -EIO});
 		if (n > 0 && wc.wr_id == id)
-			return wc.status == IBV_WC_SUCCESS ? (struct rs_error){0} : rs_fail(r, rs_completion(&wc));
+			return wc.status == IBV_WC_SUCCESS ? (struct rs_error){0} : rs_fail(r, rs_completion(r, &wc));
 		if (*t - posted > limit)
-			return rs_fail(r, (struct rs_error){.op = "write", .err = -ETIMEDOUT});
+			return rs_fail(r, (struct rs_error){.op = rs_op(r), .err = -ETIMEDOUT});
 		if (!since && rs_cancelled(cancelled))
 			since = *t;
 		if (since && *t - since > RS_CANCEL_WAIT)
-			return rs_fail(r, (struct rs_error){.op = "write", .err = -ECANCELED});
+			return rs_fail(r, (struct rs_error){.op = rs_op(r), .err = -ECANCELED});
 		if (*t - posted > RS_MS) /* earlier, a yield would distort the figure */
 			rs_relax(*t - posted);
 	}
 }
 
-struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, uint32_t n, int64_t limit, int64_t *sample,
-			   uint32_t *taken)
+/* The adapter's clock, in ticks. Reading it crosses PCIe, and takes about a microsecond. */
+static struct rs_error ticks(struct rs_rail *r, uint64_t *now)
+{
+	struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+	int err = ibv_query_rt_values_ex(r->context, &values);
+	*now = (uint64_t)values.raw_clock.tv_nsec;
+	return (struct rs_error){.op = err ? "read the adapter's clock" : NULL, .err = -abs(err)};
+}
+
+/* How long it was from a reading of the adapter's clock until its stamp. An adapter may stamp with another clock than
+ * the one that it lets be read (mlx5 with real time): then the stamp is not between two readings. */
+static struct rs_error in_adapter(struct rs_rail *r, uint64_t before, uint64_t stamp, int64_t *ns)
+{
+	uint64_t after, until = (stamp - before) & r->ticks;
+	struct rs_error e = ticks(r, &after);
+	if (!e.op && until > ((after - before) & r->ticks))
+		e = (struct rs_error){.op = "create CQ with timestamps", .err = -EOPNOTSUPP};
+	*ns = (int64_t)((double)until * r->tick);
+	return e;
+}
+
+static struct rs_error measure(const int32_t *cancelled, struct rs_rail *r, int64_t size, int64_t limit, int64_t *t,
+			       int64_t *sample, int64_t *adapter)
+{
+	uint64_t before = 0, stamp = 0;
+	struct rs_error e = {0};
+	int64_t asked = adapter ? rs_now() : 0;
+	if (adapter)
+		e = ticks(r, &before);
+	if (e.op)
+		return e;
+	int64_t posted = rs_now();
+	e = rs_post(r, 0, size);
+	if (!e.op)
+		e = await(cancelled, r, posted, limit, t, &stamp);
+	if (e.op) {
+		rs_rail_stop(r);
+		return e;
+	}
+	*sample = *t - posted;
+	if (!adapter)
+		return e;
+	e = in_adapter(r, before, stamp, adapter);
+	*adapter -= (posted - asked) / 2; /* the clock was read about half way */
+	*adapter = *adapter < 0 ? 0 : *adapter < *sample ? *adapter : *sample;
+	return e;
+}
+
+struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, int64_t size, uint32_t n, int64_t limit,
+			   int64_t *sample, int64_t *adapter, uint32_t *taken)
 {
 	struct rs_error e = rs_usable(r);
 	int64_t start = rs_now(), t = start;
 	*taken = 0;
-	if (e.op)
-		return e;
 	/* A warm-up is reported until a sample replaces it. */
-	for (uint32_t i = 0; i < n + WARMUP && (i == 0 || t - start < limit); i++) {
+	for (uint32_t i = 0; !e.op && i < n + WARMUP && (i == 0 || t - start < limit); i++) {
 		if (rs_cancelled(cancelled))
-			return (struct rs_error){.op = "write", .err = -ECANCELED};
+			return (struct rs_error){.op = rs_op(r), .err = -ECANCELED};
 		uint32_t at = i < WARMUP ? 0 : i - WARMUP;
-		int64_t posted = rs_now();
-		e = rs_post(r, 0, 8);
+		e = measure(cancelled, r, size, limit, &t, &sample[at], adapter ? &adapter[at] : NULL);
 		if (!e.op)
-			e = await(cancelled, r, r->posts * RS_MAX_QPS, posted, limit, &t);
-		if (e.op) {
-			rs_rail_stop(r);
-			return e;
-		}
-		sample[at] = t - posted;
-		*taken = at + 1;
+			*taken = at + 1;
 	}
 	return e;
 }

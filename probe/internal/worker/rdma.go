@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/transfer"
 	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
@@ -86,11 +87,11 @@ func atOnce(n int, fn func(i int)) {
 
 func openRail(lib *verbs.Library, r RailArg, args OpenArgs, memory []byte) (*verbs.Rail, error) {
 	rail, err := lib.OpenRail(verbs.Spec{Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex,
-		QueuePairs: args.QueuePairs, Depth: args.Depth, PKey: args.PKey})
+		QueuePairs: args.QueuePairs, Depth: args.Depth, PKey: args.PKey, Op: transfer.Write, Target: args.Target})
 	if err != nil {
 		return nil, err
 	}
-	if err = rail.Register(memory, args.Target); err == nil && args.Target {
+	if err = rail.Register(verbs.AreaOf(memory)); err == nil && args.Target {
 		err = rail.Expect()
 	}
 	info := rail.Info()
@@ -171,7 +172,7 @@ func (e *rdmaEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	run, end := e.begin(1)
 	defer end()
 	var samples []time.Duration
-	onNode(nodesDir, e.nodes[args.Rail], func() { samples, err = run.Latency(rail, args.N, args.Limit) })
+	onNode(nodesDir, e.nodes[args.Rail], func() { samples, _, err = run.Latency(rail, 8, args.N, args.Limit) })
 	if f := failure.As("", err); f != nil {
 		f.Rail = args.Rail
 		return nil, f
