@@ -1,5 +1,5 @@
 // Package fakeverbs is a libibverbs for tests, and a simulated fabric: RDMA devices in a file that several processes
-// map, RC queue pairs, writes into the memory of other processes, and every fault that a probe reports. The library is
+// map, RC queue pairs, access to the memory of other processes, and every fault that a probe reports. The library is
 // C (testdata/*.c), compiled on demand, so that the code under test opens it as it opens the real one.
 package fakeverbs
 

@@ -114,6 +114,11 @@ const (
 
 func (c *client) open(letter, device, addr string) *end {
 	c.t.Helper()
+	return c.openWith(letter, device, addr, access)
+}
+
+func (c *client) openWith(letter, device, addr string, access int) *end {
+	c.t.Helper()
 	e := &end{client: c, letter: letter, gid: "::ffff:" + addr}
 	answer := c.do("open %s %s %d %d %d", letter, device, size, access, depth)
 	if _, err := fmt.Sscan(answer, &e.qpn, &e.addr, &e.rkey); err != nil {

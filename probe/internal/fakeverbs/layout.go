@@ -39,7 +39,7 @@ type sharedObject struct {
 	_                          [4 + 30]word
 	global, dlid, sl           word
 	trafficClass, flowLabel    word
-	pkey, timeout              word
+	pkey, timeout, reads       word
 }
 
 type sharedFabric struct {
@@ -57,13 +57,13 @@ const fabricSize = int(unsafe.Sizeof(sharedFabric{}))
 var kinds = []string{"free", "context", "PD", "CQ", "MR", "QP", "AH"}
 
 // numKnobs is their number in fabric.h.
-const numKnobs = 34
+const numKnobs = 38
 
 // Knobs are limits and faults of a device, which a test changes during transfers. The zero value has none. Setting them
 // restarts all counts: "the n-th" is counted from the last [Fabric.Set].
 type Knobs struct {
-	Rate    uint64        // payload bytes per second; 0: no limit
-	Latency time.Duration // round trip of a write
+	Rate    uint64        // payload bytes per second that the device sends; 0: no limit
+	Latency time.Duration // round trip of a write or read that it posts
 	Group   int           // 1 to 15: devices with the same group, of any node, share one wire
 
 	Down         bool          // the port is down: RTR fails, writes time out
@@ -75,8 +75,8 @@ type Knobs struct {
 	FailEvery  uint64 // every n-th write completes with FailStatus
 	FailStatus uint32 // a work completion status; 0: 12, retry exceeded
 	FailVendor uint32 // its vendor error
-	Corrupt    uint64 // the n-th write succeeds with one wrong byte
-	Lose       uint64 // the n-th write succeeds without its bytes
+	Corrupt    uint64 // the n-th write or read succeeds with one wrong byte
+	Lose       uint64 // the n-th write or read succeeds without its bytes
 	Late       uint64 // the n-th write succeeds, and its bytes come with the next write with immediate
 	Park       bool   // a write that times out comes with a post after that, if the peer's queue pair still accepts it
 
@@ -90,6 +90,11 @@ type Knobs struct {
 	AckDelay    uint64        // local_ca_ack_delay
 	RTRDelay    time.Duration // that ibv_modify_qp takes to RTR, less than 1 s
 	OddMTU      uint64        // active_mtu in place of the device's, in any value
+
+	Reads       uint64 // reads that a queue pair may have open, and answers, at most 16; 0: 16
+	DMABufErrno uint64 // error of ibv_reg_dmabuf_mr
+	Stamps      bool   // the device stamps completions; read when it is opened
+	OtherClock  bool   // it does so with another clock than the one that it lets be read
 
 	Hidden   bool   // the device is not in the list
 	CrashAt  uint64 // the n-th post is a segmentation fault
@@ -113,6 +118,7 @@ func (k Knobs) words() [numKnobs]uint64 {
 		bit(k.Hidden), k.CrashAt, bit(k.HangOpen), bit(k.HangPost), bit(k.HangPoll), k.Corrupt, bit(k.Blocked),
 		k.Lose, k.Late, bit(k.Park),
 		bit(k.GRHRequired), bit(k.IWARP), k.InlineErrno, k.AckDelay, k.OddMTU, uint64(k.RTRDelay),
+		k.Reads, k.DMABufErrno, bit(k.Stamps), bit(k.OtherClock),
 	}
 }
 

@@ -23,7 +23,7 @@ var sources embed.FS
 func Library(tb testing.TB) string {
 	tb.Helper()
 	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "device.c",
-		"resource.c", "qp.c", "data.c")
+		"resource.c", "stamps.c", "qp.c", "data.c")
 }
 
 // compile compiles some of the sources. The result is cached by sources and command.

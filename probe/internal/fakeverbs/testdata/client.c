@@ -119,13 +119,13 @@ static void do_rts(struct endpoint *e, unsigned psn, int without)
 		IBV_QP_MAX_QP_RD_ATOMIC) & ~without));
 }
 
-static void do_write(struct endpoint *e, unsigned long long to, unsigned rkey, unsigned size, int count, unsigned flags, unsigned key_off, unsigned imm)
+static void do_post(struct endpoint *e, enum ibv_wr_opcode opcode, unsigned long long to, unsigned rkey, unsigned size, int count, unsigned flags, unsigned key_off, unsigned imm)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)e->buf, .length = size, .lkey = e->mr->lkey + key_off};
 	int err = 0;
 
 	for (int i = 0; i < count && !err; i++) {
-		struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = flags};
+		struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)i, .sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = flags};
 		if (imm) {
 			wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 			wr.imm_data = htonl(imm);
@@ -240,8 +240,8 @@ int main(void)
 			do_rtr(e, (unsigned)n[0], (unsigned)n[1], (int)n[2], name, (int)n[3], (int)n[4], (int)n[5]);
 		else if (!strcmp(cmd, "rts"))
 			do_rts(e, (unsigned)n[0], (int)n[1]);
-		else if (!strcmp(cmd, "write"))
-			do_write(e, n[0], (unsigned)n[1], (unsigned)n[2], (int)n[3], (unsigned)n[4], (unsigned)n[5], (unsigned)n[6]);
+		else if (!strcmp(cmd, "write") || !strcmp(cmd, "read"))
+			do_post(e, *cmd == 'r' ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, n[0], (unsigned)n[1], (unsigned)n[2], (int)n[3], (unsigned)n[4], (unsigned)n[5], (unsigned)n[6]);
 		else if (!strcmp(cmd, "recv"))
 			do_recv(e, (int)n[0]);
 		else if (!strcmp(cmd, "poll"))

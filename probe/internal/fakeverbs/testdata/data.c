@@ -25,19 +25,23 @@ static word *wire(struct fabric *f, struct device *d) { return d->k.group ? &f->
  * fabric locked. */
 void flush_from(struct fqp *q, uint64_t from, uint64_t due)
 {
-	struct fctx *x = ctx_of(q->ibv.context);
-	word *busy = wire(x->dev->f, x->dev->d);
+	struct fabric *f = ctx_of(q->ibv.context)->dev->f;
 
 	for (uint64_t i = from; i < q->tail; i++) {
 		struct entry *e = &q->ring[i % q->cap.max_send_wr];
 		fail(e, IBV_WC_WR_FLUSH_ERR, VENDOR_FLUSH);
 		e->due = q->last_due = due;
-		*busy -= e->wire < *busy ? e->wire : *busy;
+		if (e->wire) {
+			word *busy = wire(f, e->sender);
+			*busy -= e->wire < *busy ? e->wire : *busy;
+		}
 		e->wire = 0;
 	}
+	q->begun = q->tail;
 }
 
-/* gather converts a request's scatter list into local addresses; false if a key does not cover them. */
+/* gather converts a request's scatter list into local addresses; false if a key does not cover
+ * them, or does not allow to write there. */
 static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr, struct iovec *iov)
 {
 	for (int i = 0; i < wr->num_sge; i++) {
@@ -47,7 +51,7 @@ static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr
 			continue;
 		struct object *mr = object_of(f, MR, s->lkey);
 		if (!mr || mr->pid != (uint64_t)getpid() || mr->pd != q->o->pd || s->addr < mr->iova || s->length > mr->length ||
-		    s->addr - mr->iova > mr->length - s->length)
+		    s->addr - mr->iova > mr->length - s->length || (wr->opcode == IBV_WR_RDMA_READ && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
 			return false;
 		iov[i].iov_base = (void *)(uintptr_t)(mr->addr + (s->addr - mr->iova));
 	}
@@ -55,41 +59,42 @@ static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr
 }
 
 /* copy_by_file is for qemu-user, which lacks process_vm_writev and maps the guest's addresses one to one. */
-static int copy_by_file(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
+static int copy_by_file(uint64_t pid, uint64_t there, const struct iovec *here, int n, uint64_t length, bool read)
 {
 	char path[64];
 
 	snprintf(path, sizeof path, "/proc/%d/mem", (int)pid);
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	int fd = open(path, (read ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? ESRCH : errno;
-	ssize_t wrote = pwritev(fd, from, n, (off_t)to);
+	ssize_t copied = read ? preadv(fd, here, n, (off_t)there) : pwritev(fd, here, n, (off_t)there);
 	int err = errno;
 	close(fd);
-	if (wrote == 0)
+	if (copied == 0)
 		return ESRCH; /* the process is gone, its file is still open */
-	return wrote < 0 ? err : (uint64_t)wrote == length ? 0 : EFAULT;
+	return copied < 0 ? err : (uint64_t)copied == length ? 0 : EFAULT;
 }
 
-/* copy writes into a process; 0 or an errno. */
-static int copy(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
+/* copy writes into a process, or reads from it; 0 or an errno. */
+static int copy(uint64_t pid, uint64_t there, const struct iovec *here, int n, uint64_t length, bool read)
 {
 	if (pid == (uint64_t)getpid()) {
 		for (int i = 0; i < n; i++) {
-			memcpy((void *)(uintptr_t)to, from[i].iov_base, from[i].iov_len);
-			to += from[i].iov_len;
+			void *remote = (void *)(uintptr_t)there;
+			memmove(read ? here[i].iov_base : remote, read ? remote : here[i].iov_base, here[i].iov_len);
+			there += here[i].iov_len;
 		}
 		return 0;
 	}
-	struct iovec remote = {(void *)(uintptr_t)to, length};
-	ssize_t wrote = process_vm_writev((pid_t)pid, from, (unsigned long)n, &remote, 1, 0);
-	if (wrote < 0)
-		return errno == ENOSYS ? copy_by_file(pid, to, from, n, length) : errno;
-	return (uint64_t)wrote == length ? 0 : EFAULT;
+	struct iovec remote = {(void *)(uintptr_t)there, length};
+	ssize_t copied = (read ? process_vm_readv : process_vm_writev)((pid_t)pid, here, (unsigned long)n, &remote, 1, 0);
+	if (copied < 0)
+		return errno == ENOSYS ? copy_by_file(pid, there, here, n, length, read) : errno;
+	return (uint64_t)copied == length ? 0 : EFAULT;
 }
 
-/* corrupt changes the middle byte of a write. */
-static void corrupt(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
+/* corrupt changes the middle byte of what a write or a read copied, where it arrived. */
+static void corrupt(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length, bool read)
 {
 	uint64_t at = length / 2, left = at;
 	for (int i = 0; i < n; i++) {
@@ -97,8 +102,11 @@ static void corrupt(uint64_t pid, uint64_t to, const struct iovec *from, int n, 
 			left -= from[i].iov_len;
 			continue;
 		}
-		unsigned char byte = ((unsigned char *)from[i].iov_base)[left] ^ 0xff;
-		copy(pid, to + at, &(struct iovec){&byte, 1}, 1, 1);
+		unsigned char *here = (unsigned char *)from[i].iov_base + left, byte = *here ^ 0xff;
+		if (read)
+			*here = byte;
+		else
+			copy(pid, to + at, &(struct iovec){&byte, 1}, 1, 1, false);
 		return;
 	}
 }
@@ -155,19 +163,30 @@ static void deliver(struct fabric *f)
 	struct object *qp = object_of(f, QP, delayed.qp), *mr = object_of(f, MR, delayed.mr);
 	if (qp && mr && delayed.at >= mr->iova && delayed.at - mr->iova + delayed.length <= mr->length &&
 	    (!delayed.parked || qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS))
-		copy(mr->pid, mr->addr + (delayed.at - mr->iova), &(struct iovec){delayed.bytes, delayed.length}, 1, delayed.length);
+		copy(mr->pid, mr->addr + (delayed.at - mr->iova), &(struct iovec){delayed.bytes, delayed.length}, 1, delayed.length, false);
 	free(delayed.bytes);
 	delayed.bytes = NULL;
 }
 
-/* transfer executes a write, or makes it fail. With the fabric locked. */
+/* crowded reports whether a read is one more than the peer's queue pair answers at a time. */
+static bool crowded(const struct fqp *q, const struct object *they)
+{
+	uint64_t open = 1, now = now_ns();
+
+	for (uint64_t i = q->head; i < q->tail; i++)
+		open += q->ring[i % q->cap.max_send_wr].read && q->ring[i % q->cap.max_send_wr].due > now;
+	return open > they->reads && q->attr.max_rd_atomic > they->reads;
+}
+
+/* transfer executes a write or a read, or makes it fail. The bytes are copied at once, also if it waits for its turn
+ * on the wire. With the fabric locked. */
 static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *e)
 {
 	struct fctx *x = ctx_of(q->ibv.context);
 	struct fabric *f = x->dev->f;
 	struct device *d = x->dev->d;
 	struct iovec iov[MAX_IOV];
-	uint64_t written = ++d->writes, carried = d->bytes += e->bytes;
+	uint64_t written = ++d->writes, carried = d->bytes += e->bytes, access = e->read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 
 	if (!gather(f, q, wr, iov)) {
 		fail(e, IBV_WC_LOC_PROT_ERR, VENDOR_LOCAL);
@@ -184,7 +203,7 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	uint64_t at = wr->wr.rdma.remote_addr;
 	struct object *mr = wr->wr.rdma.rkey >> 31 ? object_of(f, MR, wr->wr.rdma.rkey & ~(1u << 31)) : NULL;
 	if (!they) {
-		if (d->k.park && e->bytes)
+		if (d->k.park && e->bytes && !e->read)
 			delay(wr, iov, e->bytes, q->o->dest_qpn, now_ns() + d->k.retry_timeout, true);
 		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
 		return;
@@ -196,7 +215,8 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 		}
 		e->they = they;
 	}
-	if (!(they->access & IBV_ACCESS_REMOTE_WRITE) || (e->bytes > they->mtu && q->o->mtu > they->mtu)) {
+	e->sender = e->read ? e->peer : d;
+	if (!(they->access & access) || (e->bytes > they->mtu && q->o->mtu > they->mtu) || (e->read && crowded(q, they))) {
 		fail(e, IBV_WC_REM_INV_REQ_ERR, VENDOR_REMOTE_INVALID);
 		they->state = IBV_QPS_ERR;
 		return;
@@ -205,75 +225,98 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	if (e->bytes == 0)
 		return; /* without bytes, the key does not matter */
 	int err = EFAULT;
-	if (mr && mr->pid == they->pid && mr->pd == they->pd && (mr->access & IBV_ACCESS_REMOTE_WRITE) && at >= mr->iova && e->bytes <= mr->length &&
+	if (mr && mr->pid == they->pid && mr->pd == they->pd && (mr->access & access) && at >= mr->iova && e->bytes <= mr->length &&
 	    at - mr->iova <= mr->length - e->bytes) {
-		if ((d->k.lose && written == d->k.lose) || (d->k.late && written == d->k.late)) {
-			if (written == d->k.late)
+		if ((d->k.lose && written == d->k.lose) || (d->k.late && written == d->k.late && !e->read)) {
+			if (written == d->k.late && !e->read)
 				delay(wr, iov, e->bytes, q->o->dest_qpn, 0, false);
 			return;
 		}
-		err = copy(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes);
+		err = copy(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes, e->read);
 	}
 	if (err == ESRCH) {
 		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
 	} else if (err) {
 		if (err == EPERM)
-			fprintf(stderr, "fakeverbs: may not write into process %d\n", (int)mr->pid);
+			fprintf(stderr, "fakeverbs: may not access process %d\n", (int)mr->pid);
 		fail(e, IBV_WC_REM_ACCESS_ERR, VENDOR_REMOTE_ACCESS);
 		they->state = IBV_QPS_ERR;
 	} else if (d->k.corrupt && written == d->k.corrupt) {
-		corrupt(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes);
+		corrupt(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes, e->read);
 	}
 }
 
-/* due_at returns when a write completes: the wire carries one after the other. */
-static uint64_t due_at(struct fabric *f, struct device *d, struct entry *e)
+/* due_at returns when what begins now completes: the wire carries one after the other. */
+static uint64_t due_at(struct fabric *f, struct device *d, struct entry *e, uint64_t now)
 {
-	uint64_t now = now_ns(), rate = d->k.rate;
-	word *busy = wire(f, d);
+	uint64_t rate = e->sender ? e->sender->k.rate : 0;
 
+	if (e->wc.status == IBV_WC_WR_FLUSH_ERR)
+		return now;
 	if (e->wc.status == IBV_WC_RETRY_EXC_ERR)
 		return now + d->k.retry_timeout;
 	if (rate && e->wc.status == IBV_WC_SUCCESS) {
+		word *busy = wire(f, e->sender);
 		e->wire = (uint64_t)((double)e->bytes * 1e9 / (double)rate);
 		*busy = now = later(now, *busy) + e->wire;
 	}
 	return now + d->k.latency;
 }
 
+/* begin starts what was posted and has its turn: a read waits until fewer are open than the queue pair may have. With
+ * the fabric locked. */
+static void begin(struct fqp *q)
+{
+	struct fctx *x = ctx_of(q->ibv.context);
+	uint64_t most = q->attr.max_rd_atomic ? q->attr.max_rd_atomic : 1;
+
+	for (; q->begun < q->tail; q->begun++) {
+		struct entry *e = &q->ring[q->begun % q->cap.max_send_wr];
+		uint64_t now = e->posted;
+		if (e->read && q->reads >= most) {
+			uint64_t before = q->read_due[(q->reads - most) % MAX_READS];
+			if (before > now_ns())
+				return;
+			now = later(now, before);
+		}
+		e->due = q->last_due = later(due_at(x->dev->f, x->dev->d, e, now), q->last_due);
+		if (e->read)
+			q->read_due[q->reads++ % MAX_READS] = e->due;
+		if (e->they && e->wc.status == IBV_WC_SUCCESS) {
+			e->they->imms[e->they->arrived++ % MAX_RECVS] = e->imm;
+			e->they->arrive_at = e->due;
+		}
+	}
+}
+
 static int post_one(struct fqp *q, const struct ibv_send_wr *wr)
 {
 	struct fctx *x = ctx_of(q->ibv.context);
-	struct entry e = {.signaled = q->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED};
+	struct entry e = {.signaled = q->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED, .read = wr->opcode == IBV_WR_RDMA_READ,
+		.imm = wr->imm_data, .posted = now_ns(), .due = UINT64_MAX};
 
-	if ((wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) || wr->num_sge < 0 || (unsigned)wr->num_sge > q->cap.max_send_sge)
+	if ((wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM && !e.read) || wr->num_sge < 0 || (unsigned)wr->num_sge > q->cap.max_send_sge)
 		return EINVAL;
 	for (int i = 0; i < wr->num_sge; i++)
 		e.bytes += wr->sg_list[i].length;
-	if (e.bytes > 1u << 30 || (wr->send_flags & IBV_SEND_INLINE && e.bytes > q->cap.max_inline_data))
+	if (e.bytes > 1u << 30 || (wr->send_flags & IBV_SEND_INLINE && (e.read || e.bytes > q->cap.max_inline_data)))
 		return EINVAL;
 	if (q->o->state != IBV_QPS_RTS && q->o->state != IBV_QPS_ERR)
 		return EINVAL;
 	if (q->tail - q->head == q->cap.max_send_wr)
 		return ENOMEM;
-	e.wc = (struct ibv_wc){.wr_id = wr->wr_id, .opcode = IBV_WC_RDMA_WRITE, .qp_num = q->ibv.qp_num, .byte_len = (uint32_t)e.bytes};
+	e.wc = (struct ibv_wc){.wr_id = wr->wr_id, .opcode = e.read ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE, .qp_num = q->ibv.qp_num, .byte_len = (uint32_t)e.bytes};
 	fabric_lock(x->dev->f);
 	if (q->o->state == IBV_QPS_ERR) {
 		fail(&e, IBV_WC_WR_FLUSH_ERR, VENDOR_FLUSH);
-		e.due = now_ns();
 	} else {
 		transfer(q, wr, &e);
-		e.due = due_at(x->dev->f, x->dev->d, &e);
-		if (e.wc.status != IBV_WC_SUCCESS) {
+		if (e.wc.status != IBV_WC_SUCCESS)
 			q->o->state = IBV_QPS_ERR;
-		} else if (e.they) {
-			e.they->imms[e.they->arrived++ % MAX_RECVS] = wr->imm_data;
-			e.they->arrive_at = later(e.due, q->last_due);
-		}
 	}
-	fabric_unlock(x->dev->f);
-	e.due = q->last_due = later(e.due, q->last_due);
 	q->ring[q->tail++ % q->cap.max_send_wr] = e;
+	begin(q);
+	fabric_unlock(x->dev->f);
 	return 0;
 }
 
@@ -350,18 +393,18 @@ static void write_counter(struct fctx *x, struct device *d, int which, uint64_t 
 		fprintf(stderr, "fakeverbs: cannot count in %s\n", d->counters);
 }
 
-/* account adds a completed write to the counters of both ports. They are in
+/* account adds what completed to the counters of both ports. They are in
  * units of four bytes. */
 static void account(struct fctx *x, const struct entry *e)
 {
-	struct device *d = x->dev->d;
+	struct device *d = e->sender, *to = e->read ? x->dev->d : e->peer;
 	uint64_t wire = e->bytes + HEADERS * e->packets;
 
 	fabric_lock(x->dev->f);
 	write_counter(x, d, 0, (d->xmit += wire) / 4);
 	write_counter(x, d, 2, d->xmit_packets += e->packets);
-	write_counter(x, e->peer, 1, (e->peer->rcv += wire) / 4);
-	write_counter(x, e->peer, 3, e->peer->rcv_packets += e->packets);
+	write_counter(x, to, 1, (to->rcv += wire) / 4);
+	write_counter(x, to, 3, to->rcv_packets += e->packets);
 	fabric_unlock(x->dev->f);
 }
 
@@ -400,8 +443,14 @@ static int poll_locked(struct fcq *cq, int n, struct ibv_wc *wc)
 	uint64_t now = now_ns();
 	int got = 0;
 
-	for (struct fqp *q = cq->qps; q; q = q->next)
+	for (struct fqp *q = cq->qps; q; q = q->next) {
 		cut(q, x->dev->d, now);
+		if (q->begun == q->tail)
+			continue;
+		fabric_lock(x->dev->f);
+		begin(q);
+		fabric_unlock(x->dev->f);
+	}
 	while (got < n) {
 		struct fqp *first = NULL;
 		uint64_t until = 0, due = UINT64_MAX;
@@ -420,6 +469,7 @@ static int poll_locked(struct fcq *cq, int n, struct ibv_wc *wc)
 			if (e->wc.status == IBV_WC_SUCCESS)
 				account(x, e);
 			wc[got] = e->wc;
+			cq->stamp = e->due;
 		}
 		got++;
 	}

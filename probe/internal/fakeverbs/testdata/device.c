@@ -153,6 +153,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	c->ops.post_send = post_send;
 	c->ops.post_recv = post_recv;
 	c->ops.poll_cq = poll_cq;
+	if (dev->d->k.stamps)
+		add_stamps(x);
 	pthread_mutex_lock(&process_lock);
 	dev->refs++;
 	pthread_mutex_unlock(&process_lock);
@@ -204,7 +206,7 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
 	attr->max_qp_wr = 8192;
 	attr->max_sge = 30;
 	attr->max_cqe = 1 << 20;
-	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = d->k.reads ? (int)d->k.reads : MAX_READS;
 	attr->max_pkeys = MAX_PKEYS;
 	attr->local_ca_ack_delay = (uint8_t)d->k.ack_delay;
 	attr->phys_port_cnt = (uint8_t)d->port;

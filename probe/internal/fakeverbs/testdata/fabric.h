@@ -20,7 +20,7 @@
 #undef ibv_get_device_list
 #undef ibv_query_port
 
-enum { MAX_RECVS = 16, MAX_DEVICES = 32, MAX_GIDS = 16, MAX_GROUPS = 16, MAX_PKEYS = 8, MAX_OBJECTS = 2048 };
+enum { MAX_RECVS = 16, MAX_DEVICES = 32, MAX_GIDS = 16, MAX_GROUPS = 16, MAX_PKEYS = 8, MAX_OBJECTS = 2048, MAX_READS = 16 };
 #define FABRIC_MAGIC 0x66616b6576657262ULL
 
 typedef _Atomic uint64_t word;
@@ -38,6 +38,7 @@ struct knobs {
 	word list_errno, open_errno, reg_errno, cq_errno, qp_errno, init_errno, rtr_errno, rts_errno;
 	word hidden, crash_at, hang_open, hang_post, hang_poll, corrupt, blocked, lose, late, park;
 	word grh_required, iwarp, inline_errno, ack_delay, odd_mtu, rtr_delay;
+	word reads, dmabuf_errno, stamps, other_clock;
 };
 
 struct device {
@@ -62,6 +63,7 @@ struct object {
 	word sgid_hi, sgid_lo, dgid_hi, dgid_lo, sgid_type;    /* QP, from RTR on */
 	word recvs, arrived, arrive_at, imms[16];              /* QP: receives posted, used, and when the last one completes */
 	word global, dlid, sl, tclass, flow_label, pkey, timeout;           /* QP, from RTR on; pkey from INIT on, timeout from RTS on */
+	word reads; /* QP, from RTR on: how many it can answer at a time */
 };
 
 struct fabric {
@@ -89,16 +91,23 @@ struct fctx {
 };
 
 struct entry { /* one work request that was posted */
-	uint64_t due, bytes, packets;
+	uint64_t posted, due, bytes, packets; /* due UINT64_MAX: it waits for its turn */
 	uint64_t wire; /* for how long it takes the wire */
-	struct device *peer;
+	struct device *peer, *sender; /* whose wire the bytes take: the peer's, of a read */
+	uint32_t imm;
+	bool read;
 	struct object *they; /* the QP that a write with immediate arrives at */
 	bool signaled;
 	struct ibv_wc wc;
 };
 
 struct fcq {
-	struct ibv_cq ibv;
+	union {
+		struct ibv_cq ibv;
+		struct ibv_cq_ex ex; /* begins alike */
+	};
+	struct ibv_wc wc; /* of ex, while it is polled */
+	uint64_t stamp;   /* when it completed */
 	struct object *o;
 	struct fqp *qps; /* that send with it */
 	struct fqp *receivers;
@@ -114,7 +123,8 @@ struct fqp {
 	struct ibv_qp_cap cap;
 	int sq_sig_all;
 	struct entry *ring; /* of cap.max_send_wr; head and tail only grow */
-	uint64_t head, tail, last_due;
+	uint64_t head, begun, tail, last_due; /* entries from begun on wait for their turn */
+	uint64_t reads, read_due[MAX_READS];  /* begun, and when the last of them complete */
 };
 
 #pragma GCC visibility push(hidden) /* only verbs are exported */
@@ -137,6 +147,8 @@ uint64_t now_ns(void);
 bool failed(uint64_t err); /* sets errno */
 
 struct fctx *ctx_of(struct ibv_context *c);
+struct fcq *cq_new(struct ibv_context *c, uint32_t cqe, void *cq_context);
+void add_stamps(struct fctx *x);
 int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

@@ -130,7 +130,8 @@ static int to_rtr(struct fqp *q, struct fabric *f, struct device *d, struct ibv_
 
 	if (d->k.rtr_errno)
 		return (int)d->k.rtr_errno;
-	if (a->path_mtu < IBV_MTU_256 || a->path_mtu > d->active_mtu || a->dest_qp_num >> 24 || a->rq_psn >> 24)
+	if (a->path_mtu < IBV_MTU_256 || a->path_mtu > d->active_mtu || a->dest_qp_num >> 24 || a->rq_psn >> 24 ||
+	    a->max_dest_rd_atomic > (d->k.reads ? d->k.reads : MAX_READS))
 		return EINVAL;
 	int err = reach(f, d, &a->ah_attr, &peer);
 	if (err)
@@ -157,6 +158,7 @@ static int to_rtr(struct fqp *q, struct fabric *f, struct device *d, struct ibv_
 	o->mtu = 128u << a->path_mtu;
 	o->dest_qpn = a->dest_qp_num;
 	o->rq_psn = a->rq_psn;
+	o->reads = a->max_dest_rd_atomic;
 	q->attr.ah_attr = a->ah_attr;
 	q->attr.path_mtu = a->path_mtu;
 	q->attr.dest_qp_num = a->dest_qp_num;
@@ -172,7 +174,8 @@ static int to_rts(struct fqp *q, struct device *d, struct ibv_qp_attr *a, int ma
 		return 0; /* it is there already */
 	if (d->k.rts_errno)
 		return (int)d->k.rts_errno;
-	if (a->sq_psn >> 24 || a->timeout > 31 || a->retry_cnt > 7 || a->rnr_retry > 7)
+	if (a->sq_psn >> 24 || a->timeout > 31 || a->retry_cnt > 7 || a->rnr_retry > 7 ||
+	    a->max_rd_atomic > (d->k.reads ? d->k.reads : MAX_READS))
 		return EINVAL;
 	q->o->sq_psn = a->sq_psn;
 	q->attr.sq_psn = a->sq_psn;

@@ -2,6 +2,8 @@
  * queues, address handles. */
 #include "fabric.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
@@ -42,20 +44,22 @@ static bool mapped(const void *p)
 	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno == ENOSYS; /* the latter in qemu-user */
 }
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+/* fmr is a registered region. */
+struct fmr {
+	struct ibv_mr ibv;
+	void *map; /* of a dma-buf; NULL: none */
+};
+
+static struct ibv_mr *region(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	struct fctx *x = ctx_of(pd->context);
 
-	if (failed(x->dev->d->k.reg_errno))
-		return NULL;
 	if (length == 0 || ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE)))
 		return errno = EINVAL, NULL;
-	if (!mapped(addr) || !mapped((char *)addr + length - 1))
-		return errno = EFAULT, NULL;
-	struct ibv_mr *mr = calloc(1, sizeof *mr);
-	struct object *o = mr ? object_new(x->dev->f, MR, x->dev->d) : NULL;
+	struct fmr *r = calloc(1, sizeof *r);
+	struct object *o = r ? object_new(x->dev->f, MR, x->dev->d) : NULL;
 	if (!o) {
-		free(mr);
+		free(r);
 		return NULL;
 	}
 	o->pd = pd->handle;
@@ -63,12 +67,46 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 	o->iova = iova;
 	o->length = length;
 	o->access = access;
+	struct ibv_mr *mr = &r->ibv;
 	mr->context = pd->context;
 	mr->pd = pd;
 	mr->addr = addr;
 	mr->length = length;
 	mr->handle = mr->lkey = object_number(x->dev->f, o);
 	mr->rkey = mr->lkey | 1u << 31; /* not the same, so that nobody takes one for the other */
+	return mr;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	if (failed(ctx_of(pd->context)->dev->d->k.reg_errno))
+		return NULL;
+	if (length && (!mapped(addr) || !mapped((char *)addr + length - 1)))
+		return errno = EFAULT, NULL;
+	return region(pd, addr, length, iova, access);
+}
+
+/* Any file stands for a dma-buf. */
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	struct stat st;
+
+	if (failed(ctx_of(pd->context)->dev->d->k.dmabuf_errno))
+		return NULL;
+	if ((offset ^ iova) & 0xfff || fstat(fd, &st) || length > (uint64_t)st.st_size || offset > (uint64_t)st.st_size - length)
+		return errno = EINVAL, NULL; /* as uverbs_std_types_mr.c and ib_umem_dmabuf_get */
+	void *map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+	if (map == MAP_FAILED)
+		return NULL;
+	struct ibv_mr *mr = region(pd, map, length, iova, (unsigned)access);
+	if (!mr) {
+		int err = errno;
+		munmap(map, length);
+		errno = err;
+		return NULL;
+	}
+	((struct fmr *)mr)->map = map;
+	mr->addr = (void *)(uintptr_t)offset; /* as rdma-core does */
 	return mr;
 }
 
@@ -84,17 +122,20 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	fabric_lock(f); /* no write is under way after this */
 	object_free(object_of(f, MR, mr->handle));
 	fabric_unlock(f);
+	if (((struct fmr *)mr)->map)
+		munmap(((struct fmr *)mr)->map, mr->length);
 	free(mr);
 	return 0;
 }
 
-struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+/* cq_new returns a completion queue without its functions. */
+struct fcq *cq_new(struct ibv_context *c, uint32_t cqe, void *cq_context)
 {
 	struct fctx *x = ctx_of(c);
 
 	if (failed(x->dev->d->k.cq_errno))
 		return NULL;
-	if (cqe < 1 || cqe > 1 << 20 || channel || vector != 0)
+	if (cqe < 1 || cqe > 1 << 20)
 		return errno = EINVAL, NULL;
 	struct fcq *q = calloc(1, sizeof *q);
 	if (!q || !(q->o = object_new(x->dev->f, CQ, x->dev->d))) {
@@ -103,8 +144,16 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context, s
 	}
 	q->ibv.context = c;
 	q->ibv.cq_context = cq_context;
-	q->ibv.cqe = cqe;
-	return &q->ibv;
+	q->ibv.cqe = (int)cqe;
+	return q;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+{
+	if (channel || vector != 0)
+		return errno = EINVAL, NULL;
+	struct fcq *q = cq_new(c, (uint32_t)cqe, cq_context);
+	return q ? &q->ibv : NULL;
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
