@@ -31,7 +31,7 @@ type ends struct {
 	fabric *fakeverbs.Fabric
 	lib    *Library
 	source *Buffer
-	memory []*Buffer // at B, by rail
+	memory []*Buffer // the rings, by rail: at B, or at A of rails that read
 	want   [][]byte  // what it has to hold
 	rails  []*Rail   // at A
 	peers  []*Rail
@@ -39,8 +39,14 @@ type ends struct {
 	pass   int // of the last burst
 }
 
-// connected makes a rail for each of the knobs. Each of its queue pairs owns ring bytes.
+// connected makes a rail for each of the knobs, which writes. Each of its queue pairs owns ring bytes.
 func connected(t testing.TB, ring, queuePairs, depth int, knobs ...fakeverbs.Knobs) *ends {
+	t.Helper()
+	return connectedBy(t, Spec{Op: transfer.Write, QueuePairs: queuePairs, Depth: depth}, ring, knobs...)
+}
+
+// connectedBy makes a rail of this kind for each of the knobs, which are of node A.
+func connectedBy(t testing.TB, spec Spec, ring int, knobs ...fakeverbs.Knobs) *ends {
 	t.Helper()
 	e := &ends{t: t, fabric: fakeverbs.New(t), lib: fake(t)}
 	for i, k := range knobs {
@@ -53,15 +59,20 @@ func connected(t testing.TB, ring, queuePairs, depth int, knobs ...fakeverbs.Kno
 	e.source = buffer(t, transfer.SourceLen)
 	pattern.Fill(e.source.Bytes(), seed, 0)
 	for i := range knobs {
-		spec := Spec{Device: fmt.Sprintf("mlx5_%d", i), Port: 1, GIDIndex: 3, QueuePairs: queuePairs, Depth: depth}
-		e.memory = append(e.memory, buffer(t, ring*queuePairs))
-		e.want = append(e.want, make([]byte, ring*queuePairs))
+		spec.Device, spec.Port, spec.GIDIndex = fmt.Sprintf("mlx5_%d", i), 1, 3
+		e.memory = append(e.memory, buffer(t, ring*spec.QueuePairs))
+		e.want = append(e.want, make([]byte, ring*spec.QueuePairs))
 		e.fabric.Use(t, "A")
 		e.rails = append(e.rails, must(e.lib.OpenRail(spec)))
 		e.fabric.Use(t, "B")
-		spec.Target = true
-		e.peers = append(e.peers, must(e.lib.OpenRail(spec)))
-		if err := errors.Join(e.rails[i].Register(AreaOf(e.source.Bytes())), e.peers[i].Register(AreaOf(e.memory[i].Bytes())),
+		target := spec
+		target.Target, target.Stamps = true, false
+		e.peers = append(e.peers, must(e.lib.OpenRail(target)))
+		source, rings := e.rails[i], e.peers[i]
+		if spec.Op == transfer.Read {
+			source, rings = rings, source
+		}
+		if err := errors.Join(source.Register(AreaOf(e.source.Bytes())), rings.Register(AreaOf(e.memory[i].Bytes())),
 			e.peers[i].Expect()); err != nil {
 			t.Fatal(err)
 		}
@@ -182,8 +193,10 @@ func (e *ends) burst(o transfer.BurstArgs) (transfer.BurstDone, error) {
 			e.peers[i].Stop()
 			copy(e.want[i], e.memory[i].Bytes())
 		case reason(err) != failure.Canceled:
-			if err := NewRun(1).Arrived(e.peers[i], e.pass, 5*time.Second); err != nil {
-				e.t.Errorf("the end of the burst over rail %d: %v", i, err)
+			if e.rails[i].spec.Op != transfer.Read {
+				if err := NewRun(1).Arrived(e.peers[i], e.pass, 5*time.Second); err != nil {
+					e.t.Errorf("the end of the burst over rail %d: %v", i, err)
+				}
 			}
 			e.expect(i, o.Loads[i].Chunk, r.Writes)
 			if at := e.wrong(i); at >= 0 {

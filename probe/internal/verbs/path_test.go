@@ -113,6 +113,31 @@ func TestPathRoCE(t *testing.T) {
 	}
 }
 
+// TestFlow: rails between the same ends have other flow labels from another first number on.
+func TestFlow(t *testing.T) {
+	labels := func(flow int) (labels []uint32) {
+		spec := pathSpec(3, 0)
+		spec.Flow = flow
+		for _, q := range pathOf(t, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1")},
+			fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.2")}, spec, attr()) {
+			labels = append(labels, q.FlowLabel)
+		}
+		return labels
+	}
+	zero, one, two := labels(0), labels(1), labels(2)
+	if all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(zero, two)))); len(all) != 4 {
+		t.Errorf("from 0 %x, from 2 %x", zero, two)
+	}
+	if one[0] != zero[1] || one[1] != two[0] {
+		t.Errorf("from 0 %x, from 1 %x, from 2 %x", zero, one, two)
+	}
+	spec := pathSpec(3, 0)
+	spec.Flow = -1
+	if _, err := fake(t).OpenRail(spec); reason(err) != failure.Other {
+		t.Errorf("from -1: %v", err)
+	}
+}
+
 // TestFlowLabels: pairs of rails and queue pairs spread over the UDP source ports that the kernel makes of the labels.
 func TestFlowLabels(t *testing.T) {
 	ports := map[uint32]bool{}
