@@ -318,6 +318,53 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestReads: reads have their own figure, alone, beside writes in the other direction of each rail, and where the
+// adapters' limit of open reads is less than the path holds. A write there has no such limit.
+func TestReads(t *testing.T) {
+	flow := func(n int, read bool, rtt time.Duration) []linerate.Rail {
+		return alike(n, linerate.Rail{Rate: gbps(400), RTT: rtt, Read: read})
+	}
+	const far = 400 * us
+	limited := func(rtt time.Duration, chunk int64) float64 {
+		return 16 * float64(chunk) / (rtt.Seconds() + float64(chunk)/gbps(400))
+	}
+	for _, c := range []struct {
+		name  string
+		rails []linerate.Rail
+		depth int
+		want  func(i int, chunk int64) float64
+	}{
+		{"8 read", flow(8, true, 4*us), 16, nil},
+		{"8 write, 8 read", append(flow(8, false, 4*us), flow(8, true, 4*us)...), 16, nil},
+		{"8 write, 8 read, deep", append(flow(8, false, 4*us), flow(8, true, 4*us)...), 64, nil},
+		{"8 write, 8 read, farther", append(flow(8, false, 50*us), flow(8, true, 50*us)...), 64, nil},
+		{"2 write, 2 read, far", append(flow(2, false, far), flow(2, true, far)...), 64,
+			func(i int, chunk int64) float64 { return []float64{gbps(400), limited(far, chunk)}[i/2] }},
+	} {
+		for _, s := range stalls {
+			if s.disturbed > 0 {
+				continue
+			}
+			m := s.model
+			m.Rails = c.rails
+			b := planned(m, c.depth)
+			o := measureBurst(m, b)
+			worst := 0.0
+			for i, g := range o.goodput {
+				want := gbps(400)
+				if c.want != nil {
+					want = c.want(i, b.Loads[i].Chunk)
+				}
+				worst = max(worst, math.Abs(g/want-1))
+			}
+			t.Logf("%s, stalls %s: off by %.2f %%, disturbed %v, in %v", c.name, s.name, 100*worst, o.disturbed, o.took)
+			if slices.Contains(o.failed, true) || !o.disturbed && worst > maxOff || o.disturbed && s.name == "none" {
+				t.Errorf("%s, stalls %s: failed %v, off by %.3f, disturbed %v", c.name, s.name, o.failed, worst, o.disturbed)
+			}
+		}
+	}
+}
+
 // TestPause: a rail that stands still for most of a burst does not report what it carried in the rest.
 func TestPause(t *testing.T) {
 	for _, c := range []struct {

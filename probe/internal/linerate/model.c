@@ -38,12 +38,14 @@ static int lr_sched_yield(void);
 #undef sched_yield
 
 enum { PENDING = 1024 }; /* writes in flight per rail */
+enum { READS = 16 };     /* reads that adapters have open on a queue pair: of ConnectX */
 
 struct port {
 	const struct lr_rail *is;
 	struct ibv_wc done[PENDING]; /* a ring, in the order of completion */
 	int64_t at[PENDING];         /* when */
 	int64_t length[PENDING];
+	int64_t turn[READS];         /* when the read so many before completes */
 	uint32_t head, count, waiting; /* the last waiting of them are not on the shared link yet */
 	int64_t free; /* when the wire is */
 	int64_t posts;
@@ -138,19 +140,24 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 {
 	struct port *p = qp->qp_context;
 	const struct lr_rail *r = p->is;
-	if (p->count == PENDING) {
+	int read = wr->opcode == IBV_WR_RDMA_READ;
+	if (p->count == PENDING || read != (int)r->read) {
 		*bad = wr;
-		return ENOMEM;
+		return p->count == PENDING ? ENOMEM : EINVAL;
 	}
 	spend(sim.model->post);
-	int64_t length = wr->num_sge ? wr->sg_list->length : 0, begin = sim.now > p->free ? sim.now : p->free;
+	/* A read reaches the peer when it has its turn and half a round trip later; its bytes take the other half. */
+	int64_t asked = read && p->turn[p->posts % READS] > sim.now ? p->turn[p->posts % READS] : sim.now;
+	int64_t there = read ? asked + r->rtt / 2 : asked, back = read ? r->rtt / 2 : r->rtt;
+	int64_t length = wr->num_sge ? wr->sg_list->length : 0, begin = there > p->free ? there : p->free;
 	int64_t takes = (int64_t)((double)length / r->rate);
 	if (begin + takes > r->pauses && begin < r->resumes)
 		begin = r->resumes;
 	p->free = begin + takes;
 	uint32_t k = (p->head + p->count++) % PENDING;
 	p->done[k] = (struct ibv_wc){.wr_id = wr->wr_id, .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RDMA_WRITE};
-	p->at[k] = r->stops && p->free >= r->stops ? INT64_MAX : p->free + r->rtt;
+	p->at[k] = r->stops && p->free >= r->stops ? INT64_MAX : p->free + back;
+	p->turn[p->posts % READS] = p->at[k];
 	if (r->link) { /* it waits for its turn: serve_link */
 		p->at[k] = INT64_MAX;
 		p->length[k] = length;
@@ -227,7 +234,7 @@ void lr_run(const struct lr_model *m, const struct lr_burst *o, struct lr_result
 		rail[i].cq = &cq[i];
 		rail[i].qp[0] = &qp[i];
 		rail[i].mr = &mr;
-		rail[i].spec = (struct rs_spec){.qps = 1, .depth = o->load[i].depth};
+		rail[i].spec = (struct rs_spec){.qps = 1, .read = m->rail[i].read, .depth = o->load[i].depth};
 		load[i] = (struct rs_load){.chunk = o->load[i].chunk, .cap = o->load[i].cap, .rtt = o->load[i].rtt,
 					   .depth = o->load[i].depth};
 		load[i].ring = 2 * load[i].chunk * load[i].depth;

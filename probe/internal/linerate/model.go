@@ -23,6 +23,7 @@ type Rail struct {
 	Loses           int           // number of the write that is lost once, from 1; 0: none
 	Timeout         time.Duration // of an acknowledgement
 	Shared          bool          // behind the link of Model.Link
+	Read            bool          // it reads, at most 16 at a time; not with Stops, Loses or Shared
 
 	Expected float64 // what the burst is planned for; 0: Rate
 }
@@ -62,6 +63,9 @@ func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, elapsed time.D
 		}
 		if r.Shared {
 			c.rail[i].link = 1
+		}
+		if r.Read {
+			c.rail[i].read = 1
 		}
 	}
 	o := C.struct_lr_burst{

@@ -19,6 +19,7 @@ struct lr_rail {
 	int64_t loses;   /* number of the write that is lost once, from 1; 0: none */
 	int64_t timeout; /* of an acknowledgement */
 	uint32_t link;   /* rails of one link share its rate; 0: none */
+	uint32_t read;   /* it reads: what arrives has a wire of its own, beside that of what is written */
 };
 
 struct lr_model {
