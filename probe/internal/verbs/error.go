@@ -11,7 +11,7 @@ import (
 
 // fault is a failed call of libibverbs or the kernel, or a failed completion.
 type fault struct {
-	op     string        // what failed, as in shim.c: "open device", "RTR", "write"
+	op     string        // what failed, as in rail.c: "open device", "RTR", "write"
 	device string        // empty: no device in particular
 	errno  syscall.Errno // positive; 0: see status
 	status int           // enum ibv_wc_status of the completion; 0: there is none

@@ -22,7 +22,7 @@ struct rs_error {
 	uint32_t vendor; /* vendor_err of the completion */
 };
 
-/* ---- library: shim.c ---- */
+/* ---- library: library.c ---- */
 
 struct rs_lib {
 	void *handle;
@@ -39,7 +39,7 @@ void rs_file(const struct rs_lib *lib, char *path, uint32_t size);
 /* Lists the devices. */
 struct rs_error rs_check(const struct rs_lib *lib);
 
-/* ---- rail: shim.c ---- */
+/* ---- rail: rail.c ---- */
 
 struct rs_rail; /* one port of one device, with queue pairs to one peer */
 

@@ -1,131 +1,18 @@
-/*
- * libibverbs, opened at run time: a host without it runs the same program. verbs.h gives types and what is inline
- * (ibv_post_send and ibv_poll_cq go through function pointers of the context); CALL calls everything else.
- */
-#define _GNU_SOURCE
-#include "rail.h"
+/* A rail: its device, memory and queue pairs, from opening to closing. */
+#include "library.h"
 
-#include <dlfcn.h>
 #include <endian.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <link.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* In verbs.h these are macros around the functions. */
-#undef ibv_get_device_list
-#undef ibv_query_port
-#undef ibv_reg_mr
-
-/* The last two may be missing. */
-#define SYMBOLS(X)                                                                                                     \
-	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device)   \
-	X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr)             \
-	X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_query_device)     \
-	X(ibv_query_pkey) X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_reg_mr_iova2)                            \
-	X(ibv_reg_dmabuf_mr)
-
-#define INDEX(name) S_##name,
-enum { SYMBOLS(INDEX) S_COUNT, S_OPTIONAL = S_ibv_reg_mr_iova2 };
-_Static_assert(S_COUNT == (int)RS_SYMBOLS, "RS_SYMBOLS is not the number of symbols");
-
-#define NAME(name) #name,
-static const char *const symbols[] = {SYMBOLS(NAME)};
-
-#define CALL(lib, name) ((__typeof__(&name))(lib)->symbol[S_##name])
-
-/* Functions of libibverbs return errno, -errno, -1 with errno set, or NULL with errno set. TRY and failed() turn these
- * into -errno. */
-#define TRY(call) (errno = 0, negative(call))
-static int32_t negative(int rc)
-{
-	if (rc == -1 && errno)
-		return -errno;
-	return rc > 0 ? -rc : rc;
-}
-
-static int32_t failed(void)
-{
-	return errno ? -errno : -EIO;
-}
-
-static struct rs_error fault(const char *op, int32_t err)
-{
-	return (struct rs_error){.op = err ? op : NULL, .err = err};
-}
-
 static const struct rs_error ok;
-
-/* ---- library ---- */
-
-/* Versions: libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an older ABI of the same names. */
-static void *lookup(void *handle, int i)
-{
-	void *p = NULL;
-#ifdef __GLIBC__
-	p = dlvsym(handle, symbols[i],
-		   i == S_ibv_reg_dmabuf_mr  ? "IBVERBS_1.12"
-		   : i == S_ibv_reg_mr_iova2 ? "IBVERBS_1.8"
-					     : "IBVERBS_1.1");
-#endif
-	return p ? p : dlsym(handle, symbols[i]);
-}
-
-struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32_t size)
-{
-	int i = 0;
-	*lib = (struct rs_lib){.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
-	while (lib->handle && i < S_COUNT) {
-		lib->symbol[i] = lookup(lib->handle, i);
-		if (!lib->symbol[i] && i < S_OPTIONAL)
-			break;
-		i++;
-	}
-	if (i == S_COUNT)
-		return ok;
-	const char *why = dlerror();
-	snprintf(text, size, "%s", why ? why : "");
-	return fault("load libibverbs", lib->handle ? -ENOSYS : -ENOENT);
-}
-
-void rs_file(const struct rs_lib *lib, char *path, uint32_t size)
-{
-	struct link_map *map = NULL;
-	char *real = NULL;
-	if (dlinfo(lib->handle, RTLD_DI_LINKMAP, &map) == 0 && map)
-		real = realpath(map->l_name, NULL);
-	snprintf(path, size, "%s", real ? real : "");
-	free(real);
-}
-
-static struct rs_error list(const struct rs_lib *lib, struct ibv_device ***devices, int *n)
-{
-	*n = 0;
-	errno = 0;
-	*devices = CALL(lib, ibv_get_device_list)(n);
-	return fault("list devices", *devices ? 0 : failed());
-}
-
-struct rs_error rs_check(const struct rs_lib *lib)
-{
-	struct ibv_device **devices;
-	int n;
-	struct rs_error e = list(lib, &devices, &n);
-	if (!e.op)
-		CALL(lib, ibv_free_device_list)(devices);
-	return e;
-}
-
-/* ---- rail ---- */
 
 static struct rs_error open_device(struct rs_rail *r)
 {
 	struct ibv_device **devices;
 	int n;
-	struct rs_error e = list(&r->lib, &devices, &n);
+	struct rs_error e = rs_list(&r->lib, &devices, &n);
 	if (e.op)
 		return e;
 	e = fault("find device", -ENODEV);

@@ -1,0 +1,70 @@
+/* Loading libibverbs: its symbols and their versions. */
+#define _GNU_SOURCE
+#include "library.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NAME(name) #name,
+static const char *const symbols[] = {SYMBOLS(NAME)};
+
+/* Versions: libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an older ABI of the same names. */
+static void *lookup(void *handle, int i)
+{
+	void *p = NULL;
+#ifdef __GLIBC__
+	p = dlvsym(handle, symbols[i],
+		   i == S_ibv_reg_dmabuf_mr  ? "IBVERBS_1.12"
+		   : i == S_ibv_reg_mr_iova2 ? "IBVERBS_1.8"
+					     : "IBVERBS_1.1");
+#endif
+	return p ? p : dlsym(handle, symbols[i]);
+}
+
+struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32_t size)
+{
+	int i = 0;
+	*lib = (struct rs_lib){.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
+	while (lib->handle && i < S_COUNT) {
+		lib->symbol[i] = lookup(lib->handle, i);
+		if (!lib->symbol[i] && i < S_OPTIONAL)
+			break;
+		i++;
+	}
+	if (i == S_COUNT)
+		return (struct rs_error){0};
+	const char *why = dlerror();
+	snprintf(text, size, "%s", why ? why : "");
+	return fault("load libibverbs", lib->handle ? -ENOSYS : -ENOENT);
+}
+
+void rs_file(const struct rs_lib *lib, char *path, uint32_t size)
+{
+	struct link_map *map = NULL;
+	char *real = NULL;
+	if (dlinfo(lib->handle, RTLD_DI_LINKMAP, &map) == 0 && map)
+		real = realpath(map->l_name, NULL);
+	snprintf(path, size, "%s", real ? real : "");
+	free(real);
+}
+
+struct rs_error rs_list(const struct rs_lib *lib, struct ibv_device ***devices, int *n)
+{
+	*n = 0;
+	errno = 0;
+	*devices = CALL(lib, ibv_get_device_list)(n);
+	return fault("list devices", *devices ? 0 : failed());
+}
+
+struct rs_error rs_check(const struct rs_lib *lib)
+{
+	struct ibv_device **devices;
+	int n;
+	struct rs_error e = rs_list(lib, &devices, &n);
+	if (!e.op)
+		CALL(lib, ibv_free_device_list)(devices);
+	return e;
+}
