@@ -154,7 +154,7 @@ func (run *Run) Burst(rails []*Rail, o transfer.BurstArgs) (transfer.BurstDone, 
 	}
 	switch {
 	case why != 0:
-		return done, fault{op: "write", errno: syscall.Errno(-why)}.failure()
+		return done, fault{op: string(cmp.Or(rails[0].spec.Op, transfer.Write)), errno: syscall.Errno(-why)}.failure()
 	case failed == len(rails):
 		return done, first
 	}
