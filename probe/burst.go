@@ -29,12 +29,15 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 	var rails []localRail
 	progress := Progress{Stage: stage}
 	for i, p := range paths {
-		rails = append(rails, p.local)
+		if !slices.ContainsFunc(rails, func(r localRail) bool { return r.Name == p.local.Name }) {
+			rails = append(rails, p.local)
+		}
 		progress.Total += max(burstWrites*args.Loads[i].Chunk, int64(p.rate()*args.Window.Seconds()))
 	}
 	guarded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	sent := newBurstProgress(args.Loads)
+	sent.paths = paths
 	g := guard{node: r.node, rails: rails, above: r.plan.BusyAbove, burst: sent}
 	var guarding sync.WaitGroup
 	guarding.Go(func() {
@@ -43,7 +46,7 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 		}
 	})
 	if len(paths) == 1 {
-		progress.Rail = paths[0].local.Name
+		progress.Rail = paths[0].name()
 	}
 	r.progress(progress)
 	done, err := r.session.current.Burst(guarded, stage, args, func(at time.Time, bytes []int64) {
@@ -84,7 +87,9 @@ func (r *round) noteOwn(paths []*path, done worker.BurstDone, sent *burstProgres
 		if i < len(done.Rails) {
 			bytes = max(bytes, done.Rails[i].Bytes)
 		}
-		r.node.own.add(p.local.Rail, rail.Transmit, bytes, p.result.PathMTU)
+		if !p.home {
+			r.node.own.add(p.local.Rail, p.direction(), bytes, p.result.PathMTU)
+		}
 	}
 }
 
@@ -105,49 +110,80 @@ func (r *round) addBurst(done worker.BurstDone, paths []*path, stage failure.Sta
 	}
 }
 
-// verify has the target compare what a burst wrote, over the paths that completed it, and stop the others.
+// claims are what a burst moved, as told to the end that compares it.
+type claims struct {
+	args  worker.VerifyArgs
+	paths []*path // in the order of args.Rails
+	bytes []int64 // to be compared, of each
+}
+
+func (c *claims) add(p *path, name string, chunk int64, writes []int64, memory int64) {
+	c.args.Rails = append(c.args.Rails, worker.VerifyRail{Rail: name, Chunk: chunk, Writes: writes})
+	var bytes int64
+	for _, n := range writes {
+		bytes += min(n, memory/int64(len(writes))/chunk) * chunk
+	}
+	c.paths, c.bytes = append(c.paths, p), append(c.bytes, bytes)
+}
+
+// verify has what a burst moved compared where it arrived, over the paths that completed it, and has the target stop
+// the others.
 func (r *round) verify(ctx context.Context, stage failure.Stage, paths []*path, loads []worker.Load,
 	done worker.BurstDone) error {
-	args := worker.VerifyArgs{Seed: r.seed, Pass: done.Pass, Stop: r.failedPaths(), Count: stage == failure.StageStriped}
-	var want int64
-	var wanted []int64 // in the order of args.Rails
+	there := claims{args: worker.VerifyArgs{Seed: r.seed, Pass: done.Pass, Stop: r.failedPaths(),
+		Count: stage == failure.StageStriped}}
+	here := claims{args: worker.VerifyArgs{Seed: r.seed, Pass: done.Pass}}
 	for i, b := range done.Rails {
-		if b.Failure != nil {
-			continue
+		switch p := paths[i]; {
+		case b.Failure != nil:
+		case p.home:
+			here.add(p, p.name()+answerEnd, loads[i].Chunk, b.Writes, r.buffer)
+		case p.op == worker.Read:
+			here.add(p, p.name(), loads[i].Chunk, b.Writes, r.buffer)
+			there.args.Read = append(there.args.Read, worker.VerifyRail{Rail: p.peerName(), Chunk: loads[i].Chunk,
+				Writes: b.Writes})
+		default:
+			there.add(p, p.peerName(), loads[i].Chunk, b.Writes, r.buffer)
 		}
-		before := want
-		chunk := loads[i].Chunk
-		args.Rails = append(args.Rails, worker.VerifyRail{Rail: paths[i].peerName(), Chunk: chunk, Writes: b.Writes})
-		for _, writes := range b.Writes {
-			want += min(writes, r.buffer/int64(len(b.Writes))/chunk) * chunk
-		}
-		wanted = append(wanted, want-before)
 	}
-	v, err := r.client.verify(ctx, args)
+	if len(here.paths) > 0 {
+		v, err := r.session.current.Verify(ctx, here.args)
+		if err := r.settle(stage, &here, v, err, "this node"); err != nil {
+			return err
+		}
+	}
+	if len(there.paths)+len(there.args.Read)+len(there.args.Stop) == 0 {
+		return nil
+	}
+	v, err := r.client.verify(ctx, there.args)
 	r.notePeerLoss(v)
-	for i, one := range args.Rails {
+	for i := range v.Failures {
+		sanitize(&v.Failures[i], failure.StageVerify)
+		v.Failures[i] = *v.Failures[i].OnPeer()
+	}
+	return r.settle(stage, &there, v, err, "the target")
+}
+
+// settle judges what was compared. Failures of paths are recorded; the error is that of the round.
+func (r *round) settle(stage failure.Stage, c *claims, v worker.Verified, err error, who string) error {
+	var want int64
+	for i, one := range c.args.Rails {
 		k := slices.IndexFunc(v.Failures, func(f failure.Failure) bool { return f.Rail == one.Rail })
 		if k < 0 {
+			want += c.bytes[i]
 			continue
 		}
-		f := v.Failures[k]
-		sanitize(&f, failure.StageVerify)
-		for _, p := range paths {
-			if p.peerName() == one.Rail {
-				r.failPath(p, failure.StageVerify, f.OnPeer())
-			}
-		}
-		want -= wanted[i]
+		r.failPath(c.paths[i], failure.StageVerify, &v.Failures[k])
 	}
 	switch {
 	case err != nil:
 		return err
 	case v.Mismatch >= 0:
 		return failure.New(failure.StageVerify, failure.DataMismatch,
-			"after the %s burst the target found wrong bytes, the first at offset %d of the memory of rail %.40q", stage,
+			"after the %s burst %s found wrong bytes, the first at offset %d of the memory of rail %.40q", stage, who,
 			v.Mismatch, v.Rail)
 	case v.Bytes != want:
-		return failure.New(failure.StageVerify, failure.Protocol, "the target verified %d bytes of %d", v.Bytes, want)
+		return failure.New(failure.StageVerify, failure.Protocol, "%s verified %d bytes of %d", who, v.Bytes, want)
 	}
 	return nil
 }
@@ -173,12 +209,23 @@ func (r *round) stopFailed(ctx context.Context) error {
 	return err
 }
 
-// peerName is the peer's name for the path.
+// name is the path's name in this node's session.
+func (p *path) name() string { return worker.FlowName(p.local.Name, p.op, p.flow) }
+
+// peerName is its name in the peer's.
 func (p *path) peerName() string {
 	if p.peer != nil {
-		return p.peer.Name
+		return worker.FlowName(p.peer.Name, p.op, p.flow)
 	}
-	return p.local.Name
+	return p.name()
+}
+
+// direction is that of its bytes.
+func (p *path) direction() int {
+	if p.op == worker.Read {
+		return rail.Receive
+	}
+	return rail.Transmit
 }
 
 // rate is what the path should carry, in bytes per second.
@@ -207,6 +254,7 @@ func newSeed() uint64 {
 // burstProgress is how many bytes of a burst have completed, by rail. Safe for concurrent use.
 type burstProgress struct {
 	loads   []worker.Load
+	paths   []*path       // of the loads; nil: each has the name of a rail, and writes
 	updated chan struct{} // holds a token after set
 
 	mu    sync.Mutex // protects all following fields
@@ -256,17 +304,24 @@ func (b *burstProgress) covers(when time.Time) bool {
 	return !b.at.Before(when)
 }
 
-// sent is how many bytes a rail has sent at most: those completed, and those in flight.
-func (b *burstProgress) sent(rail string) (bytes int64) {
+// moved is how many bytes a rail has carried at most by direction: those completed, and those in flight.
+func (b *burstProgress) moved(name string) (bytes [rail.Directions]int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, l := range b.loads {
-		if l.Rail != rail {
+		of, direction, home := l.Rail, rail.Transmit, false
+		if b.paths != nil {
+			of, direction, home = b.paths[i].local.Name, b.paths[i].direction(), b.paths[i].home
+		}
+		if of != name {
 			continue
 		}
-		bytes = int64(l.Depth) * l.Chunk
+		n := int64(l.Depth) * l.Chunk
 		if i < len(b.bytes) {
-			bytes += b.bytes[i]
+			n += b.bytes[i]
+		}
+		if bytes[direction] += n; home { // some adapters count what does not leave them
+			bytes[rail.Receive] += n
 		}
 	}
 	return bytes

@@ -92,7 +92,7 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	if err != nil {
 		return res, err
 	}
-	paths = slices.DeleteFunc(paths, func(p *path) bool { return slices.Contains(broken, p.local.Name) })
+	paths = slices.DeleteFunc(paths, func(p *path) bool { return slices.Contains(broken, p.name()) })
 	loads = slices.DeleteFunc(loads, func(l worker.Load) bool { return slices.Contains(broken, l.Rail) })
 	done, err := r.burst(ctx, stage, paths, r.plan.tcpBurst(loads, r.timeLeft(ctx)))
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *round) tcpPaths(lanes []tcpLane) []*path {
 
 // path returns the path of this node's rail of that name; nil if there is none.
 func (r *round) path(name string) *path {
-	if i := slices.IndexFunc(r.paths, func(p *path) bool { return p.local.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(r.paths, func(p *path) bool { return p.name() == name }); i >= 0 {
 		return r.paths[i]
 	}
 	return nil

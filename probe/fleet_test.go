@@ -264,7 +264,7 @@ func (n *simNode) judgeLocked(peer string, since time.Time) {
 func (n *simNode) round(ctx context.Context, r *round) Result {
 	start := time.Now()
 	r.res = Result{Peer: r.peer, Start: start, Transport: NoTransport}
-	r.session.node = n.node
+	r.session = &workerSession{node: n.node}
 	err := n.visit(ctx, r, n.fleet.at[r.peer])
 	r.free()
 	r.setOutcome(err)
@@ -350,7 +350,7 @@ func roundCost(p plan) (reserved, used time.Duration) {
 	if p.full {
 		used += used + time.Duration(len(baselineStreams))*(tcpWarmup+tcpWindow)
 	}
-	return p.railTime(paths, paths), used
+	return railTime(p.bytes(paths, paths), p.rate), used
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -33,7 +34,8 @@ type guard struct {
 	above float64 // of a rail's capacity, that others may use
 
 	burst   *burstProgress // what the probe sends; nil: it receives
-	granted int64          // bytes of payload that it may receive
+	granted int64          // bytes of payload that it may receive, or be asked for
+	asked   atomic.Bool    // the peer reads from this node, too
 
 	check     func(now map[string]rail.Traffic) *failure.Failure // examines each reading; optional
 	start     map[string]rail.Traffic                            // the first reading; nil: at the first tick
@@ -93,18 +95,30 @@ func (g *guard) judge(r localRail, d delta) *failure.Failure {
 		// that follow a lost one arrive again, any number of times.
 		out -= maxAckRatio * d.in
 		in -= maxWireRatio * float64(g.granted)
+		if g.asked.Load() {
+			out -= maxWireRatio * float64(g.granted)
+		}
 		if d.resentToUs {
 			in = 0
 		}
 	} else {
-		in -= maxAckRatio * d.out
+		var own [rail.Directions]float64
 		for _, of := range g.rails {
 			if of.portKey() == r.portKey() {
-				out -= maxWireRatio * float64(g.burst.sent(of.Name))
+				moved := g.burst.moved(of.Name)
+				own[rail.Transmit] += maxWireRatio * float64(moved[rail.Transmit])
+				own[rail.Receive] += maxWireRatio * float64(moved[rail.Receive])
 			}
+		}
+		in -= own[rail.Receive] + maxAckRatio*d.out
+		if out -= own[rail.Transmit]; own[rail.Receive] > 0 {
+			out -= maxAckRatio * d.in
 		}
 		if d.resent {
 			out = 0
+		}
+		if d.resentToUs && own[rail.Receive] > 0 {
+			in = 0
 		}
 	}
 	return r.overused(d, out-d.late(g.uncounted), in-d.late(g.uncounted), g.above)
@@ -128,8 +142,8 @@ func (g *guard) exact(now map[string]rail.Traffic) bool {
 	return g.readable(now)
 }
 
-// beyondGrant is how many bytes arrived over all rails beyond what the asker may write and others may use; on a rail of
-// unknown capacity, others may use as much as was granted.
+// beyondGrant is how many bytes all rails carried for the asker beyond what it may move and others may use; on a rail
+// of unknown capacity, others may use as much as was granted.
 func (g *guard) beyondGrant(now map[string]rail.Traffic) int64 {
 	granted := maxWireRatio * float64(g.granted)
 	sum, times := 0.0, 1.0
@@ -137,11 +151,14 @@ func (g *guard) beyondGrant(now map[string]rail.Traffic) int64 {
 		if d.resentToUs {
 			times = maxRepeats
 		}
-		others := granted
+		others, carried := granted, d.in
 		if r.capacity > 0 {
 			others = g.above * r.capacity * (d.seconds + d.period.Seconds())
 		}
-		sum += max(d.in-d.late(g.uncounted)-others, 0)
+		if g.asked.Load() {
+			others, carried = 2*others, d.in+d.out
+		}
+		sum += max(carried-d.late(g.uncounted)-others, 0)
 	}
 	return int64(max(sum-times*granted, 0))
 }

@@ -87,29 +87,49 @@ func (p *path) load(carried float64) rail.Load {
 	return l
 }
 
+// Shares names what two rails share, as far as this node knows: the narrowest part; empty: nothing.
+func (r *Result) Shares(a, b string) string {
+	for _, s := range r.places {
+		if slices.Contains(s.Rails, a) && slices.Contains(s.Rails, b) {
+			return s.What
+		}
+	}
+	return ""
+}
+
+// places are what paths share, the narrowest first.
+func places(paths []*path) []Shared {
+	return slices.Concat(shared(paths), sharing(paths, "PCIe switch", func(p *path) string {
+		_, port := p.local.PCIAbove()
+		return port
+	}), sharing(paths, "PCIe root port", func(p *path) string {
+		port, _ := p.local.PCIAbove()
+		return port
+	}))
+}
+
 // shared returns what several rails share: a PCIe link, a physical port.
 func shared(paths []*path) []Shared {
-	var list []Shared
-	add := func(what string, key func(rail.Limits) string) {
-		first := map[string]int{} // key → place in list
-		found := []Shared{}
-		for _, p := range paths {
-			k := key(p.local.status.Limits)
-			if k == "" {
-				continue
-			}
-			i, ok := first[k]
-			if !ok {
-				i, found = len(found), append(found, Shared{What: what + " " + k})
-				first[k] = i
-			}
-			found[i].Rails = append(found[i].Rails, p.local.Name)
+	return slices.Concat(
+		sharing(paths, "PCIe link", func(p *path) string { return p.local.status.Limits.LinkKey }),
+		sharing(paths, "physical port", func(p *path) string { return p.local.status.Limits.PortKey }))
+}
+
+// sharing returns the paths with equal keys; an empty one is not known.
+func sharing(paths []*path, what string, key func(*path) string) (list []Shared) {
+	for _, p := range paths {
+		k := key(p)
+		if k == "" {
+			continue
 		}
-		list = append(list, slices.DeleteFunc(found, func(s Shared) bool { return len(s.Rails) < 2 })...)
+		name := what + " " + k
+		i := slices.IndexFunc(list, func(s Shared) bool { return s.What == name })
+		if i < 0 {
+			i, list = len(list), append(list, Shared{What: name})
+		}
+		list[i].Rails = append(list[i].Rails, p.local.Name)
 	}
-	add("PCIe link", func(l rail.Limits) string { return l.LinkKey })
-	add("physical port", func(l rail.Limits) string { return l.PortKey })
-	return list
+	return slices.DeleteFunc(list, func(s Shared) bool { return len(s.Rails) < 2 })
 }
 
 // mismatches are the components with incompatible versions at both ends. One firmware mismatch is enough.

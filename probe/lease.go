@@ -49,9 +49,10 @@ type lease struct {
 	overRDMA struct { // what the ports count while an RDMA session is open
 		used  bool                    // there was one
 		start map[string]rail.Traffic // nil: none is open
-		bytes int64
+		bytes [rail.Directions]int64
 	}
-	own map[string]int64 // payload noted as written, by rail
+	flows map[string]string                  // rail of each flow of the session
+	own   map[string]*[rail.Directions]int64 // payload noted as moved, by rail
 }
 
 func newLease(parent context.Context, g *guard, rate float64, reserved, ttl, lifetime time.Duration) *lease {
@@ -93,7 +94,10 @@ func (l *lease) endSessionLocked() {
 	_ = l.session.end() // closed, or its worker was killed
 	l.tcpBytes.Store(l.session.received)
 	if u := &l.overRDMA; u.start != nil {
-		u.bytes += received(l.guard.rails, u.start, l.guard.node.traffic(l.guard.rails))
+		now := l.guard.node.traffic(l.guard.rails)
+		for direction := range u.bytes {
+			u.bytes[direction] += carried(l.guard.rails, u.start, now, direction)
+		}
 		u.start = nil
 	}
 }
@@ -173,7 +177,7 @@ func (l *lease) cost() int64 {
 	g := l.guard
 	end := g.node.traffic(g.rails)
 	l.mu.Lock()
-	overTCP, byRDMA, hadRDMA := l.session.received, l.overRDMA.bytes, l.overRDMA.used
+	overTCP, byRDMA, hadRDMA := l.session.received, l.overRDMA.bytes[rail.Receive], l.overRDMA.used
 	l.mu.Unlock()
 	counted := received(g.rails, g.start, end)
 	reported := l.reported.Load()
@@ -193,9 +197,17 @@ func (l *lease) cost() int64 {
 // payload is the least payload of so many bytes on the wire.
 func payload(wire int64) int64 { return int64(float64(wire) / maxWireRatio) }
 
-func received(rails []localRail, start, now map[string]rail.Traffic) (sum int64) {
+func received(rails []localRail, start, now map[string]rail.Traffic) int64 {
+	return carried(rails, start, now, rail.Receive)
+}
+
+func carried(rails []localRail, start, now map[string]rail.Traffic, direction int) (sum int64) {
 	for _, d := range functionDeltas(rails, start, now) {
-		sum += int64(d.in)
+		if direction == rail.Receive {
+			sum += int64(d.in)
+		} else {
+			sum += int64(d.out)
+		}
 	}
 	return sum
 }

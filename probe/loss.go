@@ -32,6 +32,14 @@ type Loss struct {
 	Bursts     int   // in which there were retransmits
 }
 
+// Rate is the part of the packets after which something was sent again.
+func (l *Loss) Rate() float64 {
+	if l.Packets == 0 {
+		return 0
+	}
+	return float64(l.Retransmits) / float64(l.Packets)
+}
+
 // countLoss adds what a reading of the rails' counters shows since the last one: one burst, or several. The first one
 // has nothing to be compared with.
 func (r *round) countLoss(now map[string]rail.Traffic) {

@@ -175,7 +175,7 @@ func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
 
 // hello is what this node reports about itself.
 func (n *Node) hello() hello {
-	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{},
+	h := hello{Flows: true, Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{},
 		Missing: n.helloMissing()}
 	rails, _ := n.rails() // without those that cannot be read
 	for _, r := range rails[:min(len(rails), worker.MaxRails)] {

@@ -26,6 +26,7 @@ type Options struct {
 	ServiceLevel   int           // 0 to 15, or Auto
 	PKey           uint16        // partition on InfiniBand; 0: the first of each port
 	Memory         string        // of the transfer: host
+	Extras         []Extra       // of rounds by hand all, else one in each round with solo bursts, in turn
 }
 
 // Security is how peers authenticate. To answer, one of TokenFile, ClientCAFile and Insecure is required.

@@ -29,14 +29,15 @@ func TestOwnOfHolder(t *testing.T) {
 	} {
 		n := &Node{slot: newSlot()}
 		r := localRail{Rail: rail.Rail{Name: "0", Device: "mlx5_0", Port: 1}}
-		l := &lease{guard: &guard{node: n, rails: []localRail{r}, granted: granted}}
+		l := &lease{guard: &guard{node: n, rails: []localRail{r}, granted: granted}, flows: map[string]string{"0": "0"}}
 		now := map[string]rail.Traffic{}
 		if tc.counted > 0 {
 			l.overRDMA.start = map[string]rail.Traffic{"0": {Period: tc.period}}
 			now["0"] = rail.Traffic{Receive: tc.counted, Period: tc.period}
 		}
 		for range tc.requests {
-			l.noteOwn([]worker.VerifyRail{{Rail: "0", Chunk: 1 << 20, Writes: []int64{written >> 21, written >> 21}}}, now)
+			l.noteOwn([]worker.VerifyRail{{Rail: "0", Chunk: 1 << 20, Writes: []int64{written >> 21, written >> 21}}}, rail.Receive,
+				now)
 		}
 		got, _ := n.OwnTraffic(r.Rail)
 		if want := wireBytes(tc.want, 4096, true); math.Abs(float64(got[rail.Receive])-want) > 1e4 {

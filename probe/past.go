@@ -24,6 +24,8 @@ type pastPeer struct {
 	low   int       // striped bursts in a row that found a bottleneck
 	runs  []float64 // bytes per second of the last striped bursts
 	tcp   []float64 // likewise of the last TCP baselines, each the best of its streams
+
+	extras []Measured // the last ones of each kind, without samples
 }
 
 // pastRail are those over one of this node's rails.

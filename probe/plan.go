@@ -11,7 +11,7 @@ import (
 // plan is what one round does: its steps in order, their sizes and times, and what it reserves. round.go starts and
 // ends a round:
 //
-//	hello → lease → rdmaSteps → two TCP baselines* → release       * only in full rounds
+//	hello → lease → rdmaSteps → two TCP baselines* → extras → release       * only in full rounds
 //	                    └ no rail is left: one burst over TCP instead
 type plan struct {
 	Options
@@ -20,6 +20,7 @@ type plan struct {
 	rails    int     // of this node
 	rate     float64 // of the rails of the slower end together, in bytes per second
 	software bool    // a device of either end is not an adapter
+	extras   []Extra // that follow
 }
 
 // rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last three is bursts, and the target verifies
@@ -56,6 +57,7 @@ const (
 // Sizes of a round's steps.
 const (
 	burstWrites = 64 // that a burst measures at least, per rail
+	smallWrite  = 8  // bytes: of the first write, and of latencies
 	fullPackets = 4  // of the mtu step, per queue pair
 	minChunk    = transfer.Page
 	maxTCPChunk = 64 << 10
@@ -78,7 +80,7 @@ var baselineStreams = []int{1, 4}
 func (p plan) load(path *path) worker.Load {
 	rate := path.rate()
 	chunk := p.chunk(rate*p.Burst.Seconds()/burstWrites, transfer.MaxChunk)
-	return worker.Load{Rail: path.local.Name, Chunk: chunk, Cap: max(2*burstWrites*chunk, int64(4*rate*p.Burst.Seconds())),
+	return worker.Load{Rail: path.name(), Chunk: chunk, Cap: max(2*burstWrites*chunk, int64(4*rate*p.Burst.Seconds())),
 		Depth: p.Depth, RTT: path.rtt()}
 }
 
@@ -87,7 +89,7 @@ func (p plan) tcpLoad(path *path, streams, lanes int) worker.Load {
 	rate := path.rate()
 	chunk := p.chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
 	most := min(rate, p.rate/float64(lanes)) // together no more than the slower end carries in that time
-	return worker.Load{Rail: path.local.Name, Chunk: chunk, Cap: max(int64(most*maxTCP.Seconds()), chunk),
+	return worker.Load{Rail: path.name(), Chunk: chunk, Cap: max(int64(most*maxTCP.Seconds()), chunk),
 		Depth: max(p.Depth, 2*streams)}
 }
 
@@ -124,7 +126,7 @@ func (p plan) small(paths []*path, size, count int, deadline time.Duration) work
 	args := worker.BurstArgs{Slow: reachTime, Deadline: min(reachTime, deadline), Software: p.software}
 	for _, path := range paths {
 		depth := max(p.QueuePairs, min(count*p.QueuePairs, p.Depth))
-		args.Loads = append(args.Loads, worker.Load{Rail: path.local.Name, Chunk: int64(size), Cap: int64(size * depth),
+		args.Loads = append(args.Loads, worker.Load{Rail: path.name(), Chunk: int64(size), Cap: int64(size * depth),
 			Depth: depth})
 	}
 	return args
@@ -164,9 +166,4 @@ func (p plan) bytes(paths, tcp []*path) (sum int64) {
 		}
 	}
 	return sum
-}
-
-// railTime is the most that a round costs in time of all rails together.
-func (p plan) railTime(paths, tcp []*path) time.Duration {
-	return railTime(p.bytes(paths, tcp), p.rate)
 }

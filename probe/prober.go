@@ -172,8 +172,12 @@ func (p *Prober) postpone(address string) bool {
 func (p *Prober) newRound(address string, overdue bool) *round {
 	one, opts := p.peers[address], p.opts
 	opts.Security = one.security(opts.Security)
-	return &round{node: p.node, plan: plan{Options: opts, full: one.rounds%opts.SoloEvery == 0}, peer: address,
+	r := &round{node: p.node, plan: plan{Options: opts, full: one.rounds%opts.SoloEvery == 0}, peer: address,
 		overdue: overdue, progress: func(Progress) {}}
+	if n := len(opts.Extras); n > 0 && r.plan.full {
+		r.plan.extras = opts.Extras[one.rounds/opts.SoloEvery%n:][:1]
+	}
+	return r
 }
 
 // report reports the result of a round, if its peer still is one and the round is not tried again.
@@ -206,8 +210,8 @@ func (p *Prober) report(address string, res Result) {
 // Bench runs one full round with a peer now. progress is called from several goroutines, but not concurrently.
 func Bench(ctx context.Context, node *Node, opts Options, peer string, progress func(Progress)) Result {
 	node.setBudget(opts.Budget)
-	r := round{node: node, plan: plan{Options: opts, full: true, runs: singleRuns}, peer: peer, byHand: true,
-		progress: progress}
+	r := round{node: node, plan: plan{Options: opts, full: true, runs: singleRuns, extras: opts.Extras}, peer: peer,
+		byHand: true, progress: progress}
 	return r.run(ctx)
 }
 

@@ -59,7 +59,7 @@ func (r *round) failPath(p *path, stage failure.Stage, f *failure.Failure) {
 		return
 	}
 	own := *f
-	own.Rail, own.Stage = p.local.Name, stage
+	own.Rail, own.Stage = p.name(), stage
 	p.result.Failure = &own
 	r.addFailure(&own)
 }
@@ -98,7 +98,7 @@ func (r *round) connect(ctx context.Context) error {
 			continue
 		}
 		p.connected, p.result.PathMTU = true, pathMTU(p.end, ends[i])
-		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.local.Name, Remote: ends[i], PathMTU: p.result.PathMTU,
+		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.name(), Remote: ends[i], PathMTU: p.result.PathMTU,
 			InFlight: r.plan.ackTime(p)})
 	}
 	if len(args.Rails) == 0 {
@@ -128,7 +128,9 @@ func (r *round) openLocal(ctx context.Context) error {
 		Depth: max(r.plan.Depth, r.plan.QueuePairs), QueuePairs: r.plan.QueuePairs, PKey: r.plan.PKey,
 		Key: r.lease.grant.Key}
 	for _, p := range paths {
-		args.Rails = append(args.Rails, rdmaRail(p.local, p.gid))
+		arg := rdmaRail(p.local, p.gid)
+		arg.Name, arg.Rail, arg.Op, arg.Flow = p.name(), p.local.Name, p.op, p.flow
+		args.Rails = append(args.Rails, arg)
 	}
 	opened, err := r.session.begin(ctx, args)
 	if err != nil {
@@ -146,9 +148,10 @@ func (r *round) openLocal(ctx context.Context) error {
 func (r *round) openPeer(ctx context.Context, paths []*path) ([]worker.End, error) {
 	req := openRequest{Transport: worker.RDMA, Buffer: r.buffer, Depth: max(r.plan.Depth, r.plan.QueuePairs),
 		QueuePairs: r.plan.QueuePairs, TrafficClass: r.res.Class.TrafficClass, ServiceLevel: r.res.Class.ServiceLevel,
-		PKey: r.plan.PKey}
+		PKey: r.plan.PKey, Seed: r.seed}
 	for _, p := range paths {
-		req.Rails = append(req.Rails, openRail{Rail: p.peer.Name, Remote: p.end, Prefixes: p.local.prefixes})
+		req.Rails = append(req.Rails, openRail{Rail: p.peer.Name, Op: p.op, Flow: p.flow, Remote: p.end,
+			Prefixes: p.local.prefixes})
 	}
 	reply, err := r.client.open(ctx, req)
 	return reply.Ends, err
@@ -156,7 +159,7 @@ func (r *round) openPeer(ctx context.Context, paths []*path) ([]worker.End, erro
 
 // reach writes 8 B over every queue pair at once: a path that fails here carries nothing.
 func (r *round) reach(ctx context.Context) error {
-	return r.writeSmall(ctx, failure.StageReach, r.livePaths(), 8, 1)
+	return r.writeSmall(ctx, failure.StageReach, r.livePaths(), smallWrite, 1)
 }
 
 // fullPacket writes packets of the path MTU: a path with a smaller MTU on the way drops them, although 8 B got through.
@@ -204,12 +207,12 @@ func (r *round) latency(ctx context.Context) error {
 			continue
 		}
 		for _, p := range r.livePaths() {
-			r.progress(Progress{Stage: failure.StageLatency, Rail: p.local.Name})
-			samples, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: p.local.Name, N: n,
+			r.progress(Progress{Stage: failure.StageLatency, Rail: p.name()})
+			l, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: smallWrite, N: n,
 				Limit: latencyTime / latencyPasses})
 			switch f := failure.As(failure.StageLatency, err); {
 			case f == nil:
-				p.result.Latency = p.result.Latency.add(samples)
+				p.result.Latency = p.result.Latency.add(l.Samples)
 			case f.Rail == "":
 				return f // the worker's, not the path's
 			default:

@@ -88,6 +88,9 @@ type Result struct {
 	Shared     []Shared    // what the rails share, if Scaling is low
 
 	MinOfExpected float64 // part of Expected below which a rail is slow; 0: not judged
+
+	places []Shared   // what rails share, whether that limits them or not
+	Extras []Measured // in order of [Kinds], the bursts of each in the order in which they were made
 }
 
 // Corrupted reports whether the received data was not the data sent.
@@ -228,12 +231,15 @@ type Shortfall struct {
 	Goodput, Expected float64
 }
 
-// Degraded reports whether a round by RDMA found a rail dead, missing or slow: one failed, loses packets, or has an
-// uneven latency, an end lacks one that it had, goodput is below what was expected or what it was on other days, or
+// Degraded reports whether a round by RDMA found a rail dead, missing or slow: one failed, loses packets (on some
+// path), or has an uneven latency, an end lacks one that it had, goodput is below what was expected or what it was on
+// other days, or
 // the rails are imbalanced.
 func (r Result) Degraded() bool {
 	for i := range r.Rails {
-		if one := &r.Rails[i]; one.Failure != nil || one.Lossy || one.Uneven != nil || one.Slowed() {
+		one := &r.Rails[i]
+		lossy, _ := r.LossyPaths(one.Rail)
+		if one.Failure != nil || one.Lossy || one.Uneven != nil || one.Slowed() || len(lossy) > 0 {
 			return true
 		}
 	}

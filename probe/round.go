@@ -31,20 +31,26 @@ type round struct {
 	paths     []*path
 	lease     *heldLease
 	hasSlot   bool
-	cost      time.Duration // that the round may have, of all rails
+	most      int64         // that the round may move, in bytes
+	cost      time.Duration // the same, of all rails
 	reserved  time.Duration // of it, of the node's budget
-	session   workerSession
+	session   *workerSession
 	seed      uint64                  // of the source
 	buffer    int64                   // bytes of each rail's memory at the target
 	disturbed *failure.Failure        // why the striped burst has no figure
 	counted   map[string]rail.Traffic // the last reading of the rails' counters
 	after     map[string]rail.Traffic // the one right after the last striped burst
+	atHome    int64                   // of res.Bytes, those that did not leave this node
 	evenAlone bool                    // the rails are even in solo bursts, where the striped one found a bottleneck
 	res       Result
 }
 
-// path is one of this node's rails with the peer's rail that it is paired with.
+// path is one of this node's rails with the peer's rail that it is paired with; or, in an extra, one flow over it.
 type path struct {
+	op   worker.Op // empty: it writes
+	flow int       // number of its first flow label
+	home bool      // both ends are of this node, and the peer's rail is not used: see loopback
+
 	local  localRail
 	peer   *helloRail // nil: none
 	gid    rail.Choice
@@ -62,7 +68,7 @@ type path struct {
 // run makes the round, from hello to release, and returns its result.
 func (r *round) run(ctx context.Context) Result {
 	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport, MinOfExpected: r.plan.MinOfExpected}
-	r.session.node = r.node
+	r.session = &workerSession{node: r.node}
 	ctx, cancel := context.WithTimeout(ctx, r.plan.Timeout)
 	defer cancel()
 	err := r.exchangeHello(ctx)
@@ -76,6 +82,9 @@ func (r *round) run(ctx context.Context) Result {
 	r.free()
 	if r.past != nil {
 		r.past.note(&r.res, r.evenAlone, r.plan.runs > 1)
+	}
+	if r.past != nil {
+		r.past.noteExtras(&r.res)
 	}
 	r.setOutcome(err)
 	r.res.Duration = time.Since(r.res.Start)
@@ -142,6 +151,7 @@ func (r *round) makePaths() {
 		p.result.GIDReason = p.gid.Reason
 		r.paths = append(r.paths, p)
 	}
+	r.res.places = places(r.paths)
 }
 
 // software reports whether a device of either end is not an adapter.
@@ -217,7 +227,9 @@ func (r *round) reserve(ctx context.Context) error {
 	}
 	r.hasSlot = true
 	r.node.slot.start(netip.Addr{})
-	r.cost = min(r.plan.railTime(r.paths, r.tcpPaths(r.lanes())), MaxTimeout)
+	tcp := r.tcpPaths(r.lanes())
+	r.most = r.plan.bytes(r.paths, tcp) + r.plan.extraBytes(r.paths)
+	r.cost = min(railTime(r.most, r.plan.rate), MaxTimeout)
 	if r.node.fitBudget(railRate(r.rails)); len(r.rails) > 0 {
 		if wait, ok := r.node.askBudget.reserve(r.cost); !ok {
 			return budgetFailure("this node's", r.cost, wait)
@@ -253,6 +265,7 @@ func (r *round) transfer(ctx context.Context) error {
 	if f := timeUp(ctx); f != nil && err != nil && r.res.Transport == NoTransport {
 		return f
 	}
+	r.extras(ctx)
 	return err
 }
 
@@ -298,7 +311,7 @@ func (r *round) release(ctx context.Context) {
 	if err := r.session.end(); err != nil {
 		r.addFailure(err)
 	}
-	if err := r.client.release(ctx, r.lease, r.res.Bytes); err != nil && cause(ctx) == nil {
+	if err := r.client.release(ctx, r.lease, r.res.Bytes-r.atHome); err != nil && cause(ctx) == nil {
 		if f := failure.As(failure.StageRelease, err); f.Reason != failure.LeaseLost {
 			r.addFailure(f)
 		}

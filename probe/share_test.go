@@ -43,7 +43,7 @@ func TestRoundShare(t *testing.T) {
 				paths = append(paths, ratedPath(rate))
 			}
 			round.full = true
-			if need := round.railTime(paths, paths); need > leastLease || need < cost {
+			if need := railTime(round.bytes(paths, paths), round.rate); need > leastLease || need < cost {
 				t.Errorf("%d × %g Gb/s: a round asks for a lease of %v", rails, rate, need)
 			}
 		}
@@ -71,7 +71,7 @@ func TestLeaseFits(t *testing.T) {
 		"1/16 here":        {rails(1, ratedPath(25)), 25, 400},
 	} {
 		p := plan{Options: DefaultOptions(), full: true, rails: len(tc.paths), rate: min(tc.own, tc.peer) * 1e9 / 8}
-		if need := p.railTime(tc.paths, tc.paths); need > leastLease {
+		if need := railTime(p.bytes(tc.paths, tc.paths), p.rate); need > leastLease {
 			t.Errorf("%s: a round asks for a lease of %v, want at most %v", why, need, leastLease)
 		}
 	}

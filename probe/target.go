@@ -15,7 +15,7 @@ import (
 func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, error) {
 	l.endSessionLocked()
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
-		QueuePairs: req.QueuePairs, PKey: req.PKey, Key: l.key[:]}
+		QueuePairs: req.QueuePairs, PKey: req.PKey, Seed: req.Seed, Key: l.key[:]}
 	rails, _ := r.node.rails() // without those that cannot be read
 	if req.Transport == worker.TCP {
 		if args.Grant = l.guard.granted - l.session.received; args.Grant <= 0 {
@@ -24,7 +24,8 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 		}
 	}
 	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
-	index := map[string]int{} // rail → its place in the request
+	index := map[string]int{} // flow → its place in the request
+	l.flows = map[string]string{}
 	for i, want := range req.Rails {
 		arg := worker.RailArg{Name: want.Rail, NUMANode: -1}
 		if req.Transport == worker.RDMA {
@@ -34,8 +35,12 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 				continue
 			}
 		}
-		index[want.Rail] = i
+		arg.Name, arg.Rail, arg.Op, arg.Flow = want.name(), want.Rail, want.Op, want.Flow
+		index[arg.Name], l.flows[arg.Name] = i, want.Rail
 		args.Rails = append(args.Rails, arg)
+		if want.Op == worker.Read {
+			l.guard.asked.Store(true)
+		}
 	}
 	if len(args.Rails) == 0 {
 		return reply, nil
@@ -110,37 +115,48 @@ func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArg
 	if err != nil {
 		return nil, onPeer(err)
 	}
-	l.noteOwn(args.Rails, r.node.traffic(l.guard.rails))
+	now := r.node.traffic(l.guard.rails)
+	l.noteOwn(args.Rails, rail.Receive, now)
+	l.noteOwn(args.Read, rail.Transmit, now)
 	if args.Count {
 		v.Events = l.repeats()
 	}
 	return v, nil
 }
 
-// noteOwn notes what the holder says to have written, and no more than was granted, or than the rail's counter moved
-// by now over RDMA, where it is not late: the holder may repeat itself. Call with the lease's mu held.
-func (l *lease) noteOwn(written []worker.VerifyRail, now map[string]rail.Traffic) {
-	for _, w := range written {
-		i := slices.IndexFunc(l.guard.rails, func(own localRail) bool { return own.Name == w.Rail })
+// noteOwn notes what the holder says to have moved in one direction, and no more than was granted, or than the rail's
+// counter moved by now over RDMA, where it is not late: the holder may repeat itself. Call with the lease's mu held.
+func (l *lease) noteOwn(moved []worker.VerifyRail, direction int, now map[string]rail.Traffic) {
+	for _, w := range moved {
+		name := l.flows[w.Rail]
+		i := slices.IndexFunc(l.guard.rails, func(own localRail) bool { return own.Name == name })
 		if i < 0 {
 			continue
 		}
 		most := l.guard.granted
-		if d, ok := trafficBetween(l.overRDMA.start, now, w.Rail); ok && d.period <= 0 {
-			most = min(most, l.overRDMA.bytes+int64(d.in))
+		if d, ok := trafficBetween(l.overRDMA.start, now, name); ok && d.period <= 0 {
+			counted := int64(d.in)
+			if direction == rail.Transmit {
+				counted = int64(d.out)
+			}
+			most = min(most, l.overRDMA.bytes[direction]+counted)
 		}
 		var writes int64
 		for _, n := range w.Writes {
 			writes += n // checkVerify bounds their sum
 		}
-		bytes := min(writes*w.Chunk, most-l.own[w.Rail])
+		own := l.own[name]
+		if own == nil {
+			own = new([rail.Directions]int64)
+		}
+		bytes := min(writes*w.Chunk, most-own[direction])
 		if bytes <= 0 {
 			continue
 		}
 		if l.own == nil {
-			l.own = map[string]int64{}
+			l.own = map[string]*[rail.Directions]int64{}
 		}
-		l.own[w.Rail] += bytes
-		l.guard.node.own.add(l.guard.rails[i].Rail, rail.Receive, bytes, 0)
+		l.own[name], own[direction] = own, own[direction]+bytes
+		l.guard.node.own.add(l.guard.rails[i].Rail, direction, bytes, 0)
 	}
 }

@@ -195,7 +195,7 @@ func TestAskedOverrun(t *testing.T) {
 			t.Fatal("no place")
 		}
 		r := round{node: n, client: &client{}, hasSlot: true, reserved: 600 * time.Second,
-			res: Result{Bytes: 4000 * nominalRate}, session: workerSession{node: n}}
+			res: Result{Bytes: 4000 * nominalRate}, session: &workerSession{node: n}}
 		r.free()
 		wait, ok := n.askBudget.reserve(time.Second)
 		if ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -58,6 +59,7 @@ type hello struct {
 	Addresses []address   `json:"addresses"` // of all its interfaces
 
 	Missing []helloMissing `json:"missing"` // rails that it had; nil: it does not know
+	Flows   bool           `json:"flows"`   // it opens several flows over a rail, and lets them read
 }
 
 // versions are those of the components that should be similar on two nodes.
@@ -133,15 +135,21 @@ type openRequest struct {
 	TrafficClass uint8      `json:"traffic_class"`
 	ServiceLevel uint8      `json:"service_level"`
 	PKey         uint16     `json:"pkey,omitempty"` // of InfiniBand; 0: the first of each port
+	Seed         uint64     `json:"seed,omitempty"` // of what the target sends, where the asker reads
 	Rails        []openRail `json:"rails"`
 }
 
 // openRail pairs one of the target's rails with an end of the asker's.
 type openRail struct {
-	Rail     string         `json:"rail"`     // the target's name for it
-	Remote   worker.End     `json:"remote"`   // the asker's end; without queue pairs for TCP
-	Prefixes []netip.Prefix `json:"prefixes"` // addresses of the asker's interface
+	Rail     string         `json:"rail"` // the target's name for it
+	Op       worker.Op      `json:"op,omitempty"`
+	Flow     int            `json:"flow,omitempty"` // number of its first flow label: a rail may have several flows
+	Remote   worker.End     `json:"remote"`         // the asker's end; without queue pairs for TCP
+	Prefixes []netip.Prefix `json:"prefixes"`       // addresses of the asker's interface
 }
+
+// name is that of the flow in the target's session.
+func (o openRail) name() string { return worker.FlowName(o.Rail, o.Op, o.Flow) }
 
 // openReply is the target's ends.
 type openReply struct {
@@ -221,10 +229,13 @@ func (o *openRequest) check() error {
 	}
 	seen := map[string]bool{}
 	for _, r := range o.Rails {
-		if seen[r.Rail] {
-			return fmt.Errorf("rail %.40q twice", r.Rail)
+		switch {
+		case seen[r.name()]:
+			return fmt.Errorf("rail %.40q twice", r.name())
+		case r.Flow < 0 || r.Flow > worker.MaxFlow || r.Op != "" && r.Op != worker.Write && r.Op != worker.Read:
+			return fmt.Errorf("flow %d of operation %.20q over rail %.40q", r.Flow, r.Op, r.Rail)
 		}
-		seen[r.Rail] = true
+		seen[r.name()] = true
 		if err := checkEnd(r.Remote, o.QueuePairs); err != nil {
 			return err
 		}
@@ -240,11 +251,12 @@ func (o *openRequest) check() error {
 
 // checkVerify refuses a request that would cost more than comparing the memory once.
 func checkVerify(v *worker.VerifyArgs) error {
-	if len(v.Rails) > worker.MaxRails || len(v.Stop) > worker.MaxRails {
-		return fmt.Errorf("%d rails to verify and %d to stop: the limit is %d", len(v.Rails), len(v.Stop), worker.MaxRails)
+	if len(v.Rails)+len(v.Read) > worker.MaxRails || len(v.Stop) > worker.MaxRails {
+		return fmt.Errorf("%d rails to verify, %d that were read and %d to stop: the limit is %d", len(v.Rails), len(v.Read),
+			len(v.Stop), worker.MaxRails)
 	}
 	seen := map[string]bool{}
-	for _, r := range v.Rails {
+	for _, r := range slices.Concat(v.Rails, v.Read) {
 		if seen[r.Rail] || len(r.Writes) > worker.MaxQueuePairs {
 			return fmt.Errorf("rail %.40q twice, or with %d queue pairs", r.Rail, len(r.Writes))
 		}
@@ -269,10 +281,14 @@ func (o *openReply) check(req *openRequest) error {
 		if err := checkEnd(o.Ends[i], req.QueuePairs); err != nil {
 			return err
 		}
+		size := req.Buffer
+		if req.Rails[i].Op == worker.Read {
+			size = transfer.SourceLen
+		}
 		if f := o.Ends[i].Failure; f == nil && req.Transport == worker.RDMA &&
-			(len(o.Ends[i].QPNs) == 0 || o.Ends[i].Size != req.Buffer) {
-			return fmt.Errorf("neither queue pairs with %d bytes of memory nor a failure for rail %.40q", req.Buffer,
-				req.Rails[i].Rail)
+			(len(o.Ends[i].QPNs) == 0 || o.Ends[i].Size != size) {
+			return fmt.Errorf("neither queue pairs with %d bytes of memory nor a failure for rail %.40q", size,
+				req.Rails[i].name())
 		} else if f != nil {
 			sanitize(f, failure.StageConnect)
 		}

@@ -85,6 +85,23 @@ func (f function) bridges() (host string, below []string) {
 	return "", nil
 }
 
+// PCIAbove returns the PCIe root port above the rail's device, and the upstream port of the switch between, by their
+// addresses; empty: there is none, or it is not known. It reads one link, in the kernel's memory.
+func (r Rail) PCIAbove() (rootPort, switchPort string) {
+	path, err := filepath.EvalSymlinks(filepath.Join(r.Dir, "device"))
+	if err != nil {
+		return "", ""
+	}
+	_, below := function{path: path}.bridges()
+	if len(below) > 1 {
+		rootPort = below[0]
+	}
+	if len(below) > 3 { // root port, upstream port, downstream port, function
+		switchPort = below[1]
+	}
+	return rootPort, switchPort
+}
+
 // distance is empty if the place of one of them is unknown. A switch is a bridge, its upstream port, with bridges below
 // it, its downstream ports: two functions are behind one switch if their paths part at its downstream ports, or if they
 // are on one bus. NUMA nodes of which one is unknown count as the same: the kernel leaves them out where there is one.

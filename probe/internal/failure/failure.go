@@ -26,6 +26,7 @@ const (
 	StageStriped  Stage = "striped"  // all rails at once
 	StageVerify   Stage = "verify"   // the target compares what arrived
 	StageBaseline Stage = "baseline" // the same over TCP, for comparison
+	StageExtra    Stage = "extra"    // one more kind of burst: reads, paths and so on
 	StageRelease  Stage = "release"  // returning the lease
 )
 
@@ -63,6 +64,7 @@ const (
 	RTREinval      Reason = "rtr_einval"      // EINVAL: wrong GID index or type, MTU too large
 	RTRUnreachable Reason = "rtr_unreachable" // ETIMEDOUT, EHOSTUNREACH: no answer to ARP or ND for the peer's GID
 	RTRNoRoute     Reason = "rtr_noroute"     // ENETUNREACH, ENODEV: no route from the GID's interface
+	NoRoute        Reason = "no_route"        // from one rail of this node to another: the fabric does not route it
 
 	// A write does not complete.
 	RetryExceeded Reason = "retry_exceeded" // IBV_WC_RETRY_EXC_ERR: no acknowledgement
@@ -175,7 +177,7 @@ func As(stage Stage, err error) *Failure {
 // Stages returns all stages, in the order of a round.
 func Stages() []Stage {
 	return []Stage{StageHello, StageLease, StageOpen, StageConnect, StageReach, StageMTU, StageLatency, StageSolo,
-		StageStriped, StageVerify, StageBaseline, StageRelease}
+		StageStriped, StageVerify, StageBaseline, StageExtra, StageRelease}
 }
 
 // Reasons returns all reasons.
@@ -183,7 +185,7 @@ func Reasons() []Reason {
 	return []Reason{
 		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, IWARP, NoRC, PKey, Memlock, PortDown, NoGID,
 		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, NoTimestamps, NoDMABuf, NoPeermem, RTREinval, RTRUnreachable,
-		RTRNoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError, Timeout,
+		RTRNoRoute, NoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError, Timeout,
 		WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost,
 		LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown, Budget,
 		Draining, Canceled, Maintenance, PeerVersion, Disturbed, Other,

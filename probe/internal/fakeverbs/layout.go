@@ -57,7 +57,7 @@ const fabricSize = int(unsafe.Sizeof(sharedFabric{}))
 var kinds = []string{"free", "context", "PD", "CQ", "MR", "QP", "AH"}
 
 // numKnobs is their number in fabric.h.
-const numKnobs = 38
+const numKnobs = 39
 
 // Knobs are limits and faults of a device, which a test changes during transfers. The zero value has none. Setting them
 // restarts all counts: "the n-th" is counted from the last [Fabric.Set].
@@ -70,6 +70,7 @@ type Knobs struct {
 	Blocked      bool          // the port is up, but writes from and to it time out
 	DropAfter    uint64        // writes after so many bytes time out
 	DropLarger   uint64        // writes of more bytes time out: an MTU black hole
+	DropPort     uint16        // writes with this UDP source port, which the kernel makes of flow labels, time out
 	RetryTimeout time.Duration // until status 12; 0: 50 ms
 
 	FailEvery  uint64 // every n-th write completes with FailStatus
@@ -118,7 +119,7 @@ func (k Knobs) words() [numKnobs]uint64 {
 		bit(k.Hidden), k.CrashAt, bit(k.HangOpen), bit(k.HangPost), bit(k.HangPoll), k.Corrupt, bit(k.Blocked),
 		k.Lose, k.Late, bit(k.Park),
 		bit(k.GRHRequired), bit(k.IWARP), k.InlineErrno, k.AckDelay, k.OddMTU, uint64(k.RTRDelay),
-		k.Reads, k.DMABufErrno, bit(k.Stamps), bit(k.OtherClock),
+		k.Reads, k.DMABufErrno, bit(k.Stamps), bit(k.OtherClock), uint64(k.DropPort),
 	}
 }
 

@@ -64,6 +64,9 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	return r, nil
 }
 
+// Op returns how the rail's bytes move.
+func (r *Rail) Op() transfer.Op { return r.spec.Op }
+
 // Info returns what was found when the rail was opened, and its registered memory.
 func (r *Rail) Info() Info { return r.info }
 

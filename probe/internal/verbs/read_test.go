@@ -197,9 +197,10 @@ func TestReadEnds(t *testing.T) {
 			t.Run(fmt.Sprint(tc.name, latency), func(t *testing.T) {
 				e := reading(t, mib, 1, 32, tc.knobs)
 				limit := time.Minute
-				if tc.want == failure.Timeout {
+				switch tc.want {
+				case failure.Timeout:
 					limit = 200 * time.Millisecond
-				} else if tc.want == failure.Canceled {
+				case failure.Canceled:
 					defer time.AfterFunc(50*time.Millisecond, e.run.Cancel).Stop()
 				}
 				var err error

@@ -62,6 +62,13 @@ func flowLabel(from, to netip.Addr, index int) uint32 {
 	return max((sum^sum>>20)&0xfffff, 1)
 }
 
+// SourcePort returns the UDP source port that the kernel makes of the flow label of a queue pair on RoCE v2
+// (rdma_flow_label_to_udp_sport in ib_verbs.h): what switches hash, beside the GIDs.
+func SourcePort(from, to netip.Addr, index int) uint16 {
+	label := flowLabel(from, to, index)
+	return uint16(label&0x3fff ^ label>>14 | 0xc000)
+}
+
 // TimeoutExponent returns the smallest [Attr] timeout, between min and max, that is not shorter than inFlight.
 func TimeoutExponent(inFlight time.Duration, min, max uint8) uint8 {
 	n := min

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -40,7 +41,14 @@ type (
 	BurstDone = transfer.BurstDone
 	BurstRail = transfer.BurstRail
 	Load      = transfer.Load
+	Op        = transfer.Op
 	TCPInfo   = transfer.TCPInfo
+)
+
+// The operations of a rail.
+const (
+	Write = transfer.Write
+	Read  = transfer.Read
 )
 
 // Info describes libibverbs on this node.
@@ -57,10 +65,10 @@ const (
 // OpenArgs open a session. One that is open is closed first.
 type OpenArgs struct {
 	Transport  string    `json:"transport"`
-	Target     bool      `json:"target"` // the peer writes here
+	Target     bool      `json:"target"` // the peer posts, and this end only answers
 	Rails      []RailArg `json:"rails"`
-	Buffer     int64     `json:"buffer"` // bytes of memory of each rail at the target
-	Seed       uint64    `json:"seed"`   // of an asker's source
+	Buffer     int64     `json:"buffer"` // bytes of memory of each rail where bytes arrive
+	Seed       uint64    `json:"seed"`   // of the source, where bytes come from
 	Depth      int       `json:"depth"`
 	QueuePairs int       `json:"queue_pairs"`    // queue pairs, or TCP connections, per rail
 	PKey       uint16    `json:"pkey,omitempty"` // of queue pairs on InfiniBand; 0: the port's first
@@ -68,9 +76,14 @@ type OpenArgs struct {
 	Grant      int64     `json:"grant"`          // bytes that a TCP target accepts; RDMA cannot refuse bytes
 }
 
-// RailArg is this node's end of a rail.
+// RailArg is this node's end of a rail, or of one of several flows over a rail.
 type RailArg struct {
-	Name     string     `json:"name"`
+	Name     string     `json:"name"`           // unique in the session: [FlowName]
+	Rail     string     `json:"rail,omitempty"` // whose flow it is; empty: it has the name of the rail
+	Op       Op         `json:"op,omitempty"`
+	Flow     int        `json:"flow,omitempty"`    // number of its first flow label
+	Answers  bool       `json:"answers,omitempty"` // it is a target's in the session of an asker: a rail to this node
+	Stamps   bool       `json:"stamps,omitempty"`  // the adapter stamps completions; for latencies only
 	Device   string     `json:"device,omitempty"`
 	Port     int        `json:"port,omitempty"`
 	GIDIndex int        `json:"gid_index"`
@@ -103,19 +116,38 @@ type ConnectRail struct {
 	TCP      netip.AddrPort `json:"tcp"`       // of a TCP target
 }
 
+// FlowName is the name of a flow in a session: that of the rail for the one that writes with the first flow labels.
+func FlowName(rail string, op Op, flow int) string {
+	if op == Read {
+		rail += " " + string(Read)
+	}
+	if flow > 0 {
+		rail += " " + strconv.Itoa(flow)
+	}
+	return rail
+}
+
 // LatencyArgs measure one rail.
 type LatencyArgs struct {
 	Rail  string        `json:"rail"`
+	Size  int64         `json:"size"` // bytes of a write
 	N     int           `json:"n"`
 	Limit time.Duration `json:"limit"`
 }
 
-// VerifyArgs ask a target to compare its memory with what a burst wrote.
+// Latencies are the answer, in the order of the writes.
+type Latencies struct {
+	Samples []time.Duration `json:"samples"`           // from post to completion
+	Adapter []time.Duration `json:"adapter,omitempty"` // of each, until the adapter stamped it; of a rail with stamps
+}
+
+// VerifyArgs ask the end at which bytes arrive to compare its memory with what a burst moved.
 type VerifyArgs struct {
-	Seed  uint64       `json:"seed"`  // of the source
-	Pass  int          `json:"pass"`  // of the burst
-	Rails []VerifyRail `json:"rails"` // that completed it
-	Stop  []string     `json:"stop"`  // rails that failed: nothing may arrive on them any more
+	Seed  uint64       `json:"seed"`           // of the source
+	Pass  int          `json:"pass"`           // of the burst
+	Rails []VerifyRail `json:"rails"`          // that completed it
+	Stop  []string     `json:"stop"`           // rails that failed: nothing may arrive on them any more
+	Read  []VerifyRail `json:"read,omitempty"` // what the asker read over rails: a target counts it, and compares nothing
 
 	Count bool `json:"count,omitempty"` // answer with Verified.Events, too
 }
@@ -148,7 +180,8 @@ type Intake struct {
 
 // Bounds of a session.
 const (
-	MaxRails      = 64
+	MaxRails      = 64 // flows
+	MaxFlow       = 255
 	MaxQueuePairs = rail.MaxQueuePairs
 	MaxDepth      = 1024      // writes in flight per rail
 	MaxMemory     = 512 << 20 // bytes of a target, over all rails

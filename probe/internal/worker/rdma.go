@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/transfer"
 	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
@@ -87,11 +86,12 @@ func atOnce(n int, fn func(i int)) {
 
 func openRail(lib *verbs.Library, r RailArg, args OpenArgs, memory []byte) (*verbs.Rail, error) {
 	rail, err := lib.OpenRail(verbs.Spec{Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex,
-		QueuePairs: args.QueuePairs, Depth: args.Depth, PKey: args.PKey, Op: transfer.Write, Target: args.Target})
+		QueuePairs: args.QueuePairs, Depth: args.Depth, PKey: args.PKey, Op: r.Op, Flow: r.Flow, Stamps: r.Stamps,
+		Target: args.answers(r)})
 	if err != nil {
 		return nil, err
 	}
-	if err = rail.Register(verbs.AreaOf(memory)); err == nil && args.Target {
+	if err = rail.Register(verbs.AreaOf(memory)); err == nil && args.answers(r) && r.Op != Read {
 		err = rail.Expect()
 	}
 	info := rail.Info()
@@ -164,20 +164,22 @@ func (e *rdmaEngine) begin(rails int) (run *verbs.Run, end func()) {
 	return run, func() { e.run.Store(nil) }
 }
 
-func (e *rdmaEngine) latency(args LatencyArgs) ([]time.Duration, error) {
+func (e *rdmaEngine) latency(args LatencyArgs) (Latencies, error) {
 	rail, err := e.rail(args.Rail)
 	if err != nil {
-		return nil, err
+		return Latencies{}, err
 	}
 	run, end := e.begin(1)
 	defer end()
-	var samples []time.Duration
-	onNode(nodesDir, e.nodes[args.Rail], func() { samples, _, err = run.Latency(rail, 8, args.N, args.Limit) })
+	var l Latencies
+	onNode(nodesDir, e.nodes[args.Rail], func() {
+		l.Samples, l.Adapter, err = run.Latency(rail, int(args.Size), args.N, args.Limit)
+	})
 	if f := failure.As("", err); f != nil {
 		f.Rail = args.Rail
-		return nil, f
+		return Latencies{}, f
 	}
-	return samples, nil
+	return l, nil
 }
 
 func (e *rdmaEngine) burst(_ []byte, args BurstArgs) (done BurstDone, err error) {
@@ -196,7 +198,7 @@ func (e *rdmaEngine) burst(_ []byte, args BurstArgs) (done BurstDone, err error)
 
 func (e *rdmaEngine) arrived(name string, pass int, limit time.Duration) error {
 	rail, err := e.rail(name)
-	if err != nil {
+	if err != nil || rail.Op() == Read { // what was read is in memory when the read completes
 		return err
 	}
 	run, end := e.begin(1)

@@ -25,7 +25,7 @@ import (
 // goroutine.
 type engine interface {
 	connect(ConnectArgs) []failure.Failure // of rails that did not connect
-	latency(LatencyArgs) ([]time.Duration, error)
+	latency(LatencyArgs) (Latencies, error)
 	burst(source []byte, args BurstArgs) (BurstDone, error)   // an error beside results of rails is dropped
 	arrived(rail string, pass int, limit time.Duration) error // returns when a target has all of a burst
 	stopRail(name string)                                     // nothing arrives at a target any more
@@ -66,8 +66,8 @@ type server struct {
 
 	// Of the session; only the current request uses them.
 	buffers []*verbs.Buffer   // all memory
-	memory  map[string][]byte // registered on each rail: a target's part, which its peer writes to, or an asker's source
-	sources [][]byte          // of everything that an asker writes, one on each NUMA node; what a target compares with
+	memory  map[string][]byte // registered on each rail: rings, into which bytes move, or a source
+	sources [][]byte          // of all bytes, one on each NUMA node; what rings are compared with
 	seed    *uint64           // of sources; nil: they are not filled
 	streams int               // queue pairs or connections of a rail
 	pass    int               // of the last burst
@@ -164,8 +164,8 @@ func (s *server) do(req request) (any, error) {
 	case opConnect:
 		return perform(req, func(a ConnectArgs) ([]failure.Failure, error) { return s.engine.connect(a), nil })
 	case opLatency:
-		return perform(req, func(a LatencyArgs) ([]time.Duration, error) {
-			a.N = min(max(a.N, 1), maxSamples)
+		return perform(req, func(a LatencyArgs) (Latencies, error) {
+			a.N, a.Size = min(max(a.N, 1), maxSamples), min(max(a.Size, 1), transfer.MaxChunk)
 			return s.engine.latency(a)
 		})
 	case opBurst:
@@ -207,6 +207,9 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 		if slices.ContainsFunc(args.Rails[:i], func(o RailArg) bool { return o.Name == r.Name }) {
 			return opened, failure.New("", failure.Other, "two rails with the name %.40q", r.Name)
 		}
+		if r.Flow < 0 || r.Flow > MaxFlow || r.Op != "" && r.Op != Write && r.Op != Read {
+			return opened, failure.New("", failure.Other, "flow %d of operation %.20q", r.Flow, r.Op)
+		}
 	}
 	if err := s.allocate(args); err != nil {
 		return opened, err
@@ -245,29 +248,36 @@ func (s *server) allocate(args OpenArgs) (err error) {
 		s.buffers = append(s.buffers, b)
 		return b.Bytes()
 	}
-	if args.Target {
-		s.sources = append(s.sources, buffer(-1, transfer.SourceLen))
-	}
-	sources := map[int][]byte{} // an asker's, by node
+	sources := map[int][]byte{} // by node
 	for _, r := range args.Rails {
-		switch {
-		case args.Target:
+		if args.arrivesAt(r) {
 			s.memory[r.Name] = buffer(r.NUMANode, int(args.Buffer))
 			continue
-		case sources[r.NUMANode] == nil:
+		}
+		if sources[r.NUMANode] == nil {
 			sources[r.NUMANode] = buffer(r.NUMANode, transfer.SourceLen)
 			s.sources = append(s.sources, sources[r.NUMANode])
 		}
 		s.memory[r.Name] = sources[r.NUMANode]
 	}
+	filled := len(s.sources) > 0
+	if !filled {
+		s.sources = append(s.sources, buffer(-1, transfer.SourceLen))
+	}
 	if err != nil {
 		return errors.Join(err, s.release())
 	}
-	if !args.Target {
+	if filled {
 		s.fill(args.Seed)
 	}
 	return nil
 }
+
+// answers reports whether this end of a rail is a target's.
+func (a OpenArgs) answers(r RailArg) bool { return a.Target || r.Answers }
+
+// arrivesAt reports whether bytes arrive at this end of a rail: its memory is rings.
+func (a OpenArgs) arrivesAt(r RailArg) bool { return a.answers(r) != (r.Op == Read) }
 
 // fill fills the sources, unless they are.
 func (s *server) fill(seed uint64) {

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 )
@@ -89,9 +88,9 @@ func (e *simulatedEngine) connect(args ConnectArgs) []failure.Failure {
 	return e.tcpEngine.connect(args)
 }
 
-func (e *simulatedEngine) latency(args LatencyArgs) ([]time.Duration, error) {
+func (e *simulatedEngine) latency(args LatencyArgs) (Latencies, error) {
 	if f := e.fault(args.Rail); f != nil {
-		return nil, f
+		return Latencies{}, f
 	}
 	defer e.s.Moved()
 	return e.tcpEngine.latency(args)

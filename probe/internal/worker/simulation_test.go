@@ -120,7 +120,7 @@ func TestSimulation(t *testing.T) {
 	for i, transport := range []string{RDMA, TCP} {
 		from, to := simulatedSession(t, transport, a, b)
 		l, err := from.Latency(t.Context(), LatencyArgs{Rail: "1", N: 5, Limit: 20 * time.Second})
-		if err != nil || len(l) != 5 {
+		if err != nil || len(l.Samples) != 5 {
 			t.Errorf("%s: latency %v %v", transport, l, err)
 		}
 		before, moved := c.bytes[i].Load(), c.moved.Load()

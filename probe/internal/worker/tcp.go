@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math"
@@ -63,7 +64,7 @@ func (e *tcpEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 	for _, r := range args.Rails {
 		lane := tcp.Lane{Rail: r.Name, Local: own[r.Name].Local, Netdev: own[r.Name].Netdev, Remote: r.TCP}
 		if e.through != nil {
-			lane.Through = func(to io.Writer) io.Writer { return e.through(r.Name, to) }
+			lane.Through = func(to io.Writer) io.Writer { return e.through(cmp.Or(own[r.Name].Rail, r.Name), to) }
 		}
 		lanes = append(lanes, lane)
 	}
@@ -77,10 +78,11 @@ func (e *tcpEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 	return failures
 }
 
-func (e *tcpEngine) latency(args LatencyArgs) ([]time.Duration, error) {
+func (e *tcpEngine) latency(args LatencyArgs) (l Latencies, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, args.Limit)
 	defer cancel()
-	return e.conn.Latency(ctx, args.Rail, args.N)
+	l.Samples, err = e.conn.Latency(ctx, args.Rail, args.N)
+	return l, err
 }
 
 func (e *tcpEngine) burst(source []byte, args BurstArgs) (BurstDone, error) {

@@ -230,8 +230,8 @@ func (s *Session) Connect(ctx context.Context, args ConnectArgs) ([]failure.Fail
 }
 
 // Latency measures round trips over one rail, in this order.
-func (s *Session) Latency(ctx context.Context, args LatencyArgs) ([]time.Duration, error) {
-	return ask[[]time.Duration](ctx, s, failure.StageLatency, opLatency, args.Limit+quick, args)
+func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, error) {
+	return ask[Latencies](ctx, s, failure.StageLatency, opLatency, args.Limit+quick, args)
 }
 
 // Burst moves bytes. progress, if not nil, gets the bytes completed so far, by rail, several times a second, and when

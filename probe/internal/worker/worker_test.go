@@ -26,7 +26,7 @@ func TestSession(t *testing.T) {
 	f, a, b := twoEnds(t)
 	asker, target := connected(t, a, b)
 	l, err := asker.Latency(t.Context(), LatencyArgs{Rail: "0", N: 10, Limit: time.Second})
-	if err != nil || len(l) != 10 {
+	if err != nil || len(l.Samples) != 10 {
 		t.Errorf("latency: %v %v", l, err)
 	}
 	done, err := burst(t.Context(), asker, size)

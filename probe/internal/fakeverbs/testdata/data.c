@@ -178,6 +178,9 @@ static bool crowded(const struct fqp *q, const struct object *they)
 	return open > they->reads && q->attr.max_rd_atomic > they->reads;
 }
 
+/* rdma_flow_label_to_udp_sport of the kernel's ib_verbs.h */
+static uint64_t udp_port(uint64_t flow_label) { return ((flow_label & 0x3fff) ^ (flow_label >> 14)) | 0xc000; }
+
 /* transfer executes a write or a read, or makes it fail. The bytes are copied at once, also if it waits for its turn
  * on the wire. With the fabric locked. */
 static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *e)
@@ -198,7 +201,8 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	}
 	if (delayed.bytes && now_ns() >= delayed.after && (delayed.parked || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM))
 		deliver(f);
-	bool dropped = d->k.down || d->k.blocked || (d->k.drop_after && carried > d->k.drop_after) || (d->k.drop_larger && e->bytes > d->k.drop_larger);
+	bool dropped = d->k.down || d->k.blocked || (d->k.drop_after && carried > d->k.drop_after) || (d->k.drop_larger && e->bytes > d->k.drop_larger) ||
+		       (d->k.drop_port && d->k.drop_port == udp_port(q->o->flow_label));
 	struct object *they = dropped ? NULL : peer_of(f, q, d, &e->peer);
 	uint64_t at = wr->wr.rdma.remote_addr;
 	struct object *mr = wr->wr.rdma.rkey >> 31 ? object_of(f, MR, wr->wr.rdma.rkey & ~(1u << 31)) : NULL;

@@ -38,7 +38,7 @@ struct knobs {
 	word list_errno, open_errno, reg_errno, cq_errno, qp_errno, init_errno, rtr_errno, rts_errno;
 	word hidden, crash_at, hang_open, hang_post, hang_poll, corrupt, blocked, lose, late, park;
 	word grh_required, iwarp, inline_errno, ack_delay, odd_mtu, rtr_delay;
-	word reads, dmabuf_errno, stamps, other_clock;
+	word reads, dmabuf_errno, stamps, other_clock, drop_port;
 };
 
 struct device {
