@@ -40,6 +40,7 @@ type jsonResult struct {
 	Shared        []probe.Shared    `json:"shared"`
 	Mismatches    []probe.Mismatch  `json:"mismatches"`
 	Missing       []jsonMissing     `json:"missing"`
+	Extras        []jsonExtra       `json:"extras"`
 }
 
 type jsonClass struct {
@@ -130,6 +131,7 @@ func WriteJSON(w io.Writer, r probe.Result, o Options) error {
 	for i := range r.Rails {
 		out.Rails = append(out.Rails, newJSONRail(&r.Rails[i]))
 	}
+	out.Extras = jsonExtras(r)
 	out.Missing = []jsonMissing{}
 	for _, m := range r.Missing {
 		out.Missing = append(out.Missing, jsonMissing{m.Rail, m.Device, m.Peer, m.Known, m.Detail})
@@ -160,11 +162,16 @@ func newJSONRail(r *probe.RailResult) jsonRail {
 	if r.Stealing != nil {
 		out.StealingBytes = &r.Stealing.Moved
 	}
-	if l := r.Latency; l != nil && len(l.Samples) > 0 {
-		at := func(q float64) float64 { return seconds(l.Quantile(q)) }
-		out.Latency = &jsonLatency{len(l.Samples), seconds(l.Samples[0]), at(0.5), at(0.95), at(0.99), at(1)}
-	}
+	out.Latency = newJSONLatency(r.Latency)
 	return out
+}
+
+func newJSONLatency(l *probe.Latency) *jsonLatency {
+	if l == nil || len(l.Samples) == 0 {
+		return nil
+	}
+	at := func(q float64) float64 { return seconds(l.Quantile(q)) }
+	return &jsonLatency{len(l.Samples), seconds(l.Samples[0]), at(0.5), at(0.95), at(0.99), at(1)}
 }
 
 func newJSONFailure(f *probe.Failure) *jsonFailure {

@@ -152,6 +152,7 @@ func results() map[string]probe.Result {
 			one.Loss = &probe.Loss{Retransmits: 118, PeerEvents: new(uint64(111)), Packets: 61_000, Bursts: 2}
 			*r = judged(*r)
 		}),
+		"extras": changed(round(92.6, 92.9), func(r *probe.Result) { r.Extras = extras(); *r = judged(*r) }),
 		"missing": changed(round(92), func(r *probe.Result) {
 			r.Missing = []probe.MissingRail{{Rail: "1", Device: "rocep1s0f1", Known: true, Detail: "this node had it before"}}
 			r.Imbalance, r.Scaling = new(1.0), nil
@@ -172,6 +173,51 @@ func results() map[string]probe.Result {
 			}
 		}),
 	}
+}
+
+// extras are bursts of each kind.
+func extras() (list []probe.Measured) {
+	flow := func(rail string, op probe.Op, gigabits float64) probe.MeasuredFlow {
+		f := probe.MeasuredFlow{Rail: rail, Op: op, Latency: &probe.Latency{Samples: []time.Duration{2110, 2240, 9870}}}
+		if gigabits > 0 {
+			f.Goodput = new(gigabits * gb)
+			return f
+		}
+		f.Failure = &probe.Failure{Rail: rail, Stage: "reach", Reason: "retry_exceeded", Detail: "12: no acknowledgement"}
+		return f
+	}
+	add := func(kind probe.Kind, queuePairs int, flows ...probe.MeasuredFlow) {
+		list = append(list, probe.Measured{Kind: kind, QueuePairs: queuePairs, Flows: flows})
+	}
+	add(probe.Reads, 1, flow("0", probe.Read, 91.2))
+	add(probe.Reads, 1, flow("1", probe.Read, 91.4))
+	add(probe.Reads, 1, flow("0", probe.Read, 90.9), flow("1", probe.Read, 91.1))
+	add(probe.Both, 1, flow("0", probe.Write, 90.1), flow("0", probe.Read, 89.5), flow("1", probe.Write, 0),
+		flow("1", probe.Read, 92.5))
+	for _, n := range []int{1, 2, 4, 8} {
+		add(probe.QueuePairs, n, flow("0", probe.Write, 90+float64(n)/10), flow("1", probe.Write, 90.5))
+	}
+	for _, to := range []string{"0", "1"} {
+		f := flow("0", probe.Write, 98.5)
+		if f.Other = to; to == "1" {
+			f = flow("0", probe.Write, 0)
+			f.Other, f.Latency, f.Failure.Reason = to, nil, "no_route"
+		}
+		add(probe.Loopback, 1, f)
+	}
+	for i := range 3 {
+		f := flow("0", probe.Write, 92-float64(i)*40)
+		f.Path, f.UDPPort, f.Loss = i, uint16(50123+i), &probe.Loss{Packets: 15000, PeerEvents: new(uint64(0))}
+		if i == 1 {
+			f.Loss = &probe.Loss{Retransmits: 120, Packets: 15000, PeerEvents: new(uint64(115))}
+		}
+		add(probe.Paths, 1, f)
+	}
+	add(probe.Contention, 1, flow("0", probe.Write, 92))
+	add(probe.Contention, 1, flow("1", probe.Write, 92.4))
+	add(probe.Contention, 1, flow("0", probe.Write, 55), flow("1", probe.Write, 54))
+	return append(list, probe.Measured{Kind: probe.Both, Failure: &probe.Failure{Stage: "extra", Reason: "peer_version",
+		Detail: "the railscope of the peer opens one flow of writes per rail: install this version there"}})
 }
 
 func golden(t *testing.T, name string, got []byte) {

@@ -47,10 +47,16 @@ func WriteTable(w io.Writer, r probe.Result, o Options) error {
 			p.item(string(f.Severity) + ": " + f.Title() + ": " + f.Evidence)
 		}
 	}
-	for _, rows := range [][][]cell{railRows(r), totals(r)} {
+	for _, rows := range append([][][]cell{railRows(r), totals(r)}, extraTables(r)...) {
 		if len(rows) > 0 {
 			p.line("")
 			p.grid(rows)
+		}
+	}
+	if failures := extraFailures(r); len(failures) > 0 {
+		p.line("")
+		for _, text := range failures {
+			p.item(text)
 		}
 	}
 	return p.w.Flush() // it has kept the first error

@@ -10,6 +10,7 @@ const (
 	green, yellow, orange, red, grey = "green", "yellow", "orange", "red", "#6e7687"
 
 	docProbe, docFigures, docReasons = "probe.md", "probe.md#figures", "probe.md#reasons"
+	docExtras                        = "probe.md#extras"
 	docBudget                        = "probe.md#budget"
 	docOwn, docRDMA, docNetdev       = "metrics.md#railscope-itself", "metrics.md#source-rdma",
 		"metrics.md#source-netdev"

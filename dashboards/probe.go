@@ -15,7 +15,30 @@ func probes() *dashboard {
 		section("Failures", probeFailures()...).
 		folded("Latency by rail", probeLatencyOfRails()...).
 		folded("TCP", probeTCP()...).
-		folded("Path and probe", probePath()...)
+		folded("Path and probe", probePath()...).
+		folded("Extras", probeExtras()...)
+}
+
+func probeExtras() []*panel {
+	const none = "not measured: probe.extras"
+	return []*panel{
+		timeseries("Loopback", docExtras,
+			"Goodput of each rail to itself, without the wire. Low here too: the host or PCIe limits the rail.").
+			query(`8 * min by (instance, rail) (railscope_probe_loopback_goodput_bytes_per_second{<rail>})`, perRail("")).
+			unit("bps").from(0).lowest().nothing(none),
+		timeseries("Loss on the worst path", docExtras,
+			"Part of the packets that are lost on the worst of 16 paths (flow labels) of each rail. 100 %: nothing arrives.").
+			query(`max by (instance, rail) (railscope_probe_path_loss_ratio{<path>})`, perRail("")).
+			unit("percentunit").from(0).worseAbove(0.0001, 0.001).limits().nothing(none),
+		timeseries("Lossy paths", docExtras, "Of 16 paths of each rail, those that lose packets while most do not.").
+			query(`max by (instance, rail) (railscope_probe_paths_lossy{<path>})`, perRail("")).unit("none").from(0).
+			nothing(none),
+		timeseries("Two rails at once ÷ each alone", docExtras,
+			"Below 0.9, the two rails share something, such as a PCIe switch.").
+			query(`min by (instance, rail, other) (railscope_probe_contention_ratio{<rail>})`,
+				"{{instance}} · {{rail}} and {{other}}").unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest().
+			nothing(none),
+	}
 }
 
 const (

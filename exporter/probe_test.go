@@ -67,6 +67,29 @@ func healthy(peer string) probe.Result {
 	return r
 }
 
+// withExtras adds bursts of loopback, paths and pairs of rails.
+func withExtras(r probe.Result) probe.Result {
+	add := func(kind probe.Kind, flows ...probe.MeasuredFlow) {
+		for i := range flows {
+			flows[i].Op = probe.Write
+		}
+		r.Extras = append(r.Extras, probe.Measured{Kind: kind, QueuePairs: 1, Flows: flows})
+	}
+	for i, rail := range []string{"0", "1"} {
+		add(probe.Loopback, probe.MeasuredFlow{Rail: rail, Other: rail, Goodput: new(1.2e10)})
+		for path := range 4 {
+			f := probe.MeasuredFlow{Rail: rail, Path: path, Goodput: new(1e10), Loss: &probe.Loss{Packets: 1000}}
+			if path == 2 && i == 1 {
+				f.Loss.Retransmits = 20
+			}
+			add(probe.Paths, f)
+		}
+		add(probe.Contention, probe.MeasuredFlow{Rail: rail, Goodput: new(1e10)})
+	}
+	add(probe.Contention, probe.MeasuredFlow{Rail: "0", Goodput: new(9e9)}, probe.MeasuredFlow{Rail: "1", Goodput: new(1e10)})
+	return r
+}
+
 // brief is a round of those between: no solos, no baselines.
 func brief(peer string) probe.Result {
 	r := healthy(peer)
@@ -111,7 +134,7 @@ func TestProbeGolden(t *testing.T) {
 		p := probeOf(stats, peerA, peerB, peerC)
 		a := brief(peerA)
 		a.Mismatches = []probe.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
-		for _, r := range []probe.Result{healthy(peerA), a, skipped(peerA), healthy(peerB), fallback(peerB),
+		for _, r := range []probe.Result{healthy(peerA), withExtras(a), skipped(peerA), healthy(peerB), fallback(peerB),
 			skipped(peerC)} {
 			p.Observe(r, nil)
 		}

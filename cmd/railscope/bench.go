@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -17,6 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hostport"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -24,6 +27,59 @@ type benchSettings struct {
 	*common
 	format, peer, tokenFile string
 	options                 map[string]*string // by key below probe; empty: as configured
+	extras                  extraSettings
+}
+
+// extraSettings are the flags of measurements besides those of a round.
+type extraSettings struct {
+	op, queuePairs                 string
+	bidirectional, loopback, pairs bool
+	paths                          int
+}
+
+func (s *extraSettings) define(cmd *kingpin.CmdClause) {
+	cmd.Flag("op", "read: also measure RDMA READ, each rail alone and all at once.").Default("write").
+		EnumVar(&s.op, "write", "read")
+	cmd.Flag("bidirectional", "Also measure WRITE and READ at once, each rail alone and all at once.").
+		BoolVar(&s.bidirectional)
+	cmd.Flag("queue-pairs", "Also measure all rails with these numbers of queue pairs per rail, such as 1,2,4,8.").
+		PlaceHolder("N,N,...").StringVar(&s.queuePairs)
+	cmd.Flag("loopback", "Also measure each rail to itself and to each other rail of this node: without the wire to "+
+		"the peer.").BoolVar(&s.loopback)
+	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an ECMP "+
+		"fabric (1 to %d).", probe.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
+	cmd.Flag("pairs", "Also measure two rails at a time, beside each alone: which of them share something.").
+		BoolVar(&s.pairs)
+}
+
+// list returns the extras in the order of [probe.Kinds].
+func (s *extraSettings) list() (list []probe.Extra, err error) {
+	add := func(wanted bool, kind probe.Kind, counts ...int) {
+		if wanted {
+			list = append(list, probe.Extra{Kind: kind, Counts: counts})
+		}
+	}
+	add(s.op == "read", probe.Reads)
+	add(s.bidirectional, probe.Both)
+	if s.queuePairs != "" {
+		var counts []int
+		for text := range strings.SplitSeq(s.queuePairs, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > rail.MaxQueuePairs {
+				return nil, fmt.Errorf("--queue-pairs must be numbers from 1 to %d, separated by commas, such as 1,2,4,8, not %q",
+					rail.MaxQueuePairs, s.queuePairs)
+			}
+			counts = append(counts, n)
+		}
+		add(true, probe.QueuePairs, counts...)
+	}
+	if s.paths < 0 || s.paths > probe.MaxPaths {
+		return nil, fmt.Errorf("--paths must be from 1 to %d, not %d", probe.MaxPaths, s.paths)
+	}
+	add(s.loopback, probe.Loopback)
+	add(s.paths > 0, probe.Paths, s.paths)
+	add(s.pairs, probe.Contention)
+	return list, nil
 }
 
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
@@ -47,6 +103,7 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	option("min_of_expected", "Minimum goodput of a rail, and of all together, as a fraction of what is expected "+
 		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").PlaceHolder("RATIO")
 	option("timeout", "Longest time of the round.").Default("1m")
+	s.extras.define(cmd)
 	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json")
 	return s
 }
@@ -66,6 +123,10 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 		return misuse{err}
 	}
 	if running, err := s.runningStatus(ctx, doctorBudget); err == nil && running.Simulated {
+		if len(opts.Extras) > 0 {
+			return misuse{errors.New("railscope demo simulates a round alone: leave out --op, --bidirectional, --queue-pairs, " +
+				"--loopback, --paths and --pairs, or stop the demo to measure real rails")}
+		}
 		return s.benchDemo(ctx, peer, w)
 	}
 	finder, store := s.newFinder(cfg, listBudget)
@@ -129,6 +190,9 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 	}
 	opts = *probeOptions(&config.Config{Probe: p})
 	opts.Budget = probe.Budget{Share: 1} // does not delay a round by hand
+	if opts.Extras, err = s.extras.list(); err != nil {
+		return opts, "", err
+	}
 	return opts, peer, checkToken(s.tokenFile)
 }
 

@@ -36,6 +36,12 @@ func TestBenchMisuse(t *testing.T) {
 			`railscope: --min-of-expected must be a ratio such as 0\.2, more than 0 and at most 1, not 0`},
 		{"more than all", []string{"a", "--min-of-expected=1.01"}, `railscope: --min-of-expected must be .*`},
 		{"no time", []string{"a", "--timeout=1ms"}, `railscope: --timeout must be .*`},
+		{"no such operation", []string{"a", "--op=send"},
+			`railscope: invalid --op: enum value must be one of write,read, got 'send'; .*`},
+		{"no number of queue pairs", []string{"a", "--queue-pairs=1,two"}, `railscope: --queue-pairs must be numbers from 1 ` +
+			`to 16, separated by commas, such as 1,2,4,8, not "1,two"`},
+		{"too many queue pairs", []string{"a", "--queue-pairs=17"}, `railscope: --queue-pairs must be .*`},
+		{"too many paths", []string{"a", "--paths=65"}, `railscope: --paths must be from 1 to 64, not 65`},
 		{"no such format", []string{"a", "--format=xml"},
 			`railscope: invalid --format: enum value must be one of table,json, got 'xml'; .*`},
 	} {

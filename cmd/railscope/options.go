@@ -53,5 +53,20 @@ func probeOptions(c *config.Config) *probe.Options {
 		ServiceLevel:   int(p.ServiceLevel),
 		PKey:           uint16(p.PKey),
 		Memory:         p.Memory,
+		Extras:         extras(p.Extras),
 	}
+}
+
+// pathsOfRounds is how many flow labels of each rail rounds measure.
+const pathsOfRounds = 16
+
+func extras(words []string) (list []probe.Extra) {
+	for _, word := range words {
+		e := probe.Extra{Kind: probe.Kind(word)}
+		if e.Kind == probe.Paths {
+			e.Counts = []int{pathsOfRounds}
+		}
+		list = append(list, e)
+	}
+	return list
 }

@@ -24,7 +24,7 @@ const quickSamples = 50
 func (c *common) quickRound(ctx context.Context, cfg *config.Config, peer, tokenFile string) (probe.Result, error) {
 	p := quickOptions(ctx, cfg, tokenFile)
 	opts := *probeOptions(&config.Config{Probe: p})
-	opts.Budget = probe.Budget{Share: 1} // does not delay a round by hand
+	opts.Budget, opts.Extras = probe.Budget{Share: 1}, nil // does not delay a round by hand
 	finder, store := c.newFinder(cfg, doctorBudget)
 	keeper := newKeeper(c, cfg, finder, store, nil)
 	node := newProbeNode(c, nil, finder, keeper, gatherer(c, finder, keeper, nil), slog.New(slog.DiscardHandler))

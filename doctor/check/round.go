@@ -63,9 +63,14 @@ func RoundChecks() []RoundCheck {
 			overRDMA(checkBelowExpected)},
 		{"goodput_degraded", warning, "a rail carried, alone and twice in a row, less than 70 % of the best daily median " +
 			"of its last week", overRDMA(checkDegraded)},
+		{"host_bottleneck", warning, "a rail carries too little, and no more to itself: the host limits it, not the wire",
+			overRDMA(checkHostBottleneck)},
+		{"lossy_path", warning, "packets are lost on some of a rail's paths (flow labels), and not on others",
+			overRDMA(checkLossyPath)},
 		{"imbalance", info, "a rail carried less than 90 % of its share; a warning below 70 %",
 			overRDMA(checkImbalance)},
-		{"shared_bottleneck", info, "all rails together reach less than 90 % of the sum of each alone, in 3 bursts in a row",
+		{"shared_bottleneck", info, "all rails together reach less than 90 % of the sum of each alone, in 3 bursts in a " +
+			"row; or two of them",
 			overRDMA(checkSharedBottleneck)},
 		{"slower_than_tcp", info, "each burst by RDMA carried less than 95 % of each TCP baseline",
 			overRDMA(checkSlowerThanTCP)},
@@ -162,8 +167,17 @@ func checkBelowExpected(r *probe.Result, report reporter) {
 			who, subject = "rail "+s.Rail+" carries", "rail "+s.Rail
 		}
 		report(finding.Finding{Subject: subject, Evidence: fmt.Sprintf("%s %s, %s of the %s expected", who,
-			gigabits(s.Goodput), terminal.Percent(s.Goodput/s.Expected), gigabits(s.Expected))})
+			gigabits(s.Goodput), terminal.Percent(s.Goodput/s.Expected), gigabits(s.Expected)) + besidesWire(r, s)})
 	}
+}
+
+// besidesWire says whether it is the wire that makes a rail slow, where the round measured the rail to itself.
+func besidesWire(r *probe.Result, s probe.Shortfall) string {
+	home := r.LoopbackOf(s.Rail)
+	if home == nil || *home < r.MinOfExpected*s.Expected {
+		return ""
+	}
+	return fmt.Sprintf("; to itself it carries %s: the wire or the peer limits it, not this host", gigabits(*home))
 }
 
 // checkDegraded compares rails with their own past, unless they are below what is expected anyway.
@@ -203,7 +217,12 @@ func checkImbalance(r *probe.Result, report reporter) {
 }
 
 func checkSharedBottleneck(r *probe.Result, report reporter) {
-	if !r.Bottleneck {
+	pairs := contending(r)
+	if !r.Bottleneck && len(pairs) == 0 {
+		return
+	}
+	if !r.Bottleneck { // of more than two rails, those two do not make all of them slow
+		report(finding.Finding{Evidence: strings.Join(pairTexts(r, pairs), "; ")})
 		return
 	}
 	var alone []string
@@ -229,7 +248,20 @@ func checkSharedBottleneck(r *probe.Result, report reporter) {
 		}
 		text = append(text, who+" sit on "+s.What)
 	}
-	report(finding.Finding{Evidence: strings.Join(text, "; ")})
+	report(finding.Finding{Evidence: strings.Join(append(text, pairTexts(r, pairs)...), "; ")})
+}
+
+// pairTexts say which pairs of rails share something, and what, as far as this node knows.
+func pairTexts(r *probe.Result, pairs []probe.Pair) (list []string) {
+	for _, p := range pairs {
+		text := fmt.Sprintf("rails %s and %s together reach %s of what each carries alone", p.Rail, p.Other,
+			terminal.Percent(p.Ratio))
+		if s := r.Shares(p.Rail, p.Other); s != "" {
+			text += ", and both sit on " + s
+		}
+		list = append(list, text)
+	}
+	return list
 }
 
 func namedRails(names []string) string {

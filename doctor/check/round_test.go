@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,38 @@ func roundOf(gigabits ...float64) probe.Result {
 		r.Imbalance = &imbalance
 	}
 	return r
+}
+
+// pathsOf are paths of a rail, of which some lose packets and one carries nothing; -1: none.
+func pathsOf(rail string, n int, lost map[int]*probe.Loss, dead int) (list []probe.Measured) {
+	for i := range n {
+		f := probe.MeasuredFlow{Rail: rail, Op: probe.Write, Path: i, UDPPort: uint16(50000 + i), Goodput: new(1e9),
+			Loss: &probe.Loss{Packets: 1000}}
+		if lost[i] != nil {
+			f.Loss = lost[i]
+		}
+		if i == dead {
+			f.Goodput, f.Loss, f.Failure = nil, nil, &probe.Failure{Stage: "reach", Reason: "retry_exceeded"}
+		}
+		list = append(list, probe.Measured{Kind: probe.Paths, Flows: []probe.MeasuredFlow{f}})
+	}
+	return list
+}
+
+// pairsOf are three rails alone at one rate, and in pairs.
+func pairsOf(alone float64, pairs map[string]float64) (list []probe.Measured) {
+	flow := func(rail string, v float64) probe.MeasuredFlow {
+		return probe.MeasuredFlow{Rail: rail, Op: probe.Write, Goodput: &v}
+	}
+	for _, rail := range []string{"0", "1", "2"} {
+		list = append(list, probe.Measured{Kind: probe.Contention, Flows: []probe.MeasuredFlow{flow(rail, alone)}})
+	}
+	for _, names := range slices.Sorted(maps.Keys(pairs)) {
+		a, b, _ := strings.Cut(names, " ")
+		list = append(list, probe.Measured{Kind: probe.Contention, Flows: []probe.MeasuredFlow{flow(a, pairs[names]/2),
+			flow(b, pairs[names]/2)}})
+	}
+	return list
 }
 
 // failedAt makes rails fail.
@@ -76,6 +109,37 @@ func TestRound(t *testing.T) {
 			r.Bottleneck, r.EvenAlone = true, true
 		}, []string{"info shared_bottleneck peer b: rails 0 and 1 together reach less than 90 % of their sum: " +
 			"they share a bottleneck"}},
+		{"a slow host", roundOf(95, 40), func(r *probe.Result) {
+			r.Rails[1].Expected, r.Extras = new(12.5e9), []probe.Measured{{Kind: probe.Loopback, Flows: []probe.MeasuredFlow{
+				{Rail: "1", Other: "1", Op: probe.Write, Goodput: new(5.5e9)}}}}
+			r.Rails[1].Share, r.Imbalance = new(1.0), new(0.0)
+		}, []string{"warning goodput_below_expected rail 1: rail 1 carries 40 Gb/s, 40 % of the 100 Gb/s expected",
+			"warning host_bottleneck rail 1: rail 1 carries 40 Gb/s to the peer, and to itself 44 Gb/s of the 100 Gb/s " +
+				"expected: its PCIe link, memory or adapter limits it, not the wire"}},
+		{"a slow wire", roundOf(95, 40), func(r *probe.Result) {
+			r.Rails[1].Expected, r.Extras = new(12.5e9), []probe.Measured{{Kind: probe.Loopback, Flows: []probe.MeasuredFlow{
+				{Rail: "1", Other: "1", Op: probe.Write, Goodput: new(12e9)}}}}
+			r.Rails[1].Share, r.Imbalance = new(1.0), new(0.0)
+		}, []string{"warning goodput_below_expected rail 1: rail 1 carries 40 Gb/s, 40 % of the 100 Gb/s expected; to itself " +
+			"it carries 96 Gb/s: the wire or the peer limits it, not this host"}},
+		{"two lossy paths of 16", roundOf(95, 95), func(r *probe.Result) {
+			r.Extras, r.Outcome = pathsOf("1", 16, map[int]*probe.Loss{3: {Retransmits: 30, Packets: 1000}}, 9), probe.Degraded
+		}, []string{"warning lossy_path rail 1: 2 of 16 paths of rail 1 lose packets, up to 100 %: UDP source ports 50003 and " +
+			"50009"}},
+		{"a cable that loses some, whatever the label", roundOf(95, 95), func(r *probe.Result) {
+			r.Extras = pathsOf("1", 4, map[int]*probe.Loss{0: {Retransmits: 2, Packets: 1000}, 1: {Retransmits: 2,
+				Packets: 1000}, 2: {Retransmits: 9, Packets: 1000}}, -1)
+		}, nil},
+		{"all paths lossy", roundOf(95, 95), func(r *probe.Result) {
+			l := &probe.Loss{Retransmits: 30, Packets: 1000}
+			r.Extras = pathsOf("1", 2, map[int]*probe.Loss{0: l, 1: l}, -1)
+		}, nil},
+		{"a retransmission", roundOf(95, 95), func(r *probe.Result) {
+			r.Extras = pathsOf("1", 4, map[int]*probe.Loss{2: {Retransmits: 2, Packets: 1000}}, -1)
+		}, nil},
+		{"two of three rails behind one bottleneck", roundOf(95, 95, 95), func(r *probe.Result) {
+			r.Extras = pairsOf(12e9, map[string]float64{"0 1": 12e9, "0 2": 24e9, "1 2": 23.9e9})
+		}, []string{"info shared_bottleneck peer b: rails 0 and 1 together reach 50 % of what each carries alone"}},
 		{"a low scaling once", roundOf(95, 95), func(r *probe.Result) { r.Scaling = new(0.85) }, nil},
 		{"slower than TCP once", roundOf(95, 95), func(r *probe.Result) { r.Speedup = new(0.93) }, nil},
 		{"slower than TCP", roundOf(95, 95), func(r *probe.Result) {

@@ -25,6 +25,7 @@ func (p *peer) render() {
 	p.renderRound()
 	for i := range p.last.Rails {
 		p.renderRail(&p.last.Rails[i])
+		p.renderPaths(p.last.Rails[i].Rail)
 	}
 }
 
@@ -106,6 +107,21 @@ func (p *peer) renderRail(r *probe.RailResult) {
 	if r.Solo != nil && r.Past != nil && r.Past.Median > 0 {
 		p.put(rows.degradation, r.Solo.BytesPerSecond()/r.Past.Median, r.Rail)
 	}
+}
+
+// renderPaths makes the samples of what each rail's paths lost, where they were measured.
+func (p *peer) renderPaths(rail string) {
+	list := p.last.PathsOf(rail)
+	if len(list) == 0 {
+		return
+	}
+	worst := 0.0
+	for _, f := range list {
+		worst = max(worst, f.PathLoss())
+	}
+	lossy, _ := p.last.LossyPaths(rail)
+	p.put(p.rows.pathLoss, worst, rail)
+	p.put(p.rows.pathsLossy, float64(len(lossy)), rail)
 }
 
 // other stands for a word that this version does not know: labels must not grow by what the network sends.

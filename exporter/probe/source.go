@@ -28,6 +28,7 @@ type Source struct {
 	mu    sync.Mutex // protects all following fields
 	peers map[string]*peer
 	order []*peer // as configured
+	last  *peer   // whose rounds measured loopback or contention last; nil: none did
 }
 
 // NewSource returns a source without peers. stats returns what the probe counts besides the results of rounds; it must
@@ -62,6 +63,28 @@ func (p *Source) Observe(r probe.Result, found []finding.Finding) {
 	if peer := p.peers[r.Peer]; peer != nil {
 		peer.observe(r, found)
 		peer.render()
+		if slices.ContainsFunc(r.Extras, ofThisNode) {
+			p.last = peer
+		}
+	}
+}
+
+// ofThisNode reports whether a burst says something of this node's rails, whichever peer took part.
+func ofThisNode(m probe.Measured) bool { return m.Kind == probe.Loopback || m.Kind == probe.Contention }
+
+// putExtras emits what was measured of this node's rails last.
+func (p *Source) putExtras(put func(m *collector.Metric, v float64, labels ...string)) {
+	if p.last == nil || p.last.last == nil || p.peers[p.last.name] != p.last {
+		return
+	}
+	r := p.last.last
+	for i := range r.Rails {
+		if v := r.LoopbackOf(r.Rails[i].Rail); v != nil {
+			put(p.loopback, *v, r.Rails[i].Rail)
+		}
+	}
+	for _, pair := range probe.Contended(r.Extras) {
+		put(p.contention, pair.Ratio, pair.Rail, pair.Other)
 	}
 }
 
@@ -92,6 +115,7 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.putExtras(put)
 	for _, peer := range p.order {
 		for _, s := range peer.samples {
 			emit(s)

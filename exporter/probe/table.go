@@ -11,6 +11,8 @@ type rows struct {
 	// Of a peer and a rail.
 	latency, railUp, railGoodput, railBytes, railExpected *collector.Metric
 	counters, pathMTU, gid, degradation, railRetransmits  *collector.Metric
+	// Of extras.
+	loopback, pathLoss, pathsLossy, contention *collector.Metric
 	// Of the probe.
 	budget, leases, restarts, up, interval, refused *collector.Metric
 	// Of a DNS name.
@@ -97,6 +99,18 @@ func newRows() *rows {
 	r.degradation = rail.Ref("internal/baseline/baseline.go").Gauge("probe_rail_degradation_ratio",
 		"Solo goodput of the rail ÷ its median of the last 24 h: below 1 the rail is slower than it was. Absent before 5 "+
 			"solo bursts. With --state.dir a restart forgets nothing.")
+
+	extra := r.Group("probe/extra_judge.go")
+	r.loopback = extra.With("rail").Gauge("probe_loopback_goodput_bytes_per_second", "RDMA goodput of the rail to "+
+		"itself, without the wire to a peer. Low as well: the host or PCIe limits the rail. With `probe.extras: "+
+		"[loopback]`, of the last round that measured it.")
+	r.pathLoss = extra.With("peer", "rail").Gauge("probe_path_loss_ratio", "Part of the packets after which something "+
+		"was sent again, on the worst of the rail's paths (flow labels); 1 where one carries nothing. With `probe.extras: "+
+		"[paths]`.")
+	r.pathsLossy = extra.With("peer", "rail").Gauge("probe_paths_lossy", "Paths (flow labels) of the rail that lose "+
+		"packets, of 16, unless all do. With `probe.extras: [paths]`.")
+	r.contention = extra.With("rail", "other").Gauge("probe_contention_ratio", "Goodput of two rails at once ÷ the sum "+
+		"of each alone: 1 where they share nothing. With `probe.extras: [contention]`.")
 
 	probe := r.Group("probe/options.go")
 	r.budget = probe.Gauge("probe_budget_seconds", "Time of each rail that may be used now before the hourly budget is "+

@@ -89,7 +89,11 @@ type Probe struct {
 	ServiceLevel   AutoInt  `yaml:"service_level"`
 	PKey           PKey     `yaml:"pkey"`
 	Memory         string   `yaml:"memory"`
+	Extras         []string `yaml:"extras"` // of Extras
 }
+
+// Extras are the kinds of measurement that rounds can make besides. They are those of the probe.
+func Extras() []string { return []string{"loopback", "paths", "contention"} }
 
 // TLS configures the TLS of the control channel. Relative names are resolved against the configuration's directory.
 type TLS struct {

@@ -110,6 +110,19 @@ func keys(c *Config) []Key {
 	}...)
 	list = append(list, figures(p)...)
 	return append(list,
+		Key{Name: "probe.extras", Form: "list of words", Default: "none", Bounds: "`" + strings.Join(Extras(), "`, `") +
+			"`, each once", want: "a list of " + strings.Join(Extras(), ", ") + ", each once",
+			item: "one of " + strings.Join(Extras(), ", "),
+			About: "[Measurements](probe.md#extras) that full rounds make besides, one of them in each, in turn. They count " +
+				"against the budget.",
+			invalid: func() string {
+				for i, s := range p.Extras {
+					if !slices.Contains(Extras(), s) || slices.Contains(p.Extras[:i], s) {
+						return strconv.Quote(s)
+					}
+				}
+				return ""
+			}},
 		tlsFile("cert_file", "Certificate of this node in PEM, with the intermediate ones. Enables TLS 1.3."),
 		tlsFile("key_file", "Its key."),
 		tlsFile("client_ca_file", "Authorities that sign the certificates of all peers, in both directions: mutual "+

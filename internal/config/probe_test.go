@@ -186,7 +186,7 @@ func TestProbeRefuses(t *testing.T) {
 		{"a key misspelt, in tls", "tls: {certfile: x}",
 			`2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
 		{"an unknown key", "zzz: 1",
-			`2: unknown key "zzz" in probe; known keys: budget, burst, busy_above, depth, fanout, insecure, interval, ` +
+			`2: unknown key "zzz" in probe; known keys: budget, burst, busy_above, depth, extras, fanout, insecure, interval, ` +
 				`latency_samples, listen, memory, min_of_expected, name, peers, pkey, queue_pairs, service_level, ` +
 				`solo_every, timeout, tls, token_file, traffic_class`},
 		{"a key twice", "depth: 1\ndepth: 1", `3: duplicate key "depth" in probe; the first is in line 2`},
@@ -224,6 +224,10 @@ func TestProbeRefuses(t *testing.T) {
 			`2: probe.depth must be a whole number, from 2 to 128, not "99999999999999999999"`},
 		{"queue pairs", "queue_pairs: 17", `2: probe.queue_pairs must be auto or a whole number, from 1 to 16, not 17`},
 		{"no queue pairs", "queue_pairs: 0", `2: probe.queue_pairs must be auto or a whole number, from 1 to 16, not 0`},
+		{"an unknown extra", "extras: [loopback, gpus]",
+			`2: probe.extras must be a list of loopback, paths, contention, each once, not "gpus"`},
+		{"an extra twice", "extras: [paths, paths]",
+			`2: probe.extras must be a list of loopback, paths, contention, each once, not "paths"`},
 		{"solo_every", "solo_every: 0", `2: probe.solo_every must be a whole number, from 1 to 10000, not 0`},
 		{"solo_every too large", "solo_every: 10001",
 			`2: probe.solo_every must be a whole number, from 1 to 10000, not 10001`},

@@ -56,6 +56,7 @@ type report struct {
 	}
 	Failures []fault
 	Findings []finding
+	Extras   []extra
 
 	code   int    // exit code
 	stderr string // what it said beside
