@@ -52,7 +52,7 @@ test-nocgo: ## build without C (counters only, no GPU, no probe), and test what 
 	CGO_ENABLED=0 go test -short -run 'WithoutC|WithoutRDMA|Fleet|Surfaces|Endpoints|ExitCodes|DoctorPeer' $(nocgo-part)
 
 asan: deps ## test the packages with C under AddressSanitizer
-	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs ./internal/nvml
+	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs ./probe/internal/memory ./internal/nvml
 
 arm64: ## build for arm64 with C into .bin/arm64/, and test the probe there, emulated
 	LDFLAGS='$(LDFLAGS)' scripts/arm64.sh

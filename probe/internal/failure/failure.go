@@ -60,6 +60,13 @@ const (
 	NoDMABuf     Reason = "no_dmabuf"     // ibv_reg_dmabuf_mr is missing, or: ENOSYS, EOPNOTSUPP, EINVAL, ENOTTY
 	NoPeermem    Reason = "no_peermem"    // ibv_reg_mr of GPU memory: EFAULT, EINVAL, EOPNOTSUPP; no nvidia-peermem
 
+	// GPU memory.
+	NoLibCUDA     Reason = "no_libcuda"     // dlopen or dlsym of libcuda, or CUDA_ERROR_STUB_LIBRARY
+	NoGPU         Reason = "no_gpu"         // CUDA has no GPU at this PCI address
+	UnifiedMemory Reason = "unified_memory" // an integrated GPU, which exports no memory: host memory is the GPU's
+	CUDAOOM       Reason = "cuda_oom"       // CUDA_ERROR_OUT_OF_MEMORY
+	CUDAError     Reason = "cuda_error"     // another error of CUDA
+
 	// Queue pairs do not connect.
 	RTREinval      Reason = "rtr_einval"      // EINVAL: wrong GID index or type, MTU too large
 	RTRUnreachable Reason = "rtr_unreachable" // ETIMEDOUT, EHOSTUNREACH: no answer to ARP or ND for the peer's GID
@@ -184,7 +191,8 @@ func Stages() []Stage {
 func Reasons() []Reason {
 	return []Reason{
 		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, IWARP, NoRC, PKey, Memlock, PortDown, NoGID,
-		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, NoTimestamps, NoDMABuf, NoPeermem, RTREinval, RTRUnreachable,
+		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, NoTimestamps, NoDMABuf, NoPeermem, NoLibCUDA, NoGPU,
+		UnifiedMemory, CUDAOOM, CUDAError, RTREinval, RTRUnreachable,
 		RTRNoRoute, NoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError, Timeout,
 		WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost,
 		LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown, Budget,

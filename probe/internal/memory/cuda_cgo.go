@@ -1,0 +1,104 @@
+//go:build cgo
+
+package memory
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/verbs"
+)
+
+// cuda is memory that libcuda allocated.
+type cuda struct {
+	kind   Kind
+	m      *verbs.CUDA
+	size   int64
+	copied []byte // of the last Read from the GPU
+}
+
+// places says what each kind allocates.
+func places(spec Spec) (verbs.CUDASpec, bool) {
+	s, known := map[Kind]verbs.CUDASpec{
+		CUDADMABuf:  {Device: true, Export: true},
+		CUDAPeermem: {Device: true},
+		CUDAHost:    {Host: true},
+		CUDAStaged:  {Device: true, Host: true, Slots: spec.Slots},
+	}[spec.Kind]
+	s.Size = spec.Size
+	return s, known && (spec.Kind != CUDAStaged || spec.Slots > 0)
+}
+
+// refuse returns why a GPU cannot have memory of a kind; nil if that is not known before it is tried.
+func refuse(spec Spec, i verbs.CUDAInfo) error {
+	direct := spec.Kind == CUDADMABuf || spec.Kind == CUDAPeermem
+	for _, known := range []struct {
+		refused bool
+		reason  failure.Reason
+		text    string
+	}{
+		{direct && i.Integrated, failure.UnifiedMemory,
+			"it is integrated and exports no memory; use host memory, which it shares"},
+		{spec.Kind == CUDADMABuf && !i.Exports, failure.NoDMABuf,
+			"libcuda has no cuMemGetHandleForAddressRange; needs a driver of CUDA 11.7 (515)"},
+		{spec.Kind == CUDADMABuf && !i.DMABuf, failure.NoDMABuf,
+			"the driver exports no dma-buf; needs its open kernel modules and Linux 5.12"},
+		{spec.Kind == CUDAPeermem && !i.GPUDirect, failure.NoPeermem, "it does not support GPUDirect RDMA"},
+	} {
+		if known.refused {
+			return failure.New("", known.reason, "GPU %s, CUDA %d.%d: %s: %s", spec.GPU, i.Driver/1000,
+				i.Driver%1000/10, spec.Kind, known.text)
+		}
+	}
+	return nil
+}
+
+func mapCUDA(spec Spec) (Memory, error) {
+	what, known := places(spec)
+	if !known {
+		return nil, failure.New("", failure.Other, "invalid memory %q with %d slots", spec.Kind, spec.Slots)
+	}
+	m, info, err := verbs.FindGPU(spec.Library, spec.GPU)
+	if err != nil {
+		return nil, err
+	}
+	if err = refuse(spec, info); err == nil {
+		err = m.Alloc(what)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return &cuda{kind: spec.Kind, m: m, size: spec.Size}, nil
+}
+
+func (c *cuda) Kind() Kind       { return c.kind }
+func (c *cuda) Area() verbs.Area { return c.m.Area() }
+func (c *cuda) Close() error     { return c.m.Close() }
+
+// Stage returns the struct rs_stage of [CUDAStaged], for C.
+func (c *cuda) Stage() unsafe.Pointer { return c.m.Stage() }
+
+func (c *cuda) Write(at int64, data []byte) error {
+	if err := inside(at, len(data), c.size); err != nil {
+		return err
+	}
+	if c.kind == CUDAHost {
+		copy(c.m.Host()[at:], data)
+		return nil
+	}
+	return c.m.Write(at, data)
+}
+
+func (c *cuda) Read(at int64, n int) ([]byte, error) {
+	if err := inside(at, n, c.size); err != nil {
+		return nil, err
+	}
+	if host := c.m.Host(); host != nil {
+		return host[at:][:n:n], nil
+	}
+	if cap(c.copied) < n {
+		c.copied = make([]byte, n)
+	}
+	return c.copied[:n], c.m.Read(at, c.copied[:n])
+}

@@ -1,0 +1,85 @@
+// Package memory is what the devices of a session read from and write to: on this host, or on a GPU.
+//
+// Memory of a GPU costs a context on it, and time to make it; what both cost is to be measured. A [Memory] is closed
+// after the rails on which it is registered, and leaves nothing on the GPU. One goroutine at a time may use it.
+package memory
+
+import (
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/verbs"
+)
+
+// Kind is where memory is, and how devices reach it.
+type Kind string
+
+// The kinds.
+const (
+	Host        Kind = "host"
+	CUDADMABuf  Kind = "cuda_dmabuf"  // on the GPU, registered as a dma-buf
+	CUDAPeermem Kind = "cuda_peermem" // on the GPU, registered by its address with nvidia-peermem
+	CUDAHost    Kind = "cuda_host"    // on the host, pinned by the GPU's driver
+	CUDAStaged  Kind = "cuda_staged"  // on the GPU, copied to pinned memory of the host before it is sent
+)
+
+// Spec says what to map. Memory of the host is on the NUMA node of the calling thread.
+type Spec struct {
+	Kind    Kind
+	Size    int64
+	GPU     string // PCI address: 0000:0f:00.0
+	Slots   int    // copies in flight of [CUDAStaged]
+	Library string // libcuda; empty: the linker's
+}
+
+// Memory is what a device reads from or writes to in a session. It begins as zeros.
+type Memory interface {
+	Kind() Kind       // what was achieved
+	Area() verbs.Area // as the device sees it
+	// Write fills the memory; of [CUDAStaged] that of the GPU, which a device sees only after it is staged.
+	Write(at int64, data []byte) error
+	// Read returns what the device reads or wrote, valid until the next call.
+	Read(at int64, n int) ([]byte, error)
+	Close() error // frees everything
+}
+
+// Map maps memory of the kind asked for, or says why not. Reasons: NoCgo, NoLibCUDA, NoGPU, UnifiedMemory, NoDMABuf,
+// NoPeermem, CUDAOOM, CUDAError, Other. Registering it may fail, too: see Register of [verbs.Rail].
+func Map(spec Spec) (Memory, error) {
+	switch {
+	case spec.Size <= 0:
+		return nil, failure.New("", failure.Other, "%s memory of %d bytes", spec.Kind, spec.Size)
+	case spec.Kind != Host:
+		return mapCUDA(spec)
+	}
+	buffer, err := verbs.NewBuffer(int(spec.Size))
+	if err != nil {
+		return nil, err
+	}
+	return host{buffer}, nil
+}
+
+type host struct{ *verbs.Buffer }
+
+func (host) Kind() Kind         { return Host }
+func (h host) Area() verbs.Area { return verbs.AreaOf(h.Bytes()) }
+
+func (h host) Write(at int64, data []byte) error {
+	if err := inside(at, len(data), int64(len(h.Bytes()))); err != nil {
+		return err
+	}
+	copy(h.Bytes()[at:], data)
+	return nil
+}
+
+func (h host) Read(at int64, n int) ([]byte, error) {
+	if err := inside(at, n, int64(len(h.Bytes()))); err != nil {
+		return nil, err
+	}
+	return h.Bytes()[at:][:n:n], nil
+}
+
+func inside(at int64, n int, size int64) error {
+	if n < 0 || at < 0 || int64(n) > size || at > size-int64(n) {
+		return failure.New("", failure.Other, "%d bytes at %d are outside memory of %d bytes", n, at, size)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+//go:build cgo
+
+package memory
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/testenv"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakecuda"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+const (
+	size = 3<<20 + 5
+	none = "contexts=0 memories=0 hosts=0 streams=0 events=0"
+)
+
+func bytesOf(n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(i*7 + i>>8)
+	}
+	return data
+}
+
+// TestMemory: of each kind, memory begins as zeros, holds every byte that was written, and leaves nothing.
+func TestMemory(t *testing.T) {
+	library := fakecuda.Library(t)
+	for kind, held := range map[Kind]string{
+		Host:        "",
+		CUDADMABuf:  "contexts=1 memories=1 hosts=0 streams=0 events=0",
+		CUDAPeermem: "contexts=1 memories=1 hosts=0 streams=0 events=0",
+		CUDAHost:    "contexts=1 memories=0 hosts=1 streams=0 events=0",
+		CUDAStaged:  "contexts=1 memories=1 hosts=1 streams=1 events=3",
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			ledger := fakecuda.Ledger(t)
+			m, err := Map(Spec{kind, size, fakecuda.GPU, 3, library})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ledger(); got != held || m.Kind() != kind {
+				t.Errorf("%s, allocated %q, want %q", m.Kind(), got, held)
+			}
+			equal(t, m, 0, make([]byte, size))
+			area := m.Area()
+			if area.Size != size || area.Addr == 0 || area.Device != (kind == CUDADMABuf || kind == CUDAPeermem) ||
+				(area.DMABuf >= 0) != (kind == CUDADMABuf) {
+				t.Errorf("area %+v", area)
+			}
+			if kind != CUDAStaged { // see TestStage of verbs
+				data := bytesOf(size - 100)
+				fill(t, m, 99, data)
+				equal(t, m, 99, data)
+				equal(t, m, 0, make([]byte, 99))
+				equal(t, m, size-1, []byte{0})
+			}
+			for _, at := range []int64{-1, size, math.MaxInt64} {
+				if _, err := m.Read(at, 1); m.Write(at, []byte{1}) == nil || err == nil {
+					t.Errorf("byte %d exists", at)
+				}
+			}
+			if kind == CUDADMABuf {
+				exported(t, m)
+			}
+			if err := errors.Join(m.Close(), m.Close()); err != nil {
+				t.Error(err)
+			}
+			if got := ledger(); kind != Host && got != none {
+				t.Errorf("after Close: %s", got)
+			}
+			if _, err := unix.FcntlInt(uintptr(max(area.DMABuf, 0)), unix.F_GETFD, 0); area.DMABuf > 0 && err == nil {
+				t.Error("the dma-buf is open after Close")
+			}
+		})
+	}
+}
+
+func fill(t *testing.T, m Memory, at int64, data []byte) {
+	t.Helper()
+	if err := m.Write(at, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal(t *testing.T, m Memory, at int64, want []byte) {
+	t.Helper()
+	if got, err := m.Read(at, len(want)); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("%d bytes at %d differ: %v", len(want), at, err)
+	}
+}
+
+// exported: what is written through the dma-buf is in the memory.
+func exported(t *testing.T, m Memory) {
+	t.Helper()
+	mapped, err := unix.Mmap(m.Area().DMABuf, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mapped) }()
+	data := bytesOf(size)
+	copy(mapped, data)
+	equal(t, m, 0, data)
+}
+
+// TestReasons: what is missing is named, and nothing is left.
+func TestReasons(t *testing.T) {
+	library := fakecuda.Library(t)
+	without := map[string]string{"": library, "NO_EXPORT": fakecuda.Library(t, "-DNO_EXPORT"),
+		"NO_ALLOC": fakecuda.Library(t, "-DNO_ALLOC"), "FILE": "/nonexistent/libcuda.so.1"}
+	for _, test := range []struct {
+		name, without, env string
+		spec               Spec
+		reason             failure.Reason
+		detail             string
+	}{
+		{"no library", "FILE", "", Spec{Kind: CUDAHost}, failure.NoLibCUDA, "/nonexistent/libcuda.so.1"},
+		{"no function", "NO_ALLOC", "", Spec{Kind: CUDAHost}, failure.NoLibCUDA, "has no cuMemAlloc_v2"},
+		{"stub", "", "FAIL=cuInit:34", Spec{Kind: CUDAHost}, failure.NoLibCUDA, "CUDA_ERROR_STUB_LIBRARY"},
+		{"no device", "", "FAIL=cuInit:100", Spec{Kind: CUDAHost}, failure.NoGPU, "cuInit: CUDA_ERROR_NO_DEVICE"},
+		{"other GPU", "", "", Spec{Kind: CUDAHost, GPU: "0000:01:00.0"}, failure.NoGPU, "not among the 2 GPUs"},
+		{"integrated", "", "INTEGRATED=1", Spec{Kind: CUDADMABuf}, failure.UnifiedMemory, "use host memory"},
+		{"integrated", "", "INTEGRATED=1", Spec{Kind: CUDAPeermem}, failure.UnifiedMemory, "use host memory"},
+		{"no export", "NO_EXPORT", "", Spec{Kind: CUDADMABuf}, failure.NoDMABuf, "CUDA 12.4: cuda_dmabuf: libcuda has no"},
+		{"attribute 124", "", "NO_DMABUF=1", Spec{Kind: CUDADMABuf}, failure.NoDMABuf, "open kernel modules"},
+		{"older driver", "", "FAIL=cuDeviceGetAttribute:1", Spec{Kind: CUDADMABuf}, failure.NoDMABuf, "exports no dma-buf"},
+		{"attribute 116", "", "NO_RDMA=1", Spec{Kind: CUDAPeermem}, failure.NoPeermem, "GPUDirect RDMA"},
+		{"export fails", "", "FAIL=cuMemGetHandleForAddressRange:801", Spec{Kind: CUDADMABuf}, failure.NoDMABuf,
+			"GPU 0000:b3:00.0: cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (CUDA error 801)"},
+		{"too large", "", "", Spec{Kind: CUDAPeermem, Size: 65 << 20}, failure.CUDAOOM, "cuMemAlloc_v2"},
+		{"context", "", "FAIL=cuDevicePrimaryCtxRetain:2", Spec{Kind: CUDAHost}, failure.CUDAOOM, "PrimaryCtxRetain"},
+		{"pinned", "", "FAIL=cuMemHostAlloc:2", Spec{Kind: CUDAStaged, Slots: 2}, failure.CUDAOOM, "cuMemHostAlloc"},
+		{"attribute", "", "FAIL=cuDeviceGetAttribute:999", Spec{Kind: CUDAHost}, failure.CUDAError, "CUDA_ERROR_UNKNOWN"},
+		{"push", "", "FAIL=cuCtxPushCurrent_v2:777", Spec{Kind: CUDAHost}, failure.CUDAError,
+			"unknown error (CUDA error 777)"},
+		{"event", "", "FAIL=cuEventCreate:999", Spec{Kind: CUDAStaged, Slots: 2}, failure.CUDAError, "cuEventCreate"},
+		{"memset", "", "FAIL=cuMemsetD8_v2:999", Spec{Kind: CUDADMABuf}, failure.CUDAError, "cuMemsetD8_v2"},
+		{"no slots", "", "", Spec{Kind: CUDAStaged}, failure.Other, "0 slots"},
+		{"kind", "", "", Spec{Kind: "vram"}, failure.Other, `"vram"`},
+		{"size", "", "", Spec{Kind: Host, Size: -1}, failure.Other, "-1 bytes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ledger := fakecuda.Ledger(t)
+			if knob, value, set := strings.Cut(test.env, "="); set {
+				t.Setenv("FAKECUDA_"+knob, value)
+			}
+			spec := test.spec
+			spec.Library = without[test.without]
+			if spec.Size == 0 {
+				spec.Size = 4096
+			}
+			if spec.GPU == "" {
+				spec.GPU = fakecuda.GPU
+			}
+			before := descriptors(t)
+			_, err := Map(spec)
+			f, _ := errors.AsType[*failure.Failure](err)
+			if f == nil || f.Reason != test.reason || !strings.Contains(f.Detail, test.detail) {
+				t.Errorf("%v, want %s and %q", err, test.reason, test.detail)
+			}
+			if got := ledger(); got != "" && got != none {
+				t.Errorf("left: %s", got)
+			}
+			if after := descriptors(t); after != before {
+				t.Errorf("%d descriptors, before %d", after, before)
+			}
+		})
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}

@@ -1,0 +1,156 @@
+//go:build cgo
+
+package verbs
+
+// #include <stdlib.h>
+// #include "cuda.h"
+import "C"
+
+import (
+	"cmp"
+	"unsafe"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// CUDA is memory of a GPU, or of the host pinned by the GPU's driver. One goroutine at a time may use it.
+type CUDA struct {
+	c   *C.struct_rs_cuda
+	gpu string
+}
+
+// CUDAInfo is what a GPU and its driver can do.
+type CUDAInfo struct {
+	Driver     int  // 12040: CUDA 12.4
+	Integrated bool // the GPU has no memory of its own
+	GPUDirect  bool // adapters may reach its memory
+	DMABuf     bool // the driver exports it
+	Exports    bool // libcuda has the function for it
+}
+
+// CUDASpec says what to allocate: at least one of Device and Host.
+type CUDASpec struct {
+	Size   int64
+	Device bool // on the GPU
+	Export bool // as a dma-buf
+	Host   bool // pinned on the host, where the thread runs
+	Slots  int  // copies in flight from Device to Host
+}
+
+// FindGPU loads libcuda (an empty path: libcuda.so.1) and finds the GPU at a PCI address. It takes no GPU memory.
+// Reasons: NoLibCUDA, NoGPU, CUDAError.
+func FindGPU(library, gpu string) (*CUDA, CUDAInfo, error) {
+	path, address := C.CString(cmp.Or(library, "libcuda.so.1")), C.CString(gpu)
+	defer C.free(unsafe.Pointer(path))
+	defer C.free(unsafe.Pointer(address))
+	m := &CUDA{C.rs_cuda_new(), gpu}
+	if m.c == nil {
+		return nil, CUDAInfo{}, failure.New("", failure.Other, "out of memory")
+	}
+	text := make([]byte, 512)
+	e := C.rs_cuda_find(m.c, path, address, chars(text), C.uint32_t(len(text)))
+	if err := m.check(e, cString(text)); err != nil {
+		_ = m.Close()
+		return nil, CUDAInfo{}, err
+	}
+	return m, CUDAInfo{int(m.c.driver), m.c.integrated != 0, m.c.gpu_direct != 0, m.c.dmabuf != 0, m.c.exports != 0}, nil
+}
+
+// Alloc allocates zeroed memory. Reasons: CUDAOOM, NoDMABuf, CUDAError.
+func (m *CUDA) Alloc(spec CUDASpec) error {
+	var what C.uint32_t
+	for flag, on := range map[C.uint32_t]bool{
+		C.RS_CUDA_DEVICE: spec.Device, C.RS_CUDA_EXPORT: spec.Export, C.RS_CUDA_HOST: spec.Host} {
+		if on {
+			what |= flag
+		}
+	}
+	return m.check(C.rs_cuda_alloc(m.c, C.uint64_t(spec.Size), what, C.uint32_t(spec.Slots)), "")
+}
+
+// Area returns the memory as a device sees it; of memory of both kinds, that of the host.
+func (m *CUDA) Area() Area {
+	if host := m.Host(); host != nil {
+		return AreaOf(host)
+	}
+	return Area{Addr: uintptr(m.c.gpu), Size: int64(m.c.size), DMABuf: int(m.c.fd), Device: true}
+}
+
+// Host returns the memory on the host, nil if there is none.
+func (m *CUDA) Host() []byte {
+	if m.c.host == nil {
+		return nil
+	}
+	return unsafe.Slice((*byte)(m.c.host), m.c.size)
+}
+
+// Write copies data to the GPU; when it returns, devices read it there. The caller has checked the bounds.
+func (m *CUDA) Write(at int64, data []byte) error {
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	return m.check(C.rs_cuda_write(m.c, C.uint64_t(at), p, C.uint64_t(len(data))), "")
+}
+
+// Read copies from the GPU. The caller has checked the bounds.
+func (m *CUDA) Read(at int64, data []byte) error {
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	return m.check(C.rs_cuda_read(m.c, C.uint64_t(at), p, C.uint64_t(len(data))), "")
+}
+
+// Stage returns the struct rs_stage of memory of both kinds, for C.
+func (m *CUDA) Stage() unsafe.Pointer { return unsafe.Pointer(&m.c.stage) }
+
+// begin is rs_stage_begin.
+func (m *CUDA) begin(slot uint32, gpu, host, n uint64) int {
+	return int(C.rs_stage_begin(&m.c.stage, C.uint32_t(slot), C.uint64_t(gpu), C.uint64_t(host), C.uint64_t(n)))
+}
+
+// ready is rs_stage_ready.
+func (m *CUDA) ready(slot uint32) int { return int(C.rs_stage_ready(&m.c.stage, C.uint32_t(slot))) }
+
+// Close frees everything, the context included. Closing again does nothing.
+func (m *CUDA) Close() error {
+	c := m.c
+	if m.c = nil; c == nil {
+		return nil
+	}
+	return m.check(C.rs_cuda_free(c), "")
+}
+
+// check converts an error of CUDA into a failure; nil if nothing failed. text may explain it.
+func (m *CUDA) check(e C.struct_rs_cuda_error, text string) error {
+	if e.op == nil {
+		return nil
+	}
+	op, name, code := C.GoString(e.op), "unknown error", int(e.code)
+	if e.name != nil {
+		name = C.GoString(e.name)
+	}
+	switch {
+	case code == 0:
+		return failure.New("", failure.NoLibCUDA, "%s: %s; install the NVIDIA driver, in a container with "+
+			"NVIDIA_DRIVER_CAPABILITIES=compute", op, text)
+	case text != "":
+		name = text + ": " + name
+	}
+	return failure.New("", cudaReason(op, code), "GPU %s: %s: %s (CUDA error %d)", m.gpu, op, name, code)
+}
+
+// cudaReason returns what a CUresult of a call means.
+func cudaReason(op string, code int) failure.Reason {
+	for _, known := range []struct {
+		op     string // empty: all
+		code   int
+		reason failure.Reason
+	}{
+		{"", 2, failure.CUDAOOM},                                 // OUT_OF_MEMORY
+		{"", 34, failure.NoLibCUDA},                              // STUB_LIBRARY
+		{"", 100, failure.NoGPU},                                 // NO_DEVICE
+		{"cuMemGetHandleForAddressRange", 1, failure.NoDMABuf},   // INVALID_VALUE
+		{"cuMemGetHandleForAddressRange", 801, failure.NoDMABuf}, // NOT_SUPPORTED
+	} {
+		if code == known.code && (known.op == "" || known.op == op) {
+			return known.reason
+		}
+	}
+	return failure.CUDAError
+}
