@@ -23,7 +23,7 @@ func extraTables(r probe.Result) (tables [][][]cell) {
 		}
 		rows := map[probe.Kind]func([]probe.Measured) [][]cell{probe.Reads: readRows, probe.Both: bothRows,
 			probe.QueuePairs: queuePairRows, probe.Loopback: loopbackRows, probe.Paths: pathRows,
-			probe.Contention: pairRows}[kind]
+			probe.Contention: pairRows, probe.GPU: gpuRows(r)}[kind]
 		tables = append(tables, rows(list))
 	}
 	return tables
@@ -33,7 +33,11 @@ func extraTables(r probe.Result) (tables [][][]cell) {
 func extraFailures(r probe.Result) (list []string) {
 	for _, m := range r.Extras {
 		if m.Failure != nil {
-			list = append(list, strings.ReplaceAll(string(m.Kind), "_", " ")+" not measured: "+m.Failure.Error())
+			what := strings.ReplaceAll(string(m.Kind), "_", " ")
+			if m.Memory != "" {
+				what += " memory " + m.Memory
+			}
+			list = append(list, what+" not measured: "+m.Failure.Error())
 		}
 	}
 	return list
@@ -156,10 +160,27 @@ func pairRows(list []probe.Measured) [][]cell {
 	return rows
 }
 
+// gpuRows are bursts between memory of GPUs, and of each rail what part that is of the same between the hosts.
+func gpuRows(r probe.Result) func([]probe.Measured) [][]cell {
+	return func(list []probe.Measured) [][]cell {
+		rows := [][]cell{{name("GPU MEMORY"), {text: "KIND"}, number("Gb/s"), number("P50 µs"), number("OF HOST MEMORY")}}
+		for _, m := range list {
+			part := ""
+			if ratio, memory := r.GPUOf(m.Flows[0].Rail); len(m.Flows) == 1 && memory != "" {
+				part = terminal.Percent(ratio)
+			}
+			rows = append(rows, []cell{name(who(m)), {text: m.Memory}, together(m, probe.Write),
+				quantile(m, probe.Write, 0.5), number(part)})
+		}
+		return rows
+	}
+}
+
 // jsonExtra is one burst of an extra.
 type jsonExtra struct {
 	Kind       probe.Kind   `json:"kind"`
 	QueuePairs *int         `json:"queue_pairs"`
+	Memory     *string      `json:"memory"`
 	Flows      []jsonFlow   `json:"flows"`
 	Failure    *jsonFailure `json:"failure"`
 }
@@ -179,7 +200,7 @@ type jsonFlow struct {
 func jsonExtras(r probe.Result) []jsonExtra {
 	list := []jsonExtra{}
 	for _, m := range r.Extras {
-		out := jsonExtra{Kind: m.Kind, QueuePairs: nonZero(m.QueuePairs), Flows: []jsonFlow{},
+		out := jsonExtra{Kind: m.Kind, QueuePairs: nonZero(m.QueuePairs), Memory: nonZero(m.Memory), Flows: []jsonFlow{},
 			Failure: newJSONFailure(m.Failure)}
 		for _, f := range m.Flows {
 			one := jsonFlow{Rail: f.Rail, Other: nonZero(f.Other), Op: f.Op, Path: f.Path, UDPPort: nonZero(f.UDPPort),

@@ -213,6 +213,10 @@ func extras() (list []probe.Measured) {
 		}
 		add(probe.Paths, 1, f)
 	}
+	list = append(list, probe.Measured{Kind: probe.GPU, Memory: "cuda_dmabuf", Failure: &probe.Failure{Stage: "open",
+		Reason: "no_dmabuf", Detail: "GPU 0000:0f:00.0: the driver exports no dma-buf"}},
+		probe.Measured{Kind: probe.GPU, Memory: "cuda_peermem", QueuePairs: 1,
+			Flows: []probe.MeasuredFlow{flow("0", probe.Write, 90)}})
 	add(probe.Contention, 1, flow("0", probe.Write, 92))
 	add(probe.Contention, 1, flow("1", probe.Write, 92.4))
 	add(probe.Contention, 1, flow("0", probe.Write, 55), flow("1", probe.Write, 54))

@@ -38,6 +38,12 @@ func probeExtras() []*panel {
 			query(`min by (instance, rail, other) (railscope_probe_contention_ratio{<rail>})`,
 				"{{instance}} · {{rail}} and {{other}}").unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest().
 			nothing(none),
+		timeseries("Memory of GPUs ÷ memory of hosts", docExtras,
+			"Goodput of each rail between memory of GPUs ÷ that between memory of the hosts, by the kind that was achieved. "+
+				"cuda_host is not on the GPU.").
+			query(`min by (instance, rail, memory) (railscope_probe_gpu_ratio{<rail>})`,
+				"{{instance}} · {{rail}} · {{memory}}").unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().
+			nothing(none),
 	}
 }
 

@@ -20,17 +20,23 @@ const (
 	Loopback   Kind = "loopback"    // each rail to itself; in a round by hand also to each other rail of this node
 	Paths      Kind = "paths"       // each rail by several flow labels, one after the other
 	Contention Kind = "contention"  // two rails at a time, beside each alone
+	GPU        Kind = "gpu"         // from the memory of GPUs to that of the peer's: each rail alone, then all at once
 )
 
 // Kinds are all kinds, in the order in which a round measures them.
-func Kinds() []Kind { return []Kind{Reads, Both, QueuePairs, Loopback, Paths, Contention} }
+func Kinds() []Kind { return []Kind{Reads, Both, QueuePairs, Loopback, Paths, Contention, GPU} }
 
 // Extra is one of them, as a round is to make it.
 type Extra struct {
 	Kind Kind
 	// Counts are the numbers of queue pairs per rail, or the one number of paths. Of other kinds it is empty.
 	Counts []int
+	// Memories are the kinds of memory to try on GPUs, of [Memories]; nil: all. Of other kinds it is empty.
+	Memories []string
 }
+
+// Memories are the kinds of memory on GPUs, or known to them, in the order in which they are tried.
+func Memories() []string { return worker.Memories() }
 
 // MaxPaths is how many flow labels of a rail are measured at most.
 const MaxPaths = 64
@@ -44,7 +50,8 @@ const (
 // Measured is one burst of an extra.
 type Measured struct {
 	Kind       Kind
-	QueuePairs int // of each flow
+	QueuePairs int    // of each flow
+	Memory     string // that the bytes came from and went to, of [Memories]; empty: of the hosts
 	Flows      []MeasuredFlow
 	Failure    *Failure // why there are no flows
 }
@@ -98,7 +105,7 @@ func (p plan) extraBytes(paths []*path) (sum int64) {
 	}
 	for _, e := range p.extras {
 		switch counts := int64(len(e.Counts)); e.Kind {
-		case Reads:
+		case Reads, GPU:
 			sum += 2 * all
 		case Both:
 			sum += 4 * all
@@ -122,7 +129,7 @@ func (r *round) extras(ctx context.Context) {
 	for _, e := range r.plan.extras {
 		measure := map[Kind]func(context.Context, Extra) error{Reads: r.measureReads, Both: r.measureBoth,
 			QueuePairs: r.measureQueuePairs, Loopback: r.measureLoopback, Paths: r.measurePaths,
-			Contention: r.measureContention}[e.Kind]
+			Contention: r.measureContention, GPU: r.measureGPU}[e.Kind]
 		err := failure.As(failure.StageExtra, timeUpError(ctx))
 		if err == nil {
 			err = failure.As(failure.StageExtra, measure(ctx, e))
@@ -176,6 +183,9 @@ func (r *round) with(ctx context.Context, flows []*path, queuePairs, samples int
 			r.res.Bytes += sub.res.Bytes
 			return nil, err
 		}
+		if len(sub.livePaths()) == 0 {
+			break // each says why
+		}
 	}
 	r.res.Bytes, sub.res.Bytes = r.res.Bytes+sub.res.Bytes, 0
 	return &sub, nil
@@ -199,7 +209,7 @@ func (r *round) carry(ctx context.Context, kind Kind, sub *round, flows []*path)
 	if err != nil {
 		return err
 	}
-	m := Measured{Kind: kind, QueuePairs: sub.plan.QueuePairs}
+	m := Measured{Kind: kind, QueuePairs: sub.plan.QueuePairs, Memory: sub.memory}
 	for i, f := range flows {
 		f.result.Solo = flow(loads, done, i)
 		one := f.measured()

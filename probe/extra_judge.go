@@ -50,6 +50,18 @@ func (r *Result) LoopbackOf(rail string) *float64 {
 	return nil
 }
 
+// GPUOf is what a rail carried alone from the memory of its GPU, relative to what it carried alone from the host's, and
+// the kind of memory; empty: not measured.
+func (r *Result) GPUOf(rail string) (ratio float64, memory string) {
+	i := slices.IndexFunc(r.Rails, func(one RailResult) bool { return one.Rail == rail && one.Solo != nil })
+	for _, m := range r.Extras {
+		if i >= 0 && m.Kind == GPU && len(m.Flows) == 1 && m.Flows[0].Rail == rail && m.Flows[0].Goodput != nil {
+			return *m.Flows[0].Goodput / r.Rails[i].Solo.BytesPerSecond(), m.Memory
+		}
+	}
+	return 0, ""
+}
+
 // PathsOf are the flows of a rail by flow label, those that failed too.
 func (r *Result) PathsOf(rail string) (list []MeasuredFlow) {
 	for _, m := range r.Extras {

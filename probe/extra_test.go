@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakecuda"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 	"github.com/railscope/railscope/probe/internal/verbs"
 )
@@ -135,6 +138,55 @@ func TestExtraPaths(t *testing.T) {
 		if gone := f.Failure != nil; gone != (f.UDPPort == dead) || gone && f.Failure.Reason != failure.RetryExceeded {
 			t.Errorf("path %d with port %d: %v", f.Path, f.UDPPort, f.Failure)
 		}
+	}
+}
+
+// TestExtraGPU: between memory of GPUs of both nodes, by dma-buf; where the driver refuses these, by the next kind; and
+// not at all where the peer lends none. Nothing is left on a GPU.
+func TestExtraGPU(t *testing.T) {
+	if !builtWithC {
+		t.Skip("built without C: there is no RDMA to be had")
+	}
+	ledger := fakecuda.Ledger(t)
+	t.Setenv("RAILSCOPE_LIBCUDA", fakecuda.Library(t))
+	for _, tc := range []struct {
+		why     string
+		refuses uint64 // error of registering a dma-buf
+		lends   bool
+		memory  string
+		want    []string
+	}{
+		{"dma-buf", 0, true, "cuda_dmabuf", []string{"write 0", "write 1", "write 0, write 1"}},
+		{"peermem", uint64(syscall.EOPNOTSUPP), true, "cuda_peermem", []string{"no_dmabuf", "write 0", "write 1",
+			"write 0, write 1"}},
+		{"a peer that lends none", 0, false, "", []string{"no_gpu", "no_gpu", "no_gpu"}},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			p := preparePair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.DMABufErrno = tc.refuses })
+			for _, n := range []*Node{p.a, p.b} {
+				list := n.opts.Rails
+				n.opts.Rails = func() ([]rail.Rail, error) {
+					rails, err := list()
+					for i := range rails {
+						rails[i].GPU = fakecuda.GPU
+					}
+					return rails, err
+				}
+			}
+			if tc.lends {
+				p.opts.Extras = []Extra{{Kind: GPU}}
+			}
+			p.serve()
+			res := p.bench(Extra{Kind: GPU})
+			p.clean()
+			equalBursts(t, res, GPU, tc.want...)
+			if _, memory := res.GPUOf("0"); memory != tc.memory {
+				t.Errorf("memory %q, want %q", memory, tc.memory)
+			}
+			if text := ledger(); tc.lends && !strings.HasPrefix(text, "contexts=0 memories=0 hosts=0") {
+				t.Errorf("left on a GPU: %s", text)
+			}
+		})
 	}
 }
 

@@ -171,7 +171,9 @@ func (n *Node) Close() {
 }
 
 // WorkerMain is what the worker process runs; it returns the exit code.
-func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
+func WorkerMain() int {
+	return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS"), os.Getenv("RAILSCOPE_LIBCUDA"))
+}
 
 // hello is what this node reports about itself.
 func (n *Node) hello() hello {

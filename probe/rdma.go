@@ -126,7 +126,7 @@ func (r *round) openLocal(ctx context.Context) error {
 	r.seed, r.buffer = newSeed(), r.plan.memory(r.loads(paths), r.plan.QueuePairs)
 	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer, Seed: r.seed,
 		Depth: max(r.plan.Depth, r.plan.QueuePairs), QueuePairs: r.plan.QueuePairs, PKey: r.plan.PKey,
-		Key: r.lease.grant.Key}
+		Key: r.lease.grant.Key, Memory: r.memory}
 	for _, p := range paths {
 		arg := rdmaRail(p.local, p.gid)
 		arg.Name, arg.Rail, arg.Op, arg.Flow = p.name(), p.local.Name, p.op, p.flow
@@ -148,7 +148,7 @@ func (r *round) openLocal(ctx context.Context) error {
 func (r *round) openPeer(ctx context.Context, paths []*path) ([]worker.End, error) {
 	req := openRequest{Transport: worker.RDMA, Buffer: r.buffer, Depth: max(r.plan.Depth, r.plan.QueuePairs),
 		QueuePairs: r.plan.QueuePairs, TrafficClass: r.res.Class.TrafficClass, ServiceLevel: r.res.Class.ServiceLevel,
-		PKey: r.plan.PKey, Seed: r.seed}
+		PKey: r.plan.PKey, Seed: r.seed, Memory: r.memory}
 	for _, p := range paths {
 		req.Rails = append(req.Rails, openRail{Rail: p.peer.Name, Op: p.op, Flow: p.flow, Remote: p.end,
 			Prefixes: p.local.prefixes})

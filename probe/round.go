@@ -37,6 +37,7 @@ type round struct {
 	session   *workerSession
 	seed      uint64                  // of the source
 	buffer    int64                   // bytes of each rail's memory at the target
+	memory    string                  // kind of it, of the GPUs; empty: of the hosts
 	disturbed *failure.Failure        // why the striped burst has no figure
 	counted   map[string]rail.Traffic // the last reading of the rails' counters
 	after     map[string]rail.Traffic // the one right after the last striped burst

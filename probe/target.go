@@ -15,7 +15,7 @@ import (
 func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, error) {
 	l.endSessionLocked()
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
-		QueuePairs: req.QueuePairs, PKey: req.PKey, Seed: req.Seed, Key: l.key[:]}
+		QueuePairs: req.QueuePairs, PKey: req.PKey, Seed: req.Seed, Memory: req.Memory, Key: l.key[:]}
 	rails, _ := r.node.rails() // without those that cannot be read
 	if req.Transport == worker.TCP {
 		if args.Grant = l.guard.granted - l.session.received; args.Grant <= 0 {
@@ -36,6 +36,12 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 			}
 		}
 		arg.Name, arg.Rail, arg.Op, arg.Flow = want.name(), want.Rail, want.Op, want.Flow
+		if req.Memory != "" && !r.lendsGPUs() {
+			reply.Ends[i].Failure = failure.New(failure.StageOpen, failure.NoGPU, "the peer lends no memory of its GPUs: "+
+				"add gpu to probe.extras in its configuration")
+			reply.Ends[i].Failure.Rail = want.Rail
+			continue
+		}
 		index[arg.Name], l.flows[arg.Name] = i, want.Rail
 		args.Rails = append(args.Rails, arg)
 		if want.Op == worker.Read {
@@ -81,6 +87,11 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 	return reply, nil
 }
 
+// lendsGPUs reports whether peers may write to memory of this node's GPUs: where it measures them itself.
+func (r *Responder) lendsGPUs() bool {
+	return slices.ContainsFunc(r.opts.Extras, func(e Extra) bool { return e.Kind == GPU })
+}
+
 // railArg is a rail that the asker wants to use, or why it cannot.
 func (r *Responder) railArg(rails []localRail, want openRail) (worker.RailArg, *failure.Failure) {
 	i := slices.IndexFunc(rails, func(own localRail) bool { return own.Name == want.Rail })
@@ -95,7 +106,7 @@ func (r *Responder) railArg(rails []localRail, want openRail) (worker.RailArg, *
 
 func rdmaRail(own localRail, choice rail.Choice) worker.RailArg {
 	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index,
-		GID: choice.GID.Addr, NUMANode: own.NUMANode, Netdev: own.Netdev}
+		GID: choice.GID.Addr, NUMANode: own.NUMANode, GPU: own.GPU, Netdev: own.Netdev}
 }
 
 // pathMTU is the smaller of both ends', in bytes.

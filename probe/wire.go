@@ -134,8 +134,9 @@ type openRequest struct {
 	QueuePairs   int        `json:"queue_pairs"` // queue pairs per rail
 	TrafficClass uint8      `json:"traffic_class"`
 	ServiceLevel uint8      `json:"service_level"`
-	PKey         uint16     `json:"pkey,omitempty"` // of InfiniBand; 0: the first of each port
-	Seed         uint64     `json:"seed,omitempty"` // of what the target sends, where the asker reads
+	PKey         uint16     `json:"pkey,omitempty"`   // of InfiniBand; 0: the first of each port
+	Seed         uint64     `json:"seed,omitempty"`   // of what the target sends, where the asker reads
+	Memory       string     `json:"memory,omitempty"` // of its GPUs; empty: of the host
 	Rails        []openRail `json:"rails"`
 }
 
@@ -217,6 +218,8 @@ func (o *openRequest) check() error {
 	switch {
 	case o.Transport != worker.RDMA && o.Transport != worker.TCP:
 		return fmt.Errorf("transport %.40q", o.Transport)
+	case o.Memory != "" && !slices.Contains(worker.Memories(), o.Memory):
+		return fmt.Errorf("memory %.40q", o.Memory)
 	case o.Depth < 1 || o.Depth > worker.MaxDepth || o.QueuePairs < 1 || o.QueuePairs > worker.MaxQueuePairs:
 		return fmt.Errorf("%d writes in flight over %d queue pairs", o.Depth, o.QueuePairs)
 	case o.ServiceLevel > 15:

@@ -32,7 +32,7 @@ type benchSettings struct {
 
 // extraSettings are the flags of measurements besides those of a round.
 type extraSettings struct {
-	op, queuePairs                 string
+	op, queuePairs, memory         string
 	bidirectional, loopback, pairs bool
 	paths                          int
 }
@@ -48,6 +48,10 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 		"the peer.").BoolVar(&s.loopback)
 	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an ECMP "+
 		"fabric (1 to %d).", probe.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
+	cmd.Flag("memory", "Also measure from memory of the GPU nearest to each rail to that of the peer's: "+
+		strings.Join(probe.Memories(), ", ")+", or gpu for the first of these that works. The peer must allow it "+
+		"(probe.extras: [gpu] in its configuration).").Default("host").
+		EnumVar(&s.memory, slices.Concat([]string{"host", "gpu"}, probe.Memories())...)
 	cmd.Flag("pairs", "Also measure two rails at a time, beside each alone: which of them share something.").
 		BoolVar(&s.pairs)
 }
@@ -79,6 +83,13 @@ func (s *extraSettings) list() (list []probe.Extra, err error) {
 	add(s.loopback, probe.Loopback)
 	add(s.paths > 0, probe.Paths, s.paths)
 	add(s.pairs, probe.Contention)
+	switch s.memory {
+	case "host":
+	case "gpu":
+		add(true, probe.GPU)
+	default:
+		list = append(list, probe.Extra{Kind: probe.GPU, Memories: []string{s.memory}})
+	}
 	return list, nil
 }
 
@@ -125,7 +136,7 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if running, err := s.runningStatus(ctx, doctorBudget); err == nil && running.Simulated {
 		if len(opts.Extras) > 0 {
 			return misuse{errors.New("railscope demo simulates a round alone: leave out --op, --bidirectional, --queue-pairs, " +
-				"--loopback, --paths and --pairs, or stop the demo to measure real rails")}
+				"--loopback, --paths, --memory and --pairs, or stop the demo to measure real rails")}
 		}
 		return s.benchDemo(ctx, peer, w)
 	}

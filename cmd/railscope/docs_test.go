@@ -125,8 +125,8 @@ func keysText() string {
 // TestPagesNameFlags: flags and variables of railscope that pages name are there.
 func TestPagesNameFlags(t *testing.T) {
 	app := model(t)
-	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_REQUIRE_FUSE": true, "--collector.NAME": true,
-		"--no-collector.NAME": true}
+	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_LIBCUDA": true, "RAILSCOPE_REQUIRE_FUSE": true,
+		"--collector.NAME": true, "--no-collector.NAME": true}
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
 		for _, f := range group.Flags {
 			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true

@@ -67,6 +67,8 @@ func RoundChecks() []RoundCheck {
 			overRDMA(checkHostBottleneck)},
 		{"lossy_path", warning, "packets are lost on some of a rail's paths (flow labels), and not on others",
 			overRDMA(checkLossyPath)},
+		{"gpu_memory_staged", info, "memory of GPUs can be neither exported nor registered: it is copied through the host",
+			overRDMA(checkGPUStaged)},
 		{"imbalance", info, "a rail carried less than 90 % of its share; a warning below 70 %",
 			overRDMA(checkImbalance)},
 		{"shared_bottleneck", info, "all rails together reach less than 90 % of the sum of each alone, in 3 bursts in a " +

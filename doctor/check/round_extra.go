@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
@@ -45,6 +46,29 @@ func checkLossyPath(r *probe.Result, report reporter) {
 			"up to %s: UDP source ports %s", len(lossy), all, one.Rail, terminal.Percent(worst), listed(ports)),
 			Fix: []string{note("find the link or switch that these paths share: trace packets to UDP port 4791 with these " +
 				"source ports, and read the counters of drops and CRC errors of the switches between")}})
+	}
+}
+
+// checkGPUStaged finds a node, or its peer, whose adapters do not reach the memory of GPUs. Where a GPU uses the memory
+// of the host, nothing is wrong.
+func checkGPUStaged(r *probe.Result, report reporter) {
+	var why []string
+	carried := false
+	for _, m := range r.Extras {
+		switch {
+		case m.Kind != probe.GPU:
+		case m.Failure == nil:
+			carried = carried || m.Memory == "cuda_host"
+		case slices.Contains([]probe.Reason{"no_dmabuf", "no_peermem"}, m.Failure.Reason):
+			why = append(why, Reason(m.Failure.Reason, m.Failure.Detail))
+		default:
+			return // it says nothing of the adapters
+		}
+	}
+	if carried && len(why) > 0 {
+		report(finding.Finding{Evidence: "adapters do not reach the memory of GPUs, only pinned memory of the hosts: " +
+			strings.Join(why, "; "), Fix: []string{"modprobe nvidia-peermem",
+			note("or the open kernel modules of the NVIDIA driver, Linux 5.12 and rdma-core 34, at both ends: dma-buf")}})
 	}
 }
 

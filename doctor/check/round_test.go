@@ -47,6 +47,15 @@ func pathsOf(rail string, n int, lost map[int]*probe.Loss, dead int) (list []pro
 	return list
 }
 
+// gpusOf is one burst with a kind of memory, after others that failed.
+func gpusOf(memory string, failed ...probe.Reason) (list []probe.Measured) {
+	for _, reason := range failed {
+		list = append(list, probe.Measured{Kind: probe.GPU, Failure: &probe.Failure{Reason: reason, Detail: "as tried"}})
+	}
+	return append(list, probe.Measured{Kind: probe.GPU, Memory: memory, Flows: []probe.MeasuredFlow{
+		{Rail: "0", Op: probe.Write, Goodput: new(1e10)}}})
+}
+
 // pairsOf are three rails alone at one rate, and in pairs.
 func pairsOf(alone float64, pairs map[string]float64) (list []probe.Measured) {
 	flow := func(rail string, v float64) probe.MeasuredFlow {
@@ -122,6 +131,16 @@ func TestRound(t *testing.T) {
 			r.Rails[1].Share, r.Imbalance = new(1.0), new(0.0)
 		}, []string{"warning goodput_below_expected rail 1: rail 1 carries 40 Gb/s, 40 % of the 100 Gb/s expected; to itself " +
 			"it carries 96 Gb/s: the wire or the peer limits it, not this host"}},
+		{"GPUs behind the host", roundOf(95, 95), func(r *probe.Result) {
+			r.Extras = gpusOf("cuda_host", "no_dmabuf", "no_peermem")
+		}, []string{"info gpu_memory_staged peer b: adapters do not reach the memory of GPUs, only pinned memory of the " +
+			"hosts: no_dmabuf: as tried; no_peermem: as tried"}},
+		{"a GPU that uses the host's memory", roundOf(95, 95), func(r *probe.Result) {
+			r.Extras = gpusOf("cuda_host", "unified_memory", "unified_memory")
+		}, nil},
+		{"peermem in place of dma-buf", roundOf(95, 95), func(r *probe.Result) {
+			r.Extras = gpusOf("cuda_peermem", "no_dmabuf")
+		}, nil},
 		{"two lossy paths of 16", roundOf(95, 95), func(r *probe.Result) {
 			r.Extras, r.Outcome = pathsOf("1", 16, map[int]*probe.Loss{3: {Retransmits: 30, Packets: 1000}}, 9), probe.Degraded
 		}, []string{"warning lossy_path rail 1: 2 of 16 paths of rail 1 lose packets, up to 100 %: UDP source ports 50003 and " +

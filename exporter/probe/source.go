@@ -28,7 +28,7 @@ type Source struct {
 	mu    sync.Mutex // protects all following fields
 	peers map[string]*peer
 	order []*peer // as configured
-	last  *peer   // whose rounds measured loopback or contention last; nil: none did
+	last  *peer   // whose rounds measured this node's rails last; nil: none did
 }
 
 // NewSource returns a source without peers. stats returns what the probe counts besides the results of rounds; it must
@@ -70,7 +70,9 @@ func (p *Source) Observe(r probe.Result, found []finding.Finding) {
 }
 
 // ofThisNode reports whether a burst says something of this node's rails, whichever peer took part.
-func ofThisNode(m probe.Measured) bool { return m.Kind == probe.Loopback || m.Kind == probe.Contention }
+func ofThisNode(m probe.Measured) bool {
+	return m.Kind == probe.Loopback || m.Kind == probe.Contention || m.Kind == probe.GPU
+}
 
 // putExtras emits what was measured of this node's rails last.
 func (p *Source) putExtras(put func(m *collector.Metric, v float64, labels ...string)) {
@@ -81,6 +83,9 @@ func (p *Source) putExtras(put func(m *collector.Metric, v float64, labels ...st
 	for i := range r.Rails {
 		if v := r.LoopbackOf(r.Rails[i].Rail); v != nil {
 			put(p.loopback, *v, r.Rails[i].Rail)
+		}
+		if ratio, memory := r.GPUOf(r.Rails[i].Rail); memory != "" {
+			put(p.gpu, ratio, r.Rails[i].Rail, memory)
 		}
 	}
 	for _, pair := range probe.Contended(r.Extras) {

@@ -12,7 +12,7 @@ type rows struct {
 	latency, railUp, railGoodput, railBytes, railExpected *collector.Metric
 	counters, pathMTU, gid, degradation, railRetransmits  *collector.Metric
 	// Of extras.
-	loopback, pathLoss, pathsLossy, contention *collector.Metric
+	loopback, pathLoss, pathsLossy, contention, gpu *collector.Metric
 	// Of the probe.
 	budget, leases, restarts, up, interval, refused *collector.Metric
 	// Of a DNS name.
@@ -111,6 +111,10 @@ func newRows() *rows {
 		"packets, of 16, unless all do. With `probe.extras: [paths]`.")
 	r.contention = extra.With("rail", "other").Gauge("probe_contention_ratio", "Goodput of two rails at once ÷ the sum "+
 		"of each alone: 1 where they share nothing. With `probe.extras: [contention]`.")
+
+	r.gpu = extra.With("rail", "memory").Gauge("probe_gpu_ratio", "RDMA goodput of the rail alone between memory of GPUs "+
+		"÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem, or cuda_host, which is "+
+		"not on the GPU. With `probe.extras: [gpu]`.")
 
 	probe := r.Group("probe/options.go")
 	r.budget = probe.Gauge("probe_budget_seconds", "Time of each rail that may be used now before the hourly budget is "+

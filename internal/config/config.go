@@ -93,7 +93,7 @@ type Probe struct {
 }
 
 // Extras are the kinds of measurement that rounds can make besides. They are those of the probe.
-func Extras() []string { return []string{"loopback", "paths", "contention"} }
+func Extras() []string { return []string{"loopback", "paths", "contention", "gpu"} }
 
 // TLS configures the TLS of the control channel. Relative names are resolved against the configuration's directory.
 type TLS struct {

@@ -114,7 +114,7 @@ func keys(c *Config) []Key {
 			"`, each once", want: "a list of " + strings.Join(Extras(), ", ") + ", each once",
 			item: "one of " + strings.Join(Extras(), ", "),
 			About: "[Measurements](probe.md#extras) that full rounds make besides, one of them in each, in turn. They count " +
-				"against the budget.",
+				"against the budget. `gpu` allocates memory of the GPUs while it measures, and lets peers do so here.",
 			invalid: func() string {
 				for i, s := range p.Extras {
 					if !slices.Contains(Extras(), s) || slices.Contains(p.Extras[:i], s) {

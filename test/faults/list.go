@@ -454,12 +454,13 @@ func congestion(n string) string {
 // Exempt are the checks without a row, with the reason.
 func Exempt() map[string]string {
 	return map[string]string{
-		"pfc_pause":        "needs a share of the time, which a quick test does not control: TestLive of doctor/check",
-		"host_bottleneck":  "needs probe.extras, and a host that is slower than its rail: TestRound of doctor/check",
-		"lossy_path":       "needs probe.extras: TestRound of doctor/check, TestExtraPaths of probe and of the lab",
-		"counter_mismatch": "info, and needs a driver that miscounts: the fake fabric counts what it carries",
-		"step_failed":      "info, and without an effect on the round",
-		"version_mismatch": "info, and the workers of the fake fabric are one program; peer_* compares versions of nodes",
-		"peer":             "needs a peer that refuses or does not answer: TestDoctorPeer of cmd/railscope",
+		"pfc_pause":         "needs a share of the time, which a quick test does not control: TestLive of doctor/check",
+		"host_bottleneck":   "needs probe.extras, and a host that is slower than its rail: TestRound of doctor/check",
+		"gpu_memory_staged": "needs probe.extras and GPUs: TestRound of doctor/check, TestExtraGPU of probe",
+		"lossy_path":        "needs probe.extras: TestRound of doctor/check, TestExtraPaths of probe and of the lab",
+		"counter_mismatch":  "info, and needs a driver that miscounts: the fake fabric counts what it carries",
+		"step_failed":       "info, and without an effect on the round",
+		"version_mismatch":  "info, and the workers of the fake fabric are one program; peer_* compares versions of nodes",
+		"peer":              "needs a peer that refuses or does not answer: TestDoctorPeer of cmd/railscope",
 	}
 }

@@ -24,13 +24,13 @@ const role = "RAILSCOPE_TEST_ROLE"
 func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "worker":
-		os.Exit(Main(os.Getenv("RAILSCOPE_LIBIBVERBS")))
+		os.Exit(Main(os.Getenv("RAILSCOPE_LIBIBVERBS"), os.Getenv("RAILSCOPE_LIBCUDA")))
 	case "parent":
 		os.Exit(parent())
 	case "talker":
 		fmt.Fprintln(os.Stderr, "first")
 		fmt.Fprint(os.Stderr, strings.Repeat("x", 1<<20)) // and no end of line
-		os.Exit(Main(""))
+		os.Exit(Main("", ""))
 	case "stranger":
 		fmt.Fprintln(os.Stderr, "what is this?")
 		socket := os.NewFile(3, "exporter")

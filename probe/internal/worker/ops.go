@@ -15,6 +15,7 @@ import (
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/memory"
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
@@ -56,6 +57,11 @@ type Info struct {
 	RDMACore string `json:"rdma_core"` // version, from the library's name; empty: unknown, or no libibverbs
 }
 
+// Memories are the kinds of memory on GPUs, or known to them, in the order of preference: what a job uses comes first.
+func Memories() []string {
+	return []string{string(memory.CUDADMABuf), string(memory.CUDAPeermem), string(memory.CUDAHost)}
+}
+
 // Transport of a session.
 const (
 	RDMA = "rdma"
@@ -70,10 +76,11 @@ type OpenArgs struct {
 	Buffer     int64     `json:"buffer"` // bytes of memory of each rail where bytes arrive
 	Seed       uint64    `json:"seed"`   // of the source, where bytes come from
 	Depth      int       `json:"depth"`
-	QueuePairs int       `json:"queue_pairs"`    // queue pairs, or TCP connections, per rail
-	PKey       uint16    `json:"pkey,omitempty"` // of queue pairs on InfiniBand; 0: the port's first
-	Key        []byte    `json:"key,omitempty"`  // 32 bytes that both ends know, for TCP
-	Grant      int64     `json:"grant"`          // bytes that a TCP target accepts; RDMA cannot refuse bytes
+	QueuePairs int       `json:"queue_pairs"`      // queue pairs, or TCP connections, per rail
+	Memory     string    `json:"memory,omitempty"` // kind of memory; empty: that of this host
+	PKey       uint16    `json:"pkey,omitempty"`   // of queue pairs on InfiniBand; 0: the port's first
+	Key        []byte    `json:"key,omitempty"`    // 32 bytes that both ends know, for TCP
+	Grant      int64     `json:"grant"`            // bytes that a TCP target accepts; RDMA cannot refuse bytes
 }
 
 // RailArg is this node's end of a rail, or of one of several flows over a rail.
@@ -89,6 +96,7 @@ type RailArg struct {
 	GIDIndex int        `json:"gid_index"`
 	GID      netip.Addr `json:"gid"`              // expected at GIDIndex; zero: any
 	NUMANode int        `json:"numa_node"`        // of the device; -1: unknown
+	GPU      string     `json:"gpu,omitempty"`    // PCI address of the nearest one
 	Local    netip.Addr `json:"local"`            // TCP: source address
 	Netdev   string     `json:"netdev,omitempty"` // TCP: interface
 }

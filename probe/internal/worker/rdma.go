@@ -45,7 +45,7 @@ type rdmaEngine struct {
 }
 
 // open opens the rails, each with its memory. Those that fail have a failure in their end.
-func (v *verbsLibrary) open(path string, args OpenArgs, memory map[string][]byte) (engine, []End, error) {
+func (v *verbsLibrary) open(path string, args OpenArgs, memory *sessionMemory) (engine, []End, error) {
 	lib, err := v.load(path)
 	if err != nil {
 		return nil, nil, err
@@ -58,7 +58,7 @@ func (v *verbsLibrary) open(path string, args OpenArgs, memory map[string][]byte
 	atOnce(len(rails), func(i int) {
 		r := args.Rails[i]
 		var err error
-		if rails[i], err = openRail(lib, r, args, memory[r.Name]); err != nil {
+		if rails[i], err = openRail(lib, r, args, memory); err != nil {
 			ends[i].Failure = failure.As("", err)
 			ends[i].Failure.Rail = r.Name
 		} else {
@@ -84,14 +84,18 @@ func atOnce(n int, fn func(i int)) {
 	calls.Wait()
 }
 
-func openRail(lib *verbs.Library, r RailArg, args OpenArgs, memory []byte) (*verbs.Rail, error) {
+func openRail(lib *verbs.Library, r RailArg, args OpenArgs, memory *sessionMemory) (*verbs.Rail, error) {
+	area, err := memory.area(r.Name)
+	if err != nil {
+		return nil, err
+	}
 	rail, err := lib.OpenRail(verbs.Spec{Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex,
 		QueuePairs: args.QueuePairs, Depth: args.Depth, PKey: args.PKey, Op: r.Op, Flow: r.Flow, Stamps: r.Stamps,
 		Target: args.answers(r)})
 	if err != nil {
 		return nil, err
 	}
-	if err = rail.Register(verbs.AreaOf(memory)); err == nil && args.answers(r) && r.Op != Read {
+	if err = rail.Register(area); err == nil && args.answers(r) && r.Op != Read {
 		err = rail.Expect()
 	}
 	info := rail.Info()

@@ -9,7 +9,7 @@ type verbsLibrary struct{}
 
 func (verbsLibrary) info(string) Info { return Info{} }
 
-func (verbsLibrary) open(string, OpenArgs, map[string][]byte) (engine, []End, error) {
+func (verbsLibrary) open(string, OpenArgs, *sessionMemory) (engine, []End, error) {
 	return nil, nil, failure.New("", failure.NoCgo,
 		"this railscope was built without C: build it with CGO_ENABLED=1 on Linux")
 }

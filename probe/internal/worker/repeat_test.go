@@ -43,7 +43,7 @@ func TestRepeats(t *testing.T) {
 		"over TCP":           {disturbedEngine{until: 99}, time.Millisecond, time.Minute, 1, false},
 		"no time for others": {disturbedEngine{until: 99}, 0, time.Millisecond, 1, false},
 	} {
-		s := &server{engine: &tc.e, out: io.Discard, sources: make([][]byte, 1)}
+		s := &server{engine: &tc.e, out: io.Discard}
 		done, err := s.burst(1, BurstArgs{Loads: []Load{{Rail: "0"}}, Warmup: tc.warmup, Slow: time.Second,
 			Deadline: tc.deadline})
 		if err != nil || tc.e.made != tc.made || done.Disturbed() == (tc.figure || tc.e.failed) ||

@@ -16,9 +16,7 @@ import (
 
 	"github.com/railscope/railscope/internal/resident"
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/pattern"
 	"github.com/railscope/railscope/probe/internal/transfer"
-	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
 // engine is the transport of a session, in the worker process. All methods but cancel and progress are called by one
@@ -37,8 +35,8 @@ type engine interface {
 }
 
 // Main is the worker process: it serves the exporter on descriptor 3 until that hangs up, and returns the exit code.
-// library is the libibverbs to load; empty: the system's.
-func Main(library string) int {
+// library is the libibverbs to load, cuda the libcuda; empty: the system's.
+func Main(library, cuda string) int {
 	raiseMemlock()
 	hugePages(false)
 	_ = os.WriteFile("/proc/self/comm", []byte("railscope-probe"), 0) // for ps; it was started as /proc/self/exe
@@ -49,7 +47,7 @@ func Main(library string) int {
 		return 2
 	}
 	_ = resident.DropStartup() // or they stay
-	s := &server{library: library, out: socket}
+	s := &server{library: library, cuda: cuda, out: socket}
 	if err := s.serve(socket); !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "railscope: worker:", err)
 		return 1
@@ -60,17 +58,15 @@ func Main(library string) int {
 // server answers requests, one at a time.
 type server struct {
 	library    string
+	cuda       string      // the libcuda to load; empty: the linker's
 	simulation *Simulation // replaces libibverbs and the network; nil: none
 	verbs      verbsLibrary
 	idle       chan struct{} // closed when serve has returned and the last request has ended
 
 	// Of the session; only the current request uses them.
-	buffers []*verbs.Buffer   // all memory
-	memory  map[string][]byte // registered on each rail: rings, into which bytes move, or a source
-	sources [][]byte          // of all bytes, one on each NUMA node; what rings are compared with
-	seed    *uint64           // of sources; nil: they are not filled
-	streams int               // queue pairs or connections of a rail
-	pass    int               // of the last burst
+	memory  sessionMemory
+	streams int // queue pairs or connections of a rail
+	pass    int // of the last burst
 
 	mu       sync.Mutex // protects all following fields, and writing to out
 	out      io.Writer
@@ -211,93 +207,26 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 			return opened, failure.New("", failure.Other, "flow %d of operation %.20q", r.Flow, r.Op)
 		}
 	}
-	if err := s.allocate(args); err != nil {
+	s.pass, s.streams = 0, args.QueuePairs
+	if err := s.memory.open(args, s.cuda); err != nil {
 		return opened, err
 	}
 	var e engine
 	switch {
 	case s.simulation != nil:
-		e, opened, err = s.simulation.open(args, s.memory)
+		e, opened, err = s.simulation.open(args, s.memory.bytes())
 	case args.Transport == TCP:
-		e, opened, err = openTCP(args, s.memory, netip.Addr{})
+		e, opened, err = openTCP(args, s.memory.bytes(), netip.Addr{})
 	default:
-		e, opened.Ends, err = s.verbs.open(s.library, args, s.memory)
+		e, opened.Ends, err = s.verbs.open(s.library, args, &s.memory)
 	}
 	if err != nil {
-		return Opened{}, errors.Join(err, s.release())
+		return Opened{}, errors.Join(err, s.memory.close())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.engine = e
 	return opened, nil
-}
-
-// allocate maps the memory of a session, for each rail on the NUMA node of its device.
-func (s *server) allocate(args OpenArgs) (err error) {
-	hugePages(true)
-	defer hugePages(false)
-	s.seed, s.pass, s.streams, s.memory = nil, 0, args.QueuePairs, map[string][]byte{}
-	buffer := func(node, size int) []byte {
-		var b *verbs.Buffer
-		if err == nil {
-			onNode(nodesDir, node, func() { b, err = verbs.NewBuffer(size) })
-		}
-		if err != nil {
-			return nil
-		}
-		s.buffers = append(s.buffers, b)
-		return b.Bytes()
-	}
-	sources := map[int][]byte{} // by node
-	for _, r := range args.Rails {
-		if args.arrivesAt(r) {
-			s.memory[r.Name] = buffer(r.NUMANode, int(args.Buffer))
-			continue
-		}
-		if sources[r.NUMANode] == nil {
-			sources[r.NUMANode] = buffer(r.NUMANode, transfer.SourceLen)
-			s.sources = append(s.sources, sources[r.NUMANode])
-		}
-		s.memory[r.Name] = sources[r.NUMANode]
-	}
-	filled := len(s.sources) > 0
-	if !filled {
-		s.sources = append(s.sources, buffer(-1, transfer.SourceLen))
-	}
-	if err != nil {
-		return errors.Join(err, s.release())
-	}
-	if filled {
-		s.fill(args.Seed)
-	}
-	return nil
-}
-
-// answers reports whether this end of a rail is a target's.
-func (a OpenArgs) answers(r RailArg) bool { return a.Target || r.Answers }
-
-// arrivesAt reports whether bytes arrive at this end of a rail: its memory is rings.
-func (a OpenArgs) arrivesAt(r RailArg) bool { return a.answers(r) != (r.Op == Read) }
-
-// fill fills the sources, unless they are.
-func (s *server) fill(seed uint64) {
-	if s.seed != nil && *s.seed == seed {
-		return
-	}
-	for _, source := range s.sources {
-		pattern.Fill(source, seed, 0)
-	}
-	s.seed = &seed
-}
-
-// release unmaps the memory of a session.
-func (s *server) release() error {
-	var errs []error
-	for _, b := range s.buffers {
-		errs = append(errs, b.Close())
-	}
-	s.buffers, s.sources, s.memory = nil, nil, nil
-	return errors.Join(errs...)
 }
 
 // close ends the session, and returns what it received.
@@ -311,7 +240,7 @@ func (s *server) close() (Intake, error) {
 	s.mu.Lock()
 	s.engine = nil
 	s.mu.Unlock()
-	err = errors.Join(err, s.release())
+	err = errors.Join(err, s.memory.close())
 	debug.FreeOSMemory()
 	return in, err
 }
@@ -329,7 +258,7 @@ func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
 	for end, try := time.Now().Add(args.Deadline), 0; ; try++ {
 		s.pass += maxPasses
 		args.Pass, args.Deadline = s.pass, time.Until(end)
-		res, err = s.engine.burst(s.sources[0], args)
+		res, err = s.engine.burst(s.memory.pattern, args)
 		overTCP := args.Warmup > 0 // a slow lane, not this process, disturbs it
 		if err != nil || overTCP || res.Failed() || !res.Disturbed() || try == MaxRepeats || time.Until(end) < args.Slow {
 			break
@@ -382,12 +311,14 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 	for _, rail := range args.Stop {
 		s.engine.stopRail(rail)
 	}
-	s.fill(args.Seed)
+	if err := s.memory.fill(args.Seed); err != nil {
+		return Verified{}, err
+	}
 	v, end := Verified{Mismatch: -1}, time.Now().Add(arriveTime)
 	for _, r := range args.Rails {
-		memory := s.memory[r.Rail]
+		size := s.memory.size(r.Rail)
 		if r.Chunk < transfer.Page || r.Chunk > transfer.MaxChunk || len(r.Writes) != s.streams ||
-			int64(len(memory)) < r.Chunk*int64(len(r.Writes)) {
+			size < r.Chunk*int64(len(r.Writes)) {
 			return Verified{}, failure.New("", failure.Other, "verify chunks of %d bytes of %d queue pairs over %.40q", r.Chunk,
 				len(r.Writes), r.Rail)
 		}
@@ -397,9 +328,13 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 			v.Failures = append(v.Failures, *f)
 			continue
 		}
-		ring := int64(len(memory) / len(r.Writes))
+		ring := size / int64(len(r.Writes))
 		for q, writes := range r.Writes {
-			at, n := s.compare(memory[int64(q)*ring:][:ring], r.Chunk, writes, args.Pass)
+			arrived, err := s.memory.rails[r.Rail].Read(int64(q)*ring, int(ring))
+			if err != nil {
+				return Verified{}, err
+			}
+			at, n := s.compare(arrived, r.Chunk, writes, args.Pass)
 			if v.Bytes += n; at >= 0 && v.Mismatch < 0 {
 				v.Rail, v.Mismatch = r.Rail, int64(q)*ring+at
 			}
@@ -415,7 +350,7 @@ func (s *server) compare(ring []byte, chunk, writes int64, pass int) (wrong, n i
 	wrong = -1
 	for i := max(min(writes, maxWrites)-slots, 0); i < min(writes, maxWrites); i++ {
 		at, from := transfer.Place(i, int64(len(ring)), chunk, pass)
-		got, want := ring[at:at+chunk], s.sources[0][from:from+chunk]
+		got, want := ring[at:at+chunk], s.memory.pattern[from:from+chunk]
 		if n += chunk; wrong < 0 && !bytes.Equal(got, want) {
 			k := 0
 			for got[k] == want[k] {

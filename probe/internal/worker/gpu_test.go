@@ -1,0 +1,115 @@
+//go:build cgo
+
+package worker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakecuda"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/memory"
+)
+
+// gpuEnds are two workers with a rail and a fake GPU each. It returns what both GPUs have allocated.
+func gpuEnds(t *testing.T, env ...string) (a, b *Worker, ledger func() string) {
+	t.Helper()
+	library, dir, f := fakecuda.Library(t), t.TempDir(), fakeverbs.New(t)
+	worker := func(node string, i int) *Worker {
+		f.Add(node, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE(fmt.Sprintf("10.0.0.%d", i)),
+			Knobs: fakeverbs.Knobs{Rate: 100e6}})
+		w, _ := newWorker(t, "worker", slices.Concat(f.Env(node), []string{"RAILSCOPE_LIBCUDA=" + library,
+			"FAKECUDA_LEDGER=" + filepath.Join(dir, node)}, env)...)
+		return w
+	}
+	a, b = worker("a", 1), worker("b", 2)
+	return a, b, func() (text string) {
+		for _, node := range []string{"a", "b"} {
+			data, _ := os.ReadFile(filepath.Join(dir, node)) // absent: nothing was allocated
+			text += node + ": " + string(data) + "\n"
+		}
+		return text
+	}
+}
+
+func gpuArgs(i int, kind memory.Kind, op Op) OpenArgs {
+	args := openArgs(i)
+	args.Memory, args.Rails[0].GPU, args.Rails[0].Op = string(kind), fakecuda.GPU, op
+	return args
+}
+
+// TestGPUMemory: of each kind, what is written and read arrives in the memory of GPUs, is verified to the last byte,
+// and nothing is left there.
+func TestGPUMemory(t *testing.T) {
+	const none = "contexts=0 memories=0 hosts=0 streams=0 events=0"
+	for _, kind := range []memory.Kind{memory.CUDADMABuf, memory.CUDAPeermem, memory.CUDAHost} {
+		for _, op := range []Op{Write, Read} {
+			t.Run(fmt.Sprint(kind, " ", op), func(t *testing.T) {
+				a, b, ledger := gpuEnds(t)
+				asker, ours := open(t, a, gpuArgs(1, kind, op))
+				target, theirs := open(t, b, gpuArgs(2, kind, op))
+				for s, remote := range map[*Session]End{asker: theirs.Ends[0], target: ours.Ends[0]} {
+					if c, err := s.Connect(t.Context(), ConnectArgs{RetryCount: 7, Rails: []ConnectRail{{Name: "0",
+						Remote: remote, PathMTU: 4096, InFlight: time.Second}}}); err != nil || len(c) > 0 {
+						t.Fatal(err, c)
+					}
+				}
+				if text := ledger(); text == "a: "+none+"\nb: "+none+"\n" {
+					t.Errorf("nothing is allocated: %s", text)
+				}
+				at := target
+				if op == Read {
+					at = asker
+				}
+				for range 2 {
+					done, err := burst(t.Context(), asker, size)
+					if err != nil || !wrote(done, size) {
+						t.Fatal(err, done)
+					}
+					if v, err := verify(t, at, seed, done, "0"); err != nil || v.Mismatch != -1 || v.Bytes != size {
+						t.Errorf("%+v %v", v, err)
+					}
+				}
+				for _, s := range []*Session{asker, target} {
+					if _, err := s.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				if text := ledger(); text != "a: "+none+"\nb: "+none+"\n" {
+					t.Errorf("left: %s", text)
+				}
+			})
+		}
+	}
+}
+
+// TestGPUMemoryFails: a rail whose GPU cannot have the memory says why, and nothing is left.
+func TestGPUMemoryFails(t *testing.T) {
+	for _, tc := range []struct {
+		env  string
+		kind memory.Kind
+		want failure.Reason
+	}{
+		{"FAKECUDA_INTEGRATED=1", memory.CUDADMABuf, failure.UnifiedMemory},
+		{"FAKECUDA_FAIL=cuMemAlloc_v2:2", memory.CUDADMABuf, failure.CUDAOOM},
+		{"RAILSCOPE_LIBCUDA=/nonexistent/libcuda.so.1", memory.CUDAHost, failure.NoLibCUDA},
+		{"", "cuda_unheard", failure.Other},
+	} {
+		a, _, _ := gpuEnds(t)
+		if tc.env != "" {
+			a, _, _ = gpuEnds(t, tc.env)
+		}
+		s, o, err := a.Open(t.Context(), gpuArgs(1, tc.kind, Write))
+		if err != nil || o.Ends[0].Failure == nil || o.Ends[0].Failure.Reason != tc.want {
+			t.Errorf("%s: %v, %+v, want %s", tc.env, err, o.Ends, tc.want)
+		}
+		if s != nil {
+			_, _ = s.Close()
+		}
+	}
+}

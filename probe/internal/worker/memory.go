@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"errors"
+
+	"github.com/railscope/railscope/probe/internal/memory"
+	"github.com/railscope/railscope/probe/internal/pattern"
+	"github.com/railscope/railscope/probe/internal/transfer"
+	"github.com/railscope/railscope/probe/internal/verbs"
+)
+
+// sessionMemory is all memory of a session.
+type sessionMemory struct {
+	all     []memory.Memory
+	rails   map[string]memory.Memory // registered on each rail: rings, into which bytes move, or a source
+	failed  map[string]error         // why a rail has none
+	sources []memory.Memory          // of all bytes, one on each NUMA node or GPU
+	pattern []byte                   // what the sources hold, on this host; what rings are compared with
+	seed    *uint64                  // of it; nil: it is not filled
+}
+
+// place is where a source is: rails of one place share it.
+type place struct {
+	node int
+	gpu  string
+}
+
+// open maps the memory of a session, for each rail on the NUMA node of its device, or on its GPU. A rail whose GPU
+// cannot have it fails alone.
+func (s *sessionMemory) open(args OpenArgs, cuda string) (err error) {
+	hugePages(true)
+	defer hugePages(false)
+	*s = sessionMemory{rails: map[string]memory.Memory{}, failed: map[string]error{}}
+	sources := map[place]memory.Memory{}
+	for _, r := range args.Rails {
+		spec := memory.Spec{Kind: args.kind(), Size: transfer.SourceLen, GPU: r.GPU, Library: cuda}
+		if args.arrivesAt(r) {
+			spec.Size = args.Buffer
+			s.rails[r.Name], s.failed[r.Name] = s.add(r.NUMANode, spec)
+			continue
+		}
+		at := place{r.NUMANode, ""}
+		if spec.Kind != memory.Host {
+			at = place{-1, r.GPU}
+		}
+		if sources[at] == nil {
+			m, err := s.add(r.NUMANode, spec)
+			if s.failed[r.Name] = err; err != nil {
+				continue
+			}
+			sources[at], s.sources = m, append(s.sources, m)
+		}
+		s.rails[r.Name] = sources[at]
+	}
+	for _, err := range s.failed {
+		if err != nil && args.kind() == memory.Host { // this host has no memory left
+			return errors.Join(err, s.close())
+		}
+	}
+	filled := len(s.sources) > 0
+	if err := s.mapPattern(); err != nil {
+		return errors.Join(err, s.close())
+	}
+	if filled {
+		err = s.fill(args.Seed)
+	}
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	return nil
+}
+
+// answers reports whether this end of a rail is a target's.
+func (a OpenArgs) answers(r RailArg) bool { return a.Target || r.Answers }
+
+// arrivesAt reports whether bytes arrive at this end of a rail: its memory is rings.
+func (a OpenArgs) arrivesAt(r RailArg) bool { return a.answers(r) != (r.Op == Read) }
+
+// kind is that of the session's memory.
+func (a OpenArgs) kind() memory.Kind {
+	if a.Memory == "" || a.Transport != RDMA {
+		return memory.Host
+	}
+	return memory.Kind(a.Memory)
+}
+
+// add maps memory, that of this host on a NUMA node.
+func (s *sessionMemory) add(node int, spec memory.Spec) (m memory.Memory, err error) {
+	onNode(nodesDir, node, func() { m, err = memory.Map(spec) })
+	if err != nil {
+		return nil, err
+	}
+	s.all = append(s.all, m)
+	return m, nil
+}
+
+// mapPattern takes a source on this host as the pattern, or maps one.
+func (s *sessionMemory) mapPattern() (err error) {
+	for _, m := range s.sources {
+		if m.Kind() == memory.Host {
+			s.pattern, err = m.Read(0, transfer.SourceLen)
+			return err
+		}
+	}
+	m, err := s.add(-1, memory.Spec{Kind: memory.Host, Size: transfer.SourceLen})
+	if err == nil {
+		s.pattern, err = m.Read(0, transfer.SourceLen)
+	}
+	return err
+}
+
+// fill fills the pattern and the sources, unless they are.
+func (s *sessionMemory) fill(seed uint64) error {
+	if s.seed != nil && *s.seed == seed {
+		return nil
+	}
+	pattern.Fill(s.pattern, seed, 0)
+	for _, m := range s.sources {
+		if err := m.Write(0, s.pattern); err != nil {
+			return err
+		}
+	}
+	s.seed = &seed
+	return nil
+}
+
+// size is that of a rail's memory; 0: it has none.
+func (s *sessionMemory) size(rail string) int64 {
+	if m := s.rails[rail]; m != nil {
+		return m.Area().Size
+	}
+	return 0
+}
+
+// area is a rail's memory as its device sees it, or why it has none.
+func (s *sessionMemory) area(rail string) (verbs.Area, error) {
+	if err := s.failed[rail]; err != nil {
+		return verbs.Area{}, err
+	}
+	return s.rails[rail].Area(), nil
+}
+
+// bytes is the memory of all rails, which is of this host.
+func (s *sessionMemory) bytes() map[string][]byte {
+	list := map[string][]byte{}
+	for name, m := range s.rails {
+		list[name], _ = m.Read(0, int(m.Area().Size)) // all of it is there
+	}
+	return list
+}
+
+// close frees everything.
+func (s *sessionMemory) close() error {
+	var errs []error
+	for _, m := range s.all {
+		errs = append(errs, m.Close())
+	}
+	*s = sessionMemory{}
+	return errors.Join(errs...)
+}
