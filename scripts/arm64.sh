@@ -24,7 +24,7 @@ $emulate .bin/arm64/railscope --version
 FAKEVERBS_RUN=$emulate go test -count=1 -timeout 120s -exec "env CC=aarch64-linux-gnu-gcc" ./probe/internal/fakeverbs
 cross go test -c -o .bin/arm64/probe.test ./probe
 export RAILSCOPE_TEST_WORKER_COMMAND="$emulate $PWD/.bin/arm64/probe.test"
-go test -count=1 -timeout 120s -exec "env CC=aarch64-linux-gnu-gcc" -run 'TestRoundBy|TestRoundFallsBack' ./probe
+go test -count=1 -timeout 120s -exec "env CC=aarch64-linux-gnu-gcc" -run 'TestRoundByRDMA|TestRoundFallsBack' ./probe
 cross go test -timeout 120s -exec "$emulate" ./bench ./probe/internal/failure ./probe/internal/pattern ./probe/internal/verbs/...
 cross go test -timeout 120s -exec "$emulate" -run 'TestNextRound|TestPairRails|TestEqualParts|TestMismatches|Fuzz' ./probe
 cross go test -timeout 120s -exec "$emulate" -run 'Frame|Fuzz' ./probe/internal/worker
