@@ -67,7 +67,7 @@ func (n node) Try(argv ...string) (result, error) {
 // Start starts a command that runs until it ends, or until the test does.
 func (n node) Start(t testing.TB, argv ...string) *process {
 	t.Helper()
-	p, err := n.start(time.Hour, argv)
+	p, err := n.start(2*time.Hour, argv)
 	if err != nil {
 		t.Fatalf("node %d: %s: %v", n, strings.Join(argv, " "), err)
 	}

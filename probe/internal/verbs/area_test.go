@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -114,6 +116,9 @@ func TestRegisterFails(t *testing.T) {
 		{"nothing", fakeverbs.Knobs{}, AreaOf(nil), failure.Other},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.area.Addr == nowhere && !seesMemory() {
+				t.Skip("qemu-user has no process_vm_readv: the fake cannot tell that nothing is there")
+			}
 			f := fakeverbs.New(t)
 			f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1"), Knobs: tc.knobs})
 			f.Use(t, "A")
@@ -131,4 +136,12 @@ func TestRegisterFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// seesMemory reports whether the fake libibverbs can find out what is mapped.
+func seesMemory() bool {
+	from, to := make([]byte, 1), make([]byte, 1)
+	_, err := unix.ProcessVMReadv(os.Getpid(), []unix.Iovec{{Base: &to[0], Len: 1}},
+		[]unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&from[0])), Len: 1}}, 0)
+	return err == nil
 }
