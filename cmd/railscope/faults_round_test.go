@@ -92,14 +92,16 @@ func (p *prober) start(t *testing.T) {
 	}
 }
 
-// await waits for rounds.
+// await waits for rounds, for each of them a minute at most.
 func (p *prober) await(t *testing.T, rounds int64) {
 	t.Helper()
-	for end, deadline := p.rounds.Load()+rounds, time.Now().Add(time.Minute); p.rounds.Load() < end; {
-		if time.Now().After(deadline) {
-			t.Fatal("no round ends")
+	for range rounds {
+		for last, deadline := p.rounds.Load(), time.Now().Add(time.Minute); p.rounds.Load() == last; {
+			if time.Now().After(deadline) {
+				t.Fatal("no round ends")
+			}
+			time.Sleep(10 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
