@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
@@ -56,7 +57,7 @@ func (b *Bar) line(p probe.Progress, took time.Duration) string {
 	if p.Rail != "" {
 		what += ", rail " + p.Rail
 	}
-	what = shorten(terminal.Plain(what), 16)
+	what = grid.Shorten(terminal.Plain(what), 16)
 	if p.Total <= 0 {
 		return what
 	}
@@ -65,7 +66,7 @@ func (b *Bar) line(p probe.Progress, took time.Duration) string {
 	line := fmt.Sprintf("%-16s [%s%s] %3.0f %%  ", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
 		part*100)
 	if took > 0 && p.Done > b.from {
-		return line + fmt.Sprintf("%s  %s Gb/s", mebibytes(p.Done), gigabits(float64(p.Done-b.from)/took.Seconds()))
+		return line + fmt.Sprintf("%s  %s Gb/s", grid.Mebibytes(p.Done), grid.Gigabits(float64(p.Done-b.from)/took.Seconds()))
 	}
-	return line + mebibytes(p.Done)
+	return line + grid.Mebibytes(p.Done)
 }

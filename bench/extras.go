@@ -5,12 +5,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
 // extraTables are one grid for each kind of extra of which there are bursts.
-func extraTables(r probe.Result) (tables [][][]cell) {
+func extraTables(r probe.Result) (tables [][][]grid.Cell) {
 	for _, kind := range probe.Kinds() {
 		var list []probe.Measured
 		for _, m := range r.Extras {
@@ -21,7 +22,7 @@ func extraTables(r probe.Result) (tables [][][]cell) {
 		if len(list) == 0 {
 			continue
 		}
-		rows := map[probe.Kind]func([]probe.Measured) [][]cell{probe.Reads: readRows, probe.Both: bothRows,
+		rows := map[probe.Kind]func([]probe.Measured) [][]grid.Cell{probe.Reads: readRows, probe.Both: bothRows,
 			probe.QueuePairs: queuePairRows, probe.Loopback: loopbackRows, probe.Paths: pathRows,
 			probe.Contention: pairRows, probe.GPU: gpuRows(r)}[kind]
 		tables = append(tables, rows(list))
@@ -58,78 +59,78 @@ func who(m probe.Measured) string {
 }
 
 // together is the goodput of one operation in Gb/s, or why it is not known.
-func together(m probe.Measured, op probe.Op) cell {
+func together(m probe.Measured, op probe.Op) grid.Cell {
 	for _, f := range m.Flows {
 		if f.Op == op && f.Failure != nil {
-			return number(string(f.Failure.Reason)).colorIf(true, terminal.Red)
+			return grid.Number(string(f.Failure.Reason)).ColorIf(true, terminal.Red)
 		}
 	}
 	v, ok := m.Goodput(op)
 	if !ok {
-		return number("")
+		return grid.Number("")
 	}
-	return number(gigabits(v))
+	return grid.Number(grid.Gigabits(v))
 }
 
 // quantile is a latency of a burst's only flow of an operation, in µs.
-func quantile(m probe.Measured, op probe.Op, q float64) cell {
+func quantile(m probe.Measured, op probe.Op, q float64) grid.Cell {
 	var of *probe.Latency
 	for _, f := range m.Flows {
 		if f.Op == op && of != nil {
-			return number("")
+			return grid.Number("")
 		}
 		if f.Op == op {
 			of = f.Latency
 		}
 	}
 	if of == nil || len(of.Samples) == 0 {
-		return number("")
+		return grid.Number("")
 	}
-	return number(microseconds(of.Quantile(q)))
+	return grid.Number(grid.Microseconds(of.Quantile(q)))
 }
 
-func readRows(list []probe.Measured) [][]cell {
-	rows := [][]cell{{name("RDMA READ"), number("Gb/s"), number("P50 µs"), number("P99 µs")}}
+func readRows(list []probe.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("RDMA READ"), grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("P99 µs")}}
 	for _, m := range list {
-		rows = append(rows, []cell{name(who(m)), together(m, probe.Read), quantile(m, probe.Read, 0.5),
+		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, probe.Read), quantile(m, probe.Read, 0.5),
 			quantile(m, probe.Read, 0.99)})
 	}
 	return rows
 }
 
-func bothRows(list []probe.Measured) [][]cell {
-	rows := [][]cell{{name("BOTH DIRECTIONS"), number("WRITE Gb/s"), number("READ Gb/s"), number("SUM Gb/s")}}
+func bothRows(list []probe.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("BOTH DIRECTIONS"), grid.Number("WRITE Gb/s"), grid.Number("READ Gb/s"), grid.Number("SUM Gb/s")}}
 	for _, m := range list {
-		sum := number("")
+		sum := grid.Number("")
 		write, okW := m.Goodput(probe.Write)
 		if read, okR := m.Goodput(probe.Read); okW && okR {
-			sum = number(gigabits(write + read))
+			sum = grid.Number(grid.Gigabits(write + read))
 		}
-		rows = append(rows, []cell{name(who(m)), together(m, probe.Write), together(m, probe.Read), sum})
+		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, probe.Write), together(m, probe.Read), sum})
 	}
 	return rows
 }
 
-func queuePairRows(list []probe.Measured) [][]cell {
-	rows := [][]cell{{name("QUEUE PAIRS"), number("PER RAIL"), number("Gb/s")}}
+func queuePairRows(list []probe.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("QUEUE PAIRS"), grid.Number("PER RAIL"), grid.Number("Gb/s")}}
 	for _, m := range list {
-		rows = append(rows, []cell{name(who(m)), number(strconv.Itoa(m.QueuePairs)), together(m, probe.Write)})
+		rows = append(rows, []grid.Cell{grid.Name(who(m)), grid.Number(strconv.Itoa(m.QueuePairs)), together(m, probe.Write)})
 	}
 	return rows
 }
 
-func loopbackRows(list []probe.Measured) [][]cell {
-	rows := [][]cell{{name("LOOPBACK"), number("Gb/s"), number("P50 µs"), number("P99 µs")}}
+func loopbackRows(list []probe.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("LOOPBACK"), grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("P99 µs")}}
 	for _, m := range list {
 		f := m.Flows[0]
-		rows = append(rows, []cell{name("rail " + f.Rail + " to rail " + f.Other), together(m, probe.Write),
+		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + " to rail " + f.Other), together(m, probe.Write),
 			quantile(m, probe.Write, 0.5), quantile(m, probe.Write, 0.99)})
 	}
 	return rows
 }
 
-func pathRows(list []probe.Measured) [][]cell {
-	rows := [][]cell{{name("PATH"), number("UDP PORT"), number("Gb/s"), number("P50 µs"), number("LOST")}}
+func pathRows(list []probe.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("PATH"), grid.Number("UDP PORT"), grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("LOST")}}
 	for _, m := range list {
 		f, port, lost := m.Flows[0], "", ""
 		if f.UDPPort > 0 {
@@ -138,15 +139,15 @@ func pathRows(list []probe.Measured) [][]cell {
 		if l := f.Loss; l != nil && l.Packets > 0 {
 			lost = terminal.Percent(l.Rate())
 		}
-		rows = append(rows, []cell{name("rail " + f.Rail + ", label " + strconv.Itoa(f.Path)), number(port),
+		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + ", label " + strconv.Itoa(f.Path)), grid.Number(port),
 			together(m, probe.Write), quantile(m, probe.Write, 0.5),
-			number(lost).colorIf(f.PathLoss() > 0, terminal.Yellow)})
+			grid.Number(lost).ColorIf(f.PathLoss() > 0, terminal.Yellow)})
 	}
 	return rows
 }
 
-func pairRows(list []probe.Measured) [][]cell {
-	rows := [][]cell{{name("PAIRS OF RAILS"), number("Gb/s"), number("OF THE SUM ALONE")}}
+func pairRows(list []probe.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("PAIRS OF RAILS"), grid.Number("Gb/s"), grid.Number("OF THE SUM ALONE")}}
 	contended := probe.Contended(list)
 	for _, m := range list {
 		part := ""
@@ -155,22 +156,22 @@ func pairRows(list []probe.Measured) [][]cell {
 				part = terminal.Percent(c.Ratio)
 			}
 		}
-		rows = append(rows, []cell{name(who(m)), together(m, probe.Write), number(part)})
+		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, probe.Write), grid.Number(part)})
 	}
 	return rows
 }
 
 // gpuRows are bursts between memory of GPUs, and of each rail what part that is of the same between the hosts.
-func gpuRows(r probe.Result) func([]probe.Measured) [][]cell {
-	return func(list []probe.Measured) [][]cell {
-		rows := [][]cell{{name("GPU MEMORY"), {text: "KIND"}, number("Gb/s"), number("P50 µs"), number("OF HOST MEMORY")}}
+func gpuRows(r probe.Result) func([]probe.Measured) [][]grid.Cell {
+	return func(list []probe.Measured) [][]grid.Cell {
+		rows := [][]grid.Cell{{grid.Name("GPU MEMORY"), {Text: "KIND"}, grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("OF HOST MEMORY")}}
 		for _, m := range list {
 			part := ""
 			if ratio, memory := r.GPUOf(m.Flows[0].Rail); len(m.Flows) == 1 && memory != "" {
 				part = terminal.Percent(ratio)
 			}
-			rows = append(rows, []cell{name(who(m)), {text: m.Memory}, together(m, probe.Write),
-				quantile(m, probe.Write, 0.5), number(part)})
+			rows = append(rows, []grid.Cell{grid.Name(who(m)), {Text: m.Memory}, together(m, probe.Write),
+				quantile(m, probe.Write, 0.5), grid.Number(part)})
 		}
 		return rows
 	}

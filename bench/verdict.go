@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
@@ -28,7 +29,7 @@ func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 	case probe.Fallback:
 		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
 		if best := bestTCP(r); best != nil {
-			text += fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond))
+			text += fmt.Sprintf("the same transfer over TCP: %s Gb/s.", grid.Gigabits(best.BytesPerSecond))
 		} else {
 			text += "the peer is reachable over TCP."
 		}
@@ -66,5 +67,5 @@ func throughput(used, all int, bytesPerSecond float64) string {
 	if used < all {
 		who = fmt.Sprintf("%d of %s", used, who)
 	}
-	return fmt.Sprintf(": %s %s %s Gb/s", who, verb, gigabits(bytesPerSecond))
+	return fmt.Sprintf(": %s %s %s Gb/s", who, verb, grid.Gigabits(bytesPerSecond))
 }
