@@ -1,0 +1,89 @@
+// Package suite has what a benchmark of a peer measured, as `bench --format=json` and `--save` write it and the report
+// and `--compare` read it. It has values only.
+package suite
+
+import (
+	"time"
+
+	"github.com/railscope/railscope/internal/finding"
+)
+
+// Version is that of the form. A file of another version is refused.
+const Version = 1
+
+// Suite is what was measured, and between whom. Rates are bytes per second, times seconds, sizes bytes; nil is not
+// measured.
+type Suite struct {
+	Version  int               `json:"version"`
+	Start    time.Time         `json:"start"`
+	Node     string            `json:"node"`
+	Peer     string            `json:"peer"`    // as it was asked for: host:port
+	Verdict  string            `json:"verdict"` // one sentence
+	Good     bool              `json:"good"`    // every rail carried what is expected
+	Settings []Setting         `json:"settings"`
+	Rows     []Row             `json:"rows"`  // the comparison, in the order in which they are shown
+	Sweep    []Row             `json:"sweep"` // a row per size, ascending; Rails and Op are those of all of them
+	KVCache  []KVCache         `json:"kv_cache"`
+	Findings []finding.Finding `json:"findings"`
+	Notes    []string          `json:"notes"` // what was asked for and not measured, and why
+}
+
+// Setting is something that the figures depend on: a version, a firmware, a variable of NCCL or UCX, the kernel.
+type Setting struct {
+	Name  string `json:"name"`
+	Here  string `json:"here"`
+	There string `json:"there"` // empty: not known, or of this node only
+}
+
+// Row is one measurement.
+type Row struct {
+	Name       string   `json:"name"`      // "TCP, 4 streams", "all rails, WRITE", unique among the rows
+	Transport  string   `json:"transport"` // rdma or tcp
+	Op         string   `json:"op"`        // write, read, both; of TCP empty
+	Memory     string   `json:"memory"`    // host, or the kind of GPU memory
+	Rails      []string `json:"rails"`
+	Streams    int      `json:"streams"`     // of TCP, per rail; else 0
+	QueuePairs int      `json:"queue_pairs"` // per rail; of TCP 0
+	Size       int64    `json:"size"`        // of one message of the bursts; 0: as the engine chose it
+
+	Goodput  *float64  `json:"goodput_bytes_per_second"` // of the best run
+	Runs     []float64 `json:"runs_bytes_per_second"`    // of each run, in order
+	LineRate *float64  `json:"line_rate_bytes_per_second"`
+	Speedup  *float64  `json:"speedup_ratio"` // Goodput ÷ that of the best TCP row
+	Latency  []Latency `json:"latency_seconds"`
+	PerRail  []Part    `json:"per_rail"`
+	Failure  string    `json:"failure"` // why there is no figure, or not all; empty: none
+}
+
+// Latency is the time of messages of one size, one outstanding: post to completion, of TCP there and back.
+type Latency struct {
+	Bytes   int64   `json:"bytes"`
+	Samples int     `json:"samples"`
+	Mean    float64 `json:"mean"`
+	Min     float64 `json:"min"`
+	P50     float64 `json:"p50"`
+	P95     float64 `json:"p95"`
+	P99     float64 `json:"p99"`
+	Max     float64 `json:"max"`
+}
+
+// Part is what one rail, or one member of a bond, did in a measurement.
+type Part struct {
+	Rail         string   `json:"rail"` // or the interface, of a member of a bond
+	Device       string   `json:"device"`
+	Goodput      *float64 `json:"goodput_bytes_per_second"`
+	CounterBytes *int64   `json:"counter_bytes"` // sent by its port meanwhile, headers and all others' traffic included
+}
+
+// KVCache is the time to move the KV cache of one context, from bursts of messages of the cache's pages.
+type KVCache struct {
+	Model    string   `json:"model"`  // or the size, where one was asked for
+	Tokens   int64    `json:"tokens"` // of the context; 0: a size was asked for
+	Bytes    int64    `json:"bytes"`  // of the cache, on one node
+	Page     int64    `json:"page"`   // bytes of a message
+	Row      string   `json:"row"`    // "one rail", "all rails", "TCP"
+	Goodput  *float64 `json:"goodput_bytes_per_second"`
+	Seconds  *float64 `json:"seconds"`        // Bytes ÷ Goodput
+	Headline *float64 `json:"headline_ratio"` // Goodput ÷ that of large messages
+	Failure  string   `json:"failure"`
+}
