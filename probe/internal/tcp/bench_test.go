@@ -87,7 +87,7 @@ func BenchmarkBurst(b *testing.B) {
 // BenchmarkRoundTrip is one sample of the latency.
 func BenchmarkRoundTrip(b *testing.B) {
 	c := target(b, 1, 1, 8).dial(b)
-	if _, err := c.Latency(b.Context(), "rail0", b.N); err != nil {
+	if _, err := c.Latency(b.Context(), "rail0", 8, b.N); err != nil {
 		b.Fatal(err)
 	}
 }

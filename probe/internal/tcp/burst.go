@@ -181,19 +181,22 @@ func (b *burst) result() (transfer.BurstDone, error) {
 	return done, nil
 }
 
-// Latency writes 8 zero bytes to the start of the target's buffer n times over one rail, one at a time, and returns the
-// times from send to acknowledgement. On an error, a [failure.Failure], the lane has ended, and so have all if ctx has;
+// Latency writes size zero bytes to the start of the target's buffer n times over one rail, one at a time, and returns
+// the times from send to acknowledgement. On an error, a [failure.Failure], the lane has ended, and so have all if ctx has;
 // the samples so far are returned.
-func (c *Conn) Latency(ctx context.Context, rail string, n int) ([]time.Duration, error) {
+func (c *Conn) Latency(ctx context.Context, rail string, size, n int) ([]time.Duration, error) {
 	l, err := c.find(rail)
 	if err != nil {
 		return nil, err
+	}
+	if size < 1 || size > transfer.MaxChunk || int64(size) > l.ring {
+		return nil, failure.New("", failure.Other, "writes of %d bytes over %s", size, rail)
 	}
 	defer c.watch(ctx)()
 	if f := l.failed(); f != nil {
 		return nil, f
 	}
-	s, word, samples := l.streams[0], make([]byte, 8), []time.Duration(nil)
+	s, word, samples := l.streams[0], make([]byte, size), []time.Duration(nil)
 	for range n {
 		begin := time.Now()
 		err := s.write(0, word)

@@ -111,7 +111,7 @@ func TestContextEnds(t *testing.T) {
 	if _, err := c.Burst(t.Context(), source(1), some(2, 1)); reason(err) != failure.Canceled {
 		t.Errorf("the burst after it: %v", err)
 	}
-	if _, err := c.Latency(t.Context(), "rail0", 1); reason(err) != failure.Canceled {
+	if _, err := c.Latency(t.Context(), "rail0", 8, 1); reason(err) != failure.Canceled {
 		t.Errorf("latency after it: %v", err)
 	}
 	waitFor(t, func() bool { // else two connections write to the same memory

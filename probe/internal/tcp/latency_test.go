@@ -16,7 +16,7 @@ func TestLatency(t *testing.T) {
 	tg := target(t, 2, 2, 1<<20)
 	c := tg.dial(t)
 	for lane := range 2 {
-		samples, err := c.Latency(t.Context(), fmt.Sprint("rail", lane), 200)
+		samples, err := c.Latency(t.Context(), fmt.Sprint("rail", lane), 8, 200)
 		if err != nil || len(samples) != 200 || slices.Min(samples) <= 0 {
 			t.Errorf("%d samples, %v", len(samples), err)
 		}
@@ -33,13 +33,13 @@ func TestLatency(t *testing.T) {
 	if after := c.Info(); info.PathMTU <= 0 || after.PathMTU != info.PathMTU {
 		t.Errorf("closed: %+v, was %+v", after, info)
 	}
-	if _, err := c.Latency(t.Context(), "rail2", 1); reason(err) != failure.Other {
+	if _, err := c.Latency(t.Context(), "rail2", 8, 1); reason(err) != failure.Other {
 		t.Errorf("a lane that does not exist: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c = tg.dial(t)
-	if s, err := c.Latency(ctx, "rail0", 1<<30); !errors.As(err, new(*failure.Failure)) || len(s) == 1<<30 {
+	if s, err := c.Latency(ctx, "rail0", 8, 1<<30); !errors.As(err, new(*failure.Failure)) || len(s) == 1<<30 {
 		t.Errorf("canceled: %v", err)
 	}
 }

@@ -45,6 +45,16 @@ type Load struct {
 	RTT   time.Duration `json:"rtt"`   // of a small write; 0: unknown
 }
 
+// MaxCount is how many messages a rail has in one transfer at most.
+const MaxCount = 1 << 20
+
+// Share is what one rail moves in one transfer.
+type Share struct {
+	Rail  string `json:"rail"`
+	Chunk int64  `json:"chunk"` // bytes of one message
+	Count int    `json:"count"` // of messages
+}
+
 // BurstArgs describe a burst: every rail is kept at full depth, and what each carries meanwhile is measured. Queue pair
 // or connection q of a rail owns the q-th part of the rail's memory at the target, and writes it in passes.
 type BurstArgs struct {

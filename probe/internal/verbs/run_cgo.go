@@ -85,6 +85,41 @@ func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, ada
 	return samples[:taken], adapter[:min(len(adapter), int(taken))], r.explain(err)
 }
 
+// Transfers moves the shares of all rails at once, n times, each transfer after the one before completed, and returns
+// the times from the first post to the last completion. The first ones warm up and do not count. After limit it stops
+// with the samples so far, at least one. A transfer that takes longer fails with reason Timeout. A failure names the
+// rail of its share, and stops all of them; the samples before it are returned with it.
+func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int, limit time.Duration) ([]time.Duration, error) {
+	if err := run.usable(rails); err != nil {
+		return nil, err
+	}
+	if len(shares) != len(rails) || n < 1 || n > 1<<20 || limit <= 0 {
+		return nil, misuse("transfers", "shares, number or limit out of range")
+	}
+	c, parts := make([]*C.struct_rs_rail, len(rails)), make([]C.struct_rs_share, len(rails))
+	for i, r := range rails {
+		rings, source := r.ends()
+		s := shares[i]
+		if s.Chunk < 1 || s.Chunk > min(transfer.MaxChunk, rings/int64(r.spec.QueuePairs)) || s.Count < 1 ||
+			s.Count > transfer.MaxCount || source == 0 || r.spec.Stamps {
+			return nil, misuse(r.spec.Device, "chunk, count or source out of range")
+		}
+		c[i], parts[i] = r.c, C.struct_rs_share{chunk: C.int64_t(s.Chunk), count: C.uint32_t(s.Count)}
+	}
+	samples, taken, failed := make([]time.Duration, n), C.uint32_t(0), C.uint32_t(0)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	e := C.rs_transfers(run.flag(), &c[0], C.uint32_t(len(c)), &parts[0], C.uint32_t(n), C.int64_t(limit),
+		(*C.int64_t)(unsafe.Pointer(&samples[0])), &taken, &failed)
+	r := rails[failed]
+	f := failure.As("", r.explain(check(e, r.spec.Device)))
+	if f == nil {
+		return samples[:taken], nil
+	}
+	f.Rail = shares[failed].Rail
+	return samples[:taken], f
+}
+
 // ends are the bytes that the rail can fill in the rings, and those of the source; 0: too small a source.
 func (r *Rail) ends() (rings, source int64) {
 	rings, source = r.remote, r.memory.Size

@@ -106,6 +106,19 @@ struct rs_error rs_rail_close(struct rs_rail *rail);
 struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *rail, int64_t size, uint32_t n, int64_t limit,
 			   int64_t *sample, int64_t *adapter, uint32_t *taken);
 
+/* What one rail carries in a transfer. The caller sets the first two. */
+struct rs_share {
+	int64_t chunk;  /* bytes of a message */
+	uint32_t count; /* of messages */
+	uint32_t posted, completed;
+	uint64_t first_id; /* wr_id: earlier ones are of another transfer */
+};
+
+/* Makes so many transfers, one after the other, each over all rails at once; sample gets the times from the first post
+ * to the last completion, taken their number, failed the rail that an error is of. Another thread may set cancelled. */
+struct rs_error rs_transfers(const int32_t *cancelled, struct rs_rail **rail, uint32_t n, struct rs_share *share,
+			     uint32_t times, int64_t limit, int64_t *sample, uint32_t *taken, uint32_t *failed);
+
 /* What one rail carries in a burst. */
 struct rs_load {
 	int64_t chunk;  /* of one write */

@@ -25,6 +25,7 @@ const (
 	opOpen    = "open"
 	opConnect = "connect"
 	opLatency = "latency"
+	opMove    = "transfers"
 	opBurst   = "burst"
 	opVerify  = "verify"
 	opTCPInfo = "tcp_info"
@@ -43,6 +44,7 @@ type (
 	BurstRail = transfer.BurstRail
 	Load      = transfer.Load
 	Op        = transfer.Op
+	Share     = transfer.Share
 	TCPInfo   = transfer.TCPInfo
 )
 
@@ -143,9 +145,16 @@ type LatencyArgs struct {
 	Limit time.Duration `json:"limit"`
 }
 
-// Latencies are the answer, in the order of the writes.
+// TransfersArgs measure transfers over several rails at once, one after the other.
+type TransfersArgs struct {
+	Shares []Share       `json:"shares"`
+	N      int           `json:"n"`
+	Limit  time.Duration `json:"limit"`
+}
+
+// Latencies are the answer, in the order of the writes or transfers.
 type Latencies struct {
-	Samples []time.Duration `json:"samples"`           // from post to completion
+	Samples []time.Duration `json:"samples"`           // from the (first) post to the (last) completion
 	Adapter []time.Duration `json:"adapter,omitempty"` // of each, until the adapter stamped it; of a rail with stamps
 }
 

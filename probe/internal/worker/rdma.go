@@ -186,6 +186,20 @@ func (e *rdmaEngine) latency(args LatencyArgs) (Latencies, error) {
 	return l, nil
 }
 
+func (e *rdmaEngine) transfers(args TransfersArgs) (l Latencies, err error) {
+	rails, nodes := make([]*verbs.Rail, len(args.Shares)), make([]int, len(args.Shares))
+	for i, s := range args.Shares {
+		if rails[i], err = e.rail(s.Rail); err != nil {
+			return Latencies{}, err
+		}
+		nodes[i] = e.nodes[s.Rail]
+	}
+	run, end := e.begin(max(len(rails), 1))
+	defer end()
+	onNode(nodesDir, mostOf(nodes), func() { l.Samples, err = run.Transfers(rails, args.Shares, args.N, args.Limit) })
+	return l, err
+}
+
 func (e *rdmaEngine) burst(_ []byte, args BurstArgs) (done BurstDone, err error) {
 	rails, nodes := make([]*verbs.Rail, len(args.Loads)), make([]int, len(args.Loads))
 	for i, l := range args.Loads {

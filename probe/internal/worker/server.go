@@ -24,6 +24,7 @@ import (
 type engine interface {
 	connect(ConnectArgs) []failure.Failure // of rails that did not connect
 	latency(LatencyArgs) (Latencies, error)
+	transfers(TransfersArgs) (Latencies, error)
 	burst(source []byte, args BurstArgs) (BurstDone, error)   // an error beside results of rails is dropped
 	arrived(rail string, pass int, limit time.Duration) error // returns when a target has all of a burst
 	stopRail(name string)                                     // nothing arrives at a target any more
@@ -163,6 +164,11 @@ func (s *server) do(req request) (any, error) {
 		return perform(req, func(a LatencyArgs) (Latencies, error) {
 			a.N, a.Size = min(max(a.N, 1), maxSamples), min(max(a.Size, 1), transfer.MaxChunk)
 			return s.engine.latency(a)
+		})
+	case opMove:
+		return perform(req, func(a TransfersArgs) (Latencies, error) {
+			a.N = min(max(a.N, 1), maxSamples)
+			return s.engine.transfers(a)
 		})
 	case opBurst:
 		return perform(req, func(a BurstArgs) (BurstDone, error) { return s.burst(req.ID, a) })

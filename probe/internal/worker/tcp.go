@@ -81,8 +81,12 @@ func (e *tcpEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 func (e *tcpEngine) latency(args LatencyArgs) (l Latencies, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, args.Limit)
 	defer cancel()
-	l.Samples, err = e.conn.Latency(ctx, args.Rail, args.N)
+	l.Samples, err = e.conn.Latency(ctx, args.Rail, int(args.Size), args.N)
 	return l, err
+}
+
+func (e *tcpEngine) transfers(TransfersArgs) (Latencies, error) {
+	return Latencies{}, failure.New("", failure.Other, "transfers over TCP are not measured")
 }
 
 func (e *tcpEngine) burst(source []byte, args BurstArgs) (BurstDone, error) {

@@ -234,6 +234,11 @@ func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, err
 	return ask[Latencies](ctx, s, failure.StageLatency, opLatency, args.Limit+quick, args)
 }
 
+// Transfers measures transfers over several rails at once, in this order.
+func (s *Session) Transfers(ctx context.Context, args TransfersArgs) (Latencies, error) {
+	return ask[Latencies](ctx, s, failure.StageLatency, opMove, args.Limit+quick, args)
+}
+
 // Burst moves bytes. progress, if not nil, gets the bytes completed so far, by rail, several times a second, and when
 // they were counted: on a busy machine the call comes much later.
 func (s *Session) Burst(ctx context.Context, stage failure.Stage, args BurstArgs, progress func(at time.Time,
