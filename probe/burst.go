@@ -29,6 +29,7 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 	var rails []localRail
 	progress := Progress{Stage: stage}
 	for i, p := range paths {
+		p.counted = nil
 		if !slices.ContainsFunc(rails, func(r localRail) bool { return r.Name == p.local.Name }) {
 			rails = append(rails, p.local)
 		}
@@ -49,6 +50,10 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 		progress.Rail = paths[0].name()
 	}
 	r.progress(progress)
+	var before map[string]rail.Traffic
+	if r.byHand {
+		before = r.node.settledTraffic(ctx, rails)
+	}
 	done, err := r.session.current.Burst(guarded, stage, args, func(at time.Time, bytes []int64) {
 		p := progress
 		p.Done = min(sent.set(at, bytes), p.Total)
@@ -62,6 +67,9 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, a
 	r.node.recent.add(moved)
 	if stage == failure.StageStriped { // before verification: what others send meanwhile is not of the burst
 		r.after = r.node.settledTraffic(ctx, r.rails)
+	}
+	if r.byHand {
+		r.countPorts(paths, before, r.node.settledTraffic(ctx, rails))
 	}
 	if f == nil {
 		f = timeUp(ctx) // the worker may have stopped so early that no error shows it
@@ -89,6 +97,26 @@ func (r *round) noteOwn(paths []*path, done worker.BurstDone, sent *burstProgres
 		}
 		if !p.home {
 			r.node.own.add(p.local.Rail, p.direction(), bytes, p.result.PathMTU)
+		}
+	}
+}
+
+// countPorts notes what the port of each path counted during a burst. The counters of an RDMA device do not count TCP,
+// those of its physical port and of a software device do.
+func (r *round) countPorts(paths []*path, before, after map[string]rail.Traffic) {
+	for _, p := range paths {
+		name := p.local.Name
+		d, ok := trafficBetween(before, after, name)
+		if after[name].Physical {
+			d, ok = portTraffic(before, after, name)
+		} else if p.lane && !p.local.software() {
+			continue
+		}
+		if bytes := d.out; ok {
+			if p.direction() == rail.Receive {
+				bytes = d.in
+			}
+			p.counted = new(int64(bytes))
 		}
 	}
 }
@@ -328,11 +356,11 @@ func (b *burstProgress) moved(name string) (bytes [rail.Directions]int64) {
 }
 
 // flow is what rail i of a burst by RDMA carried; nil when that could not be measured.
-func flow(loads []worker.Load, done worker.BurstDone, i int) *Flow {
+func flow(p *path, loads []worker.Load, done worker.BurstDone, i int) *Flow {
 	b := done.Rails[i]
 	if b.Failure != nil || b.Disturbed || b.Rate() == 0 {
 		return nil
 	}
 	return &Flow{Bytes: b.Measured, Active: b.Last - b.First, Moved: b.Bytes,
-		Slow: b.Measured < burstWrites*loads[i].Chunk}
+		Slow: b.Measured < burstWrites*loads[i].Chunk, Counted: p.counted}
 }

@@ -21,16 +21,29 @@ const (
 	Paths      Kind = "paths"       // each rail by several flow labels, one after the other
 	Contention Kind = "contention"  // two rails at a time, beside each alone
 	GPU        Kind = "gpu"         // from the memory of GPUs to that of the peer's: each rail alone, then all at once
+	Subset     Kind = "rails"       // some rails at once
+	Messages   Kind = "messages"    // the time of messages longer than 8 B, written and read, of each rail
+	Sizes      Kind = "sizes"       // transfers of several sizes, in equal parts over rails: goodput, and the time of each
+	Pages      Kind = "pages"       // reads of pages of a KV cache: one rail, all at once, and over TCP
+	TCPTime    Kind = "tcp_time"    // the time of messages over TCP, of each rail
+	Bond       Kind = "bond"        // TCP over a bond of this node
 )
 
 // Kinds are all kinds, in the order in which a round measures them.
-func Kinds() []Kind { return []Kind{Reads, Both, QueuePairs, Loopback, Paths, Contention, GPU} }
+func Kinds() []Kind {
+	return []Kind{Reads, Both, QueuePairs, Loopback, Paths, Contention, GPU, Subset, Messages, Sizes, Pages, TCPTime, Bond}
+}
 
 // Extra is one of them, as a round is to make it.
 type Extra struct {
 	Kind Kind
-	// Counts are the numbers of queue pairs per rail, or the one number of paths. Of other kinds it is empty.
+	// Counts are the numbers of queue pairs per rail, the one number of paths, or sizes in bytes: of messages, transfers or
+	// pages. Of other kinds it is empty.
 	Counts []int
+	// Rails are the names of those that Subset, Messages and Sizes use; nil: all that work.
+	Rails []string
+	// Read says that Sizes reads.
+	Read bool
 	// Memories are the kinds of memory to try on GPUs, of [Memories]; nil: all. Of other kinds it is empty.
 	Memories []string
 }
@@ -52,8 +65,11 @@ type Measured struct {
 	Kind       Kind
 	QueuePairs int    // of each flow
 	Memory     string // that the bytes came from and went to, of [Memories]; empty: of the hosts
+	Size       int64  // bytes, of [Extra.Counts] of messages, transfers and pages; else 0
 	Flows      []MeasuredFlow
-	Failure    *Failure // why there are no flows
+	Transfer   *Latency   // of one transfer of Size over all flows at once; nil: not measured
+	TCP        *TCPResult // in place of flows; nil: by RDMA
+	Failure    *Failure   // why there are no flows
 }
 
 // Goodput is what all flows of one operation carried together, in bytes per second; false if one is not known.
@@ -87,7 +103,8 @@ type MeasuredFlow struct {
 	Path    int      // number of its flow label, from 0
 	UDPPort uint16   // source port of its packets on RoCE v2; 0: it has none
 	Goodput *float64 // bytes per second; nil: not measured
-	Latency *Latency // of 8 B; nil: not measured
+	Latency *Latency // of 8 B, or of messages of Size; nil: not measured
+	Counted *int64   // as of a [Flow]
 	Loss    *Loss    // of this flow alone; nil: not counted
 	Failure *Failure
 }
@@ -119,6 +136,14 @@ func (p plan) extraBytes(paths []*path) (sum int64) {
 			sum += int64(e.Counts[0]) * all
 		case Contention:
 			sum += n * all
+		case Subset:
+			sum += all
+		case Messages:
+			sum += 2 * n * sumOf(e.Counts) * (extraSamples + warmups)
+		case Sizes:
+			sum += counts*all + sizesBytes(e.Counts, usable)
+		case Pages:
+			sum += 2 * counts * all
 		}
 	}
 	return sum
@@ -129,7 +154,8 @@ func (r *round) extras(ctx context.Context) {
 	for _, e := range r.plan.extras {
 		measure := map[Kind]func(context.Context, Extra) error{Reads: r.measureReads, Both: r.measureBoth,
 			QueuePairs: r.measureQueuePairs, Loopback: r.measureLoopback, Paths: r.measurePaths,
-			Contention: r.measureContention, GPU: r.measureGPU}[e.Kind]
+			Contention: r.measureContention, GPU: r.measureGPU, Subset: r.measureSubset, Messages: r.measureMessages,
+			Sizes: r.measureSizes, Pages: r.measurePages, TCPTime: r.measureTCPTime, Bond: r.measureBond}[e.Kind]
 		err := failure.As(failure.StageExtra, timeUpError(ctx))
 		if err == nil {
 			err = failure.As(failure.StageExtra, measure(ctx, e))
@@ -209,9 +235,9 @@ func (r *round) carry(ctx context.Context, kind Kind, sub *round, flows []*path)
 	if err != nil {
 		return err
 	}
-	m := Measured{Kind: kind, QueuePairs: sub.plan.QueuePairs, Memory: sub.memory}
+	m := Measured{Kind: kind, QueuePairs: sub.plan.QueuePairs, Memory: sub.memory, Size: sub.size}
 	for i, f := range flows {
-		f.result.Solo = flow(loads, done, i)
+		f.result.Solo = flow(f, loads, done, i)
 		one := f.measured()
 		if one.Goodput == nil && one.Failure == nil { // of this burst alone
 			one.Failure = disturbed(loads, done)
@@ -238,7 +264,7 @@ func (p *path) measured() MeasuredFlow {
 		m.Op = Read
 	}
 	if p.result.Solo != nil && p.result.Failure == nil {
-		m.Goodput = new(p.result.Solo.BytesPerSecond())
+		m.Goodput, m.Counted = new(p.result.Solo.BytesPerSecond()), p.result.Solo.Counted
 	}
 	if p.local.LinkLayer == "Ethernet" && p.theirs.IsValid() {
 		m.UDPPort = verbs.SourcePort(p.end.GID, p.theirs, p.flow)

@@ -70,8 +70,6 @@ type tcpLane struct {
 
 // tcp makes one striped burst with so many connections per rail.
 func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPResult, error) {
-	res := TCPResult{Streams: streams}
-	r.progress(Progress{Stage: stage})
 	lanes := r.lanes()
 	if stage == failure.StageBaseline { // of the rails that RDMA used
 		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool {
@@ -79,6 +77,13 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 			return p != nil && p.result.Failure != nil
 		})
 	}
+	return r.tcpOver(ctx, stage, lanes, streams)
+}
+
+// tcpOver makes one burst over lanes.
+func (r *round) tcpOver(ctx context.Context, stage failure.Stage, lanes []tcpLane, streams int) (TCPResult, error) {
+	res := TCPResult{Streams: streams}
+	r.progress(Progress{Stage: stage})
 	if len(lanes) == 0 {
 		return res, failure.New(stage, failure.NoAddress,
 			"no address of this node is in one subnet with one of the peer's, and the peer's own is not known")
@@ -99,9 +104,10 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 		return res, err
 	}
 	if !done.Disturbed() { // else a lane is so slow that too few writes arrived in time
-		for _, b := range done.Rails {
+		for i, b := range done.Rails {
 			if b.Failure == nil {
 				res.BytesPerSecond += b.Rate()
+				res.Rails = append(res.Rails, TCPRail{paths[i].local.Name, b.Rate(), paths[i].counted})
 			}
 		}
 	}
@@ -121,7 +127,7 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 func (r *round) tcpPaths(lanes []tcpLane) []*path {
 	paths := make([]*path, len(lanes))
 	for i, l := range lanes {
-		paths[i] = &path{result: &RailResult{Rail: l.name}}
+		paths[i] = &path{lane: true, result: &RailResult{Rail: l.name}}
 		paths[i].local.Name = l.name
 		if p := r.path(l.name); p != nil {
 			paths[i].local, paths[i].result.Capacity = p.local, p.result.Capacity

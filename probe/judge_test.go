@@ -218,7 +218,7 @@ func TestFlow(t *testing.T) {
 		{worker.BurstRail{Measured: 64 * chunk, Last: time.Second, Failure: failure.New("", failure.Timeout, "")}, nil},
 		{worker.BurstRail{Bytes: chunk}, nil},
 	} {
-		got := flow(loads, worker.BurstDone{Rails: []worker.BurstRail{tc.rail}}, 0)
+		got := flow(new(path), loads, worker.BurstDone{Rails: []worker.BurstRail{tc.rail}}, 0)
 		if (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
 			t.Errorf("%+v: %+v, want %+v", tc.rail, got, tc.want)
 		}

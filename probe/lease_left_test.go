@@ -43,7 +43,7 @@ func writesByTCP(ctx context.Context, port uint16, key [32]byte) bool {
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 	c, _ := tcp.Dial(ctx, []tcp.Lane{{Rail: "0", Remote: to}}, 1, 4096, key)
 	defer c.Close()
-	_, err := c.Latency(ctx, "0", 1)
+	_, err := c.Latency(ctx, "0", 8, 1)
 	return err == nil
 }
 

@@ -21,6 +21,8 @@ type plan struct {
 	rate     float64 // of the rails of the slower end together, in bytes per second
 	software bool    // a device of either end is not an adapter
 	extras   []Extra // that follow
+	message  int64   // bytes of each write; 0: as the rate of the rail suggests
+	least    int64   // bytes of memory of each rail at the target; 0: as the writes in flight need
 }
 
 // rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last three is bursts, and the target verifies
@@ -79,7 +81,10 @@ var baselineStreams = []int{1, 4}
 // load is what a burst by RDMA keeps in flight on a path. A measured window holds 64 writes; a fast path has more.
 func (p plan) load(path *path) worker.Load {
 	rate := path.rate()
-	chunk := p.chunk(rate*p.Burst.Seconds()/burstWrites, transfer.MaxChunk)
+	chunk := p.message
+	if chunk == 0 {
+		chunk = p.chunk(rate*p.Burst.Seconds()/burstWrites, transfer.MaxChunk)
+	}
 	return worker.Load{Rail: path.name(), Chunk: chunk, Cap: max(2*burstWrites*chunk, int64(4*rate*p.Burst.Seconds())),
 		Depth: p.Depth, RTT: path.rtt()}
 }
@@ -87,7 +92,10 @@ func (p plan) load(path *path) worker.Load {
 // tcpLoad is the same over TCP. Writes are small enough for a slow path, where few complete in time.
 func (p plan) tcpLoad(path *path, streams, lanes int) worker.Load {
 	rate := path.rate()
-	chunk := p.chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
+	chunk := p.message
+	if chunk == 0 {
+		chunk = p.chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
+	}
 	most := min(rate, p.rate/float64(lanes)) // together no more than the slower end carries in that time
 	return worker.Load{Rail: path.name(), Chunk: chunk, Cap: max(int64(most*maxTCP.Seconds()), chunk),
 		Depth: max(p.Depth, 2*streams)}
@@ -108,6 +116,7 @@ func (p plan) slots(streams int) int64 {
 
 // memory is what each rail needs at the target, in bytes.
 func (p plan) memory(loads []worker.Load, streams int) (bytes int64) {
+	bytes = max(p.least, minChunk)
 	for _, l := range loads {
 		bytes = max(bytes, l.Chunk*p.slots(streams))
 	}

@@ -234,7 +234,7 @@ func (r *round) solos(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.result.Solo = flow(loads, done, 0)
+		p.result.Solo = flow(p, loads, done, 0)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (r *round) striped(ctx context.Context) error {
 			return nil
 		}
 		for i, p := range paths {
-			if p.result.Stealing = flow(loads, done, i); p.result.Stealing == nil {
+			if p.result.Stealing = flow(p, loads, done, i); p.result.Stealing == nil {
 				r.failPath(p, failure.StageStriped, failure.New("", failure.Timeout,
 					"it completed %d bytes while all rails were busy: too few to measure", done.Rails[i].Bytes))
 			}

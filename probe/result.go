@@ -155,6 +155,8 @@ type Flow struct {
 	Active time.Duration // between these two, CLOCK_MONOTONIC
 	Moved  int64         // payload of the whole burst, repeats included
 	Slow   bool          // fewer than 64 writes in 3 s, or before the other rails had their share
+
+	Counted *int64 // bytes that the port counted meanwhile, headers and other traffic included; nil: not known
 }
 
 // BytesPerSecond is the flow's goodput while it was active.
@@ -199,6 +201,14 @@ type TCPResult struct {
 	Retransmits    uint64        // segments, of all streams (TCP_INFO tcpi_total_retrans)
 	PathMTU        int           // bytes, the smallest of all streams
 	RTT            time.Duration // smoothed, the largest of all streams, after the burst
+	Rails          []TCPRail
+}
+
+// TCPRail is what one rail, or the bond of an [Bond] extra's members, carried of it.
+type TCPRail struct {
+	Rail           string
+	BytesPerSecond float64
+	Counted        *int64 // as of a [Flow]
 }
 
 // Mismatch is a component whose versions at both ends differ.

@@ -37,6 +37,7 @@ type round struct {
 	session   *workerSession
 	seed      uint64                  // of the source
 	buffer    int64                   // bytes of each rail's memory at the target
+	size      int64                   // of an extra: what is measured
 	memory    string                  // kind of it, of the GPUs; empty: of the hosts
 	disturbed *failure.Failure        // why the striped burst has no figure
 	counted   map[string]rail.Traffic // the last reading of the rails' counters
@@ -50,6 +51,7 @@ type round struct {
 type path struct {
 	op   worker.Op // empty: it writes
 	flow int       // number of its first flow label
+	lane bool      // it is a path of TCP
 	home bool      // both ends are of this node, and the peer's rail is not used: see loopback
 
 	local  localRail
@@ -61,6 +63,7 @@ type path struct {
 	gone   bool       // the peer has no longer this rail
 
 	slowerSolo float64 // of two solo bursts, in bytes per second; 0: there was one
+	counted    *int64  // by the port during the last burst, in a round by hand; nil: not known
 	sent       uint64  // by the rail while loss was counted, in bytes
 	connected  bool    // and not stopped at the target
 	result     *RailResult

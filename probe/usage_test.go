@@ -92,7 +92,7 @@ func TestTCPGrantIsUsedUp(t *testing.T) {
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), h.openTCP())
 	c, _ := tcp.Dial(t.Context(), []tcp.Lane{{Rail: "0", Remote: to}}, 1, 4096, h.key)
 	defer c.Close()
-	if n, err := c.Latency(t.Context(), "0", words); err != nil || len(n) != words {
+	if n, err := c.Latency(t.Context(), "0", 8, words); err != nil || len(n) != words {
 		t.Fatalf("%d words written: %v", len(n), err)
 	}
 	if _, f := h.do(http.MethodPost, h.id+"/open", byTCP); f.Reason != failure.Budget || !strings.Contains(f.Detail,

@@ -109,7 +109,8 @@ func (d BurstDone) Disturbed() bool {
 const (
 	Page      = 4096
 	Shifts    = 1024    // places; more passes start over
-	MaxChunk  = 1 << 20 // bytes of one write
+	MinChunk  = 512     // bytes of one write that is verified
+	MaxChunk  = 1 << 20 // the most bytes of one
 	SourceLen = Shifts*Page + MaxChunk
 )
 

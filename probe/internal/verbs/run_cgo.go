@@ -87,13 +87,14 @@ func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, ada
 
 // Transfers moves the shares of all rails at once, n times, each transfer after the one before completed, and returns
 // the times from the first post to the last completion. The first ones warm up and do not count. After limit it stops
-// with the samples so far, at least one. A transfer that takes longer fails with reason Timeout. A failure names the
-// rail of its share, and stops all of them; the samples before it are returned with it.
-func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int, limit time.Duration) ([]time.Duration, error) {
+// with the samples so far, at least one. A transfer that takes longer than deadline fails with reason Timeout. A
+// failure names the rail of its share, and stops all of them; the samples before it are returned with it.
+func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int, limit, deadline time.Duration) ([]time.Duration,
+	error) {
 	if err := run.usable(rails); err != nil {
 		return nil, err
 	}
-	if len(shares) != len(rails) || n < 1 || n > 1<<20 || limit <= 0 {
+	if len(shares) != len(rails) || n < 1 || n > 1<<20 || limit <= 0 || deadline <= 0 {
 		return nil, misuse("transfers", "shares, number or limit out of range")
 	}
 	c, parts := make([]*C.struct_rs_rail, len(rails)), make([]C.struct_rs_share, len(rails))
@@ -110,7 +111,7 @@ func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int, limit t
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	e := C.rs_transfers(run.flag(), &c[0], C.uint32_t(len(c)), &parts[0], C.uint32_t(n), C.int64_t(limit),
-		(*C.int64_t)(unsafe.Pointer(&samples[0])), &taken, &failed)
+		C.int64_t(deadline), (*C.int64_t)(unsafe.Pointer(&samples[0])), &taken, &failed)
 	r := rails[failed]
 	f := failure.As("", r.explain(check(e, r.spec.Device)))
 	if f == nil {

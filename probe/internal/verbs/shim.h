@@ -114,10 +114,12 @@ struct rs_share {
 	uint64_t first_id; /* wr_id: earlier ones are of another transfer */
 };
 
-/* Makes so many transfers, one after the other, each over all rails at once; sample gets the times from the first post
- * to the last completion, taken their number, failed the rail that an error is of. Another thread may set cancelled. */
+/* Makes so many transfers, one after the other, each over all rails at once, and no other one after limit; one may take
+ * until deadline. sample gets the times from the first post to the last completion, taken their number, failed the rail
+ * that an error is of. Another thread may set cancelled. */
 struct rs_error rs_transfers(const int32_t *cancelled, struct rs_rail **rail, uint32_t n, struct rs_share *share,
-			     uint32_t times, int64_t limit, int64_t *sample, uint32_t *taken, uint32_t *failed);
+			     uint32_t times, int64_t limit, int64_t deadline, int64_t *sample, uint32_t *taken,
+			     uint32_t *failed);
 
 /* What one rail carries in a burst. */
 struct rs_load {

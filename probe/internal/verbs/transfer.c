@@ -29,7 +29,7 @@ static uint32_t turn(struct rs_rail *r, struct rs_share *s, struct rs_error *e)
 
 /* Makes one transfer. failed is the rail that an error is of. */
 static struct rs_error move(const int32_t *cancelled, struct rs_rail **rail, uint32_t n, struct rs_share *share,
-			    int64_t limit, int64_t *took, uint32_t *failed)
+			    int64_t deadline, int64_t *took, uint32_t *failed)
 {
 	struct rs_error e = {0};
 	for (uint32_t i = 0; i < n; i++) {
@@ -57,7 +57,7 @@ static struct rs_error move(const int32_t *cancelled, struct rs_rail **rail, uin
 		progress = got ? t : progress;
 		since = since || !rs_cancelled(cancelled) ? since : t;
 		int over = since && t - since > RS_CANCEL_WAIT;
-		if (over || *took > limit)
+		if (over || *took > deadline)
 			return rs_fail(rail[*failed],
 				       (struct rs_error){.op = rs_op(rail[*failed]), .err = over ? -ECANCELED : -ETIMEDOUT});
 		if (t - progress > RS_MS) /* earlier, a yield would distort the figure */
@@ -66,7 +66,8 @@ static struct rs_error move(const int32_t *cancelled, struct rs_rail **rail, uin
 }
 
 struct rs_error rs_transfers(const int32_t *cancelled, struct rs_rail **rail, uint32_t n, struct rs_share *share,
-			     uint32_t times, int64_t limit, int64_t *sample, uint32_t *taken, uint32_t *failed)
+			     uint32_t times, int64_t limit, int64_t deadline, int64_t *sample, uint32_t *taken,
+			     uint32_t *failed)
 {
 	struct rs_error e = {0};
 	int64_t start = rs_now();
@@ -80,7 +81,7 @@ struct rs_error rs_transfers(const int32_t *cancelled, struct rs_rail **rail, ui
 		if (rs_cancelled(cancelled))
 			return (struct rs_error){.op = rs_op(rail[0]), .err = -ECANCELED};
 		uint32_t at = i < WARMUP ? 0 : i - WARMUP;
-		e = move(cancelled, rail, n, share, limit, &sample[at], failed);
+		e = move(cancelled, rail, n, share, deadline, &sample[at], failed);
 		if (!e.op)
 			*taken = at + 1;
 	}

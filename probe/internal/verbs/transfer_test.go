@@ -22,13 +22,13 @@ func TestTransfers(t *testing.T) {
 		e := connected(t, 8*chunk, queuePairs, depth, fast, slow)
 		shares := []transfer.Share{{Rail: "0", Chunk: chunk, Count: 1}, {Rail: "1", Chunk: chunk, Count: 32}}
 		begin := time.Now()
-		got, err := e.run.Transfers(e.rails, shares, each, 10*time.Second)
+		got, err := e.run.Transfers(e.rails, shares, each, 10*time.Second, 10*time.Second)
 		took := time.Since(begin)
 		least := time.Duration(float64(32*chunk) / (100 << 20) * 0.95 * float64(time.Second)) // 20 ms, less the first burst
 		if err != nil || len(got) != each || slices.Min(got) < least || sum(got) > took {
 			t.Errorf("%d queue pairs, in %v: %v of %v, %v", queuePairs, took, got, least, err)
 		}
-		if got, err = e.run.Transfers(e.rails, shares, 1000, 50*time.Millisecond); err != nil || len(got) < 1 || len(got) > 5 {
+		if got, err = e.run.Transfers(e.rails, shares, 1000, 50*time.Millisecond, 10*time.Second); err != nil || len(got) < 1 || len(got) > 5 {
 			t.Errorf("within 50 ms: %v, %v", got, err)
 		}
 		if _, err := e.burst(e.single(chunk, depth)); err != nil { // nothing is left of them
@@ -50,7 +50,8 @@ func TestTransfersFail(t *testing.T) {
 	} {
 		e := connected(t, 1<<20, 1, 4, fakeverbs.Knobs{}, tc.knobs)
 		shares := []transfer.Share{{Rail: "0", Chunk: 4096, Count: 8}, {Rail: "1", Chunk: 4096, Count: 8}}
-		got, err := e.run.Transfers(e.rails, shares, 1000, 300*time.Millisecond)
+		got, err := e.run.Transfers(e.rails, shares, 1000, 300*time.Millisecond,
+			300*time.Millisecond)
 		f, _ := errors.AsType[*failure.Failure](err)
 		if f == nil || f.Reason != tc.want || f.Rail != "1" || len(got) >= 1000 {
 			t.Errorf("%s: %d transfers, %v", tc.name, len(got), err)
@@ -59,13 +60,13 @@ func TestTransfersFail(t *testing.T) {
 	e := connected(t, 1<<20, 1, 4, fakeverbs.Knobs{}, fakeverbs.Knobs{})
 	for _, bad := range [][]transfer.Share{nil, {{Chunk: 8, Count: 1}}, {{Chunk: 8, Count: 1}, {Chunk: 2 << 20, Count: 1}},
 		{{Chunk: 8, Count: 1}, {Chunk: 8}}, {{Chunk: 8, Count: 1}, {Chunk: 8, Count: 1 << 30}}} {
-		if _, err := e.run.Transfers(e.rails, bad, 1, time.Second); err == nil {
+		if _, err := e.run.Transfers(e.rails, bad, 1, time.Second, time.Second); err == nil {
 			t.Errorf("%+v was possible", bad)
 		}
 	}
 	e.run.Cancel()
 	good := []transfer.Share{{Chunk: 8, Count: 1}, {Chunk: 8, Count: 1}}
-	if _, err := e.run.Transfers(e.rails, good, 1, time.Second); err == nil {
+	if _, err := e.run.Transfers(e.rails, good, 1, time.Second, time.Second); err == nil {
 		t.Error("a canceled run")
 	}
 }

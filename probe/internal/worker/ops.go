@@ -147,9 +147,10 @@ type LatencyArgs struct {
 
 // TransfersArgs measure transfers over several rails at once, one after the other.
 type TransfersArgs struct {
-	Shares []Share       `json:"shares"`
-	N      int           `json:"n"`
-	Limit  time.Duration `json:"limit"`
+	Shares   []Share       `json:"shares"`
+	N        int           `json:"n"`
+	Limit    time.Duration `json:"limit"`    // after which no other one begins
+	Deadline time.Duration `json:"deadline"` // that one may take
 }
 
 // Latencies are the answer, in the order of the writes or transfers.

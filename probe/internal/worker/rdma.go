@@ -196,7 +196,9 @@ func (e *rdmaEngine) transfers(args TransfersArgs) (l Latencies, err error) {
 	}
 	run, end := e.begin(max(len(rails), 1))
 	defer end()
-	onNode(nodesDir, mostOf(nodes), func() { l.Samples, err = run.Transfers(rails, args.Shares, args.N, args.Limit) })
+	onNode(nodesDir, mostOf(nodes), func() {
+		l.Samples, err = run.Transfers(rails, args.Shares, args.N, args.Limit, args.Deadline)
+	})
 	return l, err
 }
 

@@ -323,7 +323,7 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 	v, end := Verified{Mismatch: -1}, time.Now().Add(arriveTime)
 	for _, r := range args.Rails {
 		size := s.memory.size(r.Rail)
-		if r.Chunk < transfer.Page || r.Chunk > transfer.MaxChunk || len(r.Writes) != s.streams ||
+		if r.Chunk < transfer.MinChunk || r.Chunk > transfer.MaxChunk || len(r.Writes) != s.streams ||
 			size < r.Chunk*int64(len(r.Writes)) {
 			return Verified{}, failure.New("", failure.Other, "verify chunks of %d bytes of %d queue pairs over %.40q", r.Chunk,
 				len(r.Writes), r.Rail)

@@ -236,7 +236,7 @@ func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, err
 
 // Transfers measures transfers over several rails at once, in this order.
 func (s *Session) Transfers(ctx context.Context, args TransfersArgs) (Latencies, error) {
-	return ask[Latencies](ctx, s, failure.StageLatency, opMove, args.Limit+quick, args)
+	return ask[Latencies](ctx, s, failure.StageLatency, opMove, args.Limit+args.Deadline+quick, args)
 }
 
 // Burst moves bytes. progress, if not nil, gets the bytes completed so far, by rail, several times a second, and when

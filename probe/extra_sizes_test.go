@@ -1,0 +1,124 @@
+package probe
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// TestSizes: of each size there is a goodput over all rails and the time of one transfer, which grows with the size, and
+// everything fits into what was reserved.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	sizes := []int{8 << 10, 64 << 10, 1 << 20, 4 << 20}
+	for _, read := range []bool{false, true} {
+		res := p.bench(Extra{Kind: Sizes, Counts: sizes, Read: read})
+		var got []int
+		var last *Latency
+		for _, m := range res.Extras {
+			if m.Failure != nil || m.Transfer == nil || len(m.Flows) != 2 {
+				t.Fatalf("%d bytes, read %v: %+v, %v", m.Size, read, m.Flows, m.Failure)
+			}
+			got = append(got, int(m.Size))
+			for _, f := range m.Flows {
+				if f.Goodput == nil && (f.Failure == nil || f.Failure.Reason != failure.Disturbed) || (f.Op == Read) != read ||
+					f.Goodput != nil && f.Counted == nil {
+					t.Errorf("%d bytes over rail %s: %+v", m.Size, f.Rail, f)
+				}
+			}
+			if last != nil && m.Size > 64<<10 && m.Transfer.Quantile(0.5) <= last.Quantile(0.5) {
+				t.Errorf("%d bytes take %v, fewer %v", m.Size, m.Transfer.Quantile(0.5), last.Quantile(0.5))
+			}
+			last = m.Transfer
+		}
+		if !slices.Equal(got, sizes) || res.Outcome != OK {
+			t.Errorf("sizes %v, %s %s", got, res.Outcome, res.Detail)
+		}
+	}
+	p.clean()
+}
+
+// TestPart: equal parts in messages that fit.
+func TestPart(t *testing.T) {
+	for _, tc := range []struct {
+		size        int64
+		rails       int
+		chunk       int64
+		count       int
+		description string
+	}{
+		{64 << 10, 2, 32 << 10, 1, "one message per rail"},
+		{64 << 20, 2, 1 << 20, 32, "messages of the most"},
+		{64 << 20, 8, 1 << 20, 8, "eight rails"},
+		{10 << 20, 3, 873814, 4, "three rails: rounded up"},
+		{4 << 10, 8, 4 << 10, 1, "no less than a page"},
+	} {
+		if chunk, count := part(tc.size, tc.rails, 1<<20); chunk != tc.chunk || count != tc.count {
+			t.Errorf("%s: %d × %d, want %d × %d", tc.description, count, chunk, tc.count, tc.chunk)
+		}
+	}
+}
+
+// TestSomeRails: a burst over the rails that were asked for, and a failure for one that is not there.
+func TestSomeRails(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 3, nil)
+	res := p.bench(Extra{Kind: Subset, Rails: []string{"0", "2"}},
+		Extra{Kind: Sizes, Counts: []int{65536}, Rails: []string{"7"}})
+	equalBursts(t, res, Subset, "write 0, write 2")
+	equalBursts(t, res, Sizes, string(failure.NoDevice))
+	p.clean()
+}
+
+// TestMessages: times of messages of each size, written and read over each rail, and over TCP.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	res := p.bench(Extra{Kind: Messages, Counts: []int{4096}}, Extra{Kind: TCPTime, Counts: []int{8, 4096}})
+	var got []string
+	for _, m := range res.Extras {
+		if m.Failure != nil {
+			t.Fatal(m.Kind, m.Failure)
+		}
+		for _, f := range m.Flows {
+			if f.Latency == nil || len(f.Latency.Samples) != extraSamples || f.Failure != nil {
+				t.Errorf("%s of %d over rail %s: %+v", m.Kind, m.Size, f.Rail, f)
+			}
+			got = append(got, string(f.Op)+f.Rail)
+		}
+	}
+	if want := []string{"write0", "write1", "read0", "read1", "0", "1", "0", "1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	p.clean()
+}
+
+// TestPages: pages of each size are read over one rail and over all, and moved over TCP.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	res := p.bench(Extra{Kind: Pages, Counts: []int{2048, 18432, 32 << 10}})
+	var flows, sizes []int
+	for _, m := range res.Extras {
+		n := len(m.Flows)
+		if m.TCP != nil {
+			n = -1
+		}
+		flows, sizes = append(flows, n), append(sizes, int(m.Size))
+		if m.Failure != nil || m.TCP != nil && m.TCP.BytesPerSecond <= 0 {
+			t.Errorf("%d bytes: %+v", m.Size, m)
+		}
+		for _, f := range m.Flows {
+			if f.Op != Read || f.Goodput == nil && (f.Failure == nil || f.Failure.Reason != failure.Disturbed) {
+				t.Errorf("%d bytes: %+v", m.Size, f)
+			}
+		}
+	}
+	if !slices.Equal(flows, []int{1, 2, 1, 2, 1, 2, -1, -1, -1}) ||
+		!slices.Equal(sizes, []int{2048, 2048, 18432, 18432, 32768, 32768, 2048, 18432, 32768}) || res.Outcome != OK {
+		t.Errorf("%v of %v: %s", flows, sizes, res.Outcome)
+	}
+	p.clean()
+}
