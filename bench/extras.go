@@ -22,10 +22,11 @@ func extraTables(r probe.Result) (tables [][][]grid.Cell) {
 		if len(list) == 0 {
 			continue
 		}
-		rows := map[probe.Kind]func([]probe.Measured) [][]grid.Cell{probe.Reads: readRows, probe.Both: bothRows,
-			probe.QueuePairs: queuePairRows, probe.Loopback: loopbackRows, probe.Paths: pathRows,
-			probe.Contention: pairRows, probe.GPU: gpuRows(r)}[kind]
-		tables = append(tables, rows(list))
+		rows := map[probe.Kind]func([]probe.Measured) [][]grid.Cell{probe.Both: bothRows, probe.Loopback: loopbackRows,
+			probe.Paths: pathRows, probe.Contention: pairRows, probe.GPU: gpuRows(r)}[kind]
+		if rows != nil { // else they are in the comparison
+			tables = append(tables, rows(list))
+		}
 	}
 	return tables
 }
@@ -89,15 +90,6 @@ func quantile(m probe.Measured, op probe.Op, q float64) grid.Cell {
 	return grid.Number(grid.Microseconds(of.Quantile(q)))
 }
 
-func readRows(list []probe.Measured) [][]grid.Cell {
-	rows := [][]grid.Cell{{grid.Name("RDMA READ"), grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("P99 µs")}}
-	for _, m := range list {
-		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, probe.Read), quantile(m, probe.Read, 0.5),
-			quantile(m, probe.Read, 0.99)})
-	}
-	return rows
-}
-
 func bothRows(list []probe.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{{grid.Name("BOTH DIRECTIONS"), grid.Number("WRITE Gb/s"), grid.Number("READ Gb/s"), grid.Number("SUM Gb/s")}}
 	for _, m := range list {
@@ -107,14 +99,6 @@ func bothRows(list []probe.Measured) [][]grid.Cell {
 			sum = grid.Number(grid.Gigabits(write + read))
 		}
 		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, probe.Write), together(m, probe.Read), sum})
-	}
-	return rows
-}
-
-func queuePairRows(list []probe.Measured) [][]grid.Cell {
-	rows := [][]grid.Cell{{grid.Name("QUEUE PAIRS"), grid.Number("PER RAIL"), grid.Number("Gb/s")}}
-	for _, m := range list {
-		rows = append(rows, []grid.Cell{grid.Name(who(m)), grid.Number(strconv.Itoa(m.QueuePairs)), together(m, probe.Write)})
 	}
 	return rows
 }
@@ -182,7 +166,10 @@ type jsonExtra struct {
 	Kind       probe.Kind   `json:"kind"`
 	QueuePairs *int         `json:"queue_pairs"`
 	Memory     *string      `json:"memory"`
+	Size       *int64       `json:"size"`
 	Flows      []jsonFlow   `json:"flows"`
+	Transfer   *jsonLatency `json:"transfer_seconds"`
+	TCP        *float64     `json:"tcp_bytes_per_second"`
 	Failure    *jsonFailure `json:"failure"`
 }
 
@@ -201,8 +188,11 @@ type jsonFlow struct {
 func jsonExtras(r probe.Result) []jsonExtra {
 	list := []jsonExtra{}
 	for _, m := range r.Extras {
-		out := jsonExtra{Kind: m.Kind, QueuePairs: nonZero(m.QueuePairs), Memory: nonZero(m.Memory), Flows: []jsonFlow{},
-			Failure: newJSONFailure(m.Failure)}
+		out := jsonExtra{Kind: m.Kind, QueuePairs: nonZero(m.QueuePairs), Memory: nonZero(m.Memory), Size: nonZero(m.Size),
+			Flows: []jsonFlow{}, Transfer: newJSONLatency(m.Transfer), Failure: newJSONFailure(m.Failure)}
+		if m.TCP != nil {
+			out.TCP = nonZero(m.TCP.BytesPerSecond)
+		}
 		for _, f := range m.Flows {
 			one := jsonFlow{Rail: f.Rail, Other: nonZero(f.Other), Op: f.Op, Path: f.Path, UDPPort: nonZero(f.UDPPort),
 				Goodput: finite(f.Goodput), Latency: newJSONLatency(f.Latency), Failure: newJSONFailure(f.Failure)}

@@ -8,14 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/probe"
 )
 
 // jsonResult is the object of --format=json. Every key is always present; what was not measured is null.
 type jsonResult struct {
-	Peer       string          `json:"peer"`
 	Outcome    probe.Outcome   `json:"outcome"`
 	Transport  probe.Transport `json:"transport"`
 	Reason     *string         `json:"reason"`
@@ -35,12 +34,13 @@ type jsonResult struct {
 	Failures   []jsonFailure   `json:"failures"`
 
 	MinOfExpected *float64          `json:"min_of_expected"`
-	Findings      []finding.Finding `json:"findings"`
 	Node          []finding.Finding `json:"node_findings"`
 	Shared        []probe.Shared    `json:"shared"`
 	Mismatches    []probe.Mismatch  `json:"mismatches"`
 	Missing       []jsonMissing     `json:"missing"`
 	Extras        []jsonExtra       `json:"extras"`
+
+	suite.Suite
 }
 
 type jsonClass struct {
@@ -89,6 +89,7 @@ type jsonMissing struct {
 
 type jsonLatency struct {
 	Samples int     `json:"samples"`
+	Mean    float64 `json:"mean"`
 	Min     float64 `json:"min"`
 	P50     float64 `json:"p50"`
 	P95     float64 `json:"p95"`
@@ -109,14 +110,13 @@ const simulated = "simulated"
 // WriteJSON writes the result as one object for scripts.
 func WriteJSON(w io.Writer, r probe.Result, o Options) error {
 	out := jsonResult{
-		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason)),
+		Suite: Suite(r, o), Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason)),
 		Detail: nonZero(r.Detail), Verified: r.Verified, Duration: r.Duration.Seconds(),
 		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance),
 		Scaling: finite(r.Scaling), FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup),
 		Rails: []jsonRail{}, Failures: []jsonFailure{},
 		Shared: append([]probe.Shared{}, r.Shared...), Mismatches: append([]probe.Mismatch{}, r.Mismatches...),
-		MinOfExpected: nonZero(r.MinOfExpected), Findings: append([]finding.Finding{}, check.Round(r)...),
-		Node: append([]finding.Finding{}, besides(r, o.Node)...),
+		MinOfExpected: nonZero(r.MinOfExpected), Node: append([]finding.Finding{}, besides(r, o.Node)...),
 	}
 	if o.Simulated && r.Transport == probe.RDMA {
 		out.Transport = simulated
@@ -170,8 +170,8 @@ func newJSONLatency(l *probe.Latency) *jsonLatency {
 	if l == nil || len(l.Samples) == 0 {
 		return nil
 	}
-	at := func(q float64) float64 { return seconds(l.Quantile(q)) }
-	return &jsonLatency{len(l.Samples), seconds(l.Samples[0]), at(0.5), at(0.95), at(0.99), at(1)}
+	one := latency(l, 0)
+	return &jsonLatency{one.Samples, one.Mean, one.Min, one.P50, one.P95, one.P99, one.Max}
 }
 
 func newJSONFailure(f *probe.Failure) *jsonFailure {

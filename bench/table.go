@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
@@ -20,6 +21,10 @@ type Options struct {
 	Node      []finding.Finding // about this node; those that the round has, too, are left out
 	Simulated bool              // the rails are those of railscope demo
 	Color     bool              // of the table
+
+	NodeName string          // of this node
+	Settings []suite.Setting // beside those that the round knows
+	Caches   []Cache         // whose times are asked for
 }
 
 // WriteTable writes the result for people: a sentence, the findings, those about this node, each rail, and all of them
@@ -42,7 +47,8 @@ func WriteTable(w io.Writer, r probe.Result, o Options) error {
 			p.Item(string(f.Severity) + ": " + f.Title() + ": " + f.Evidence)
 		}
 	}
-	for _, rows := range append([][][]grid.Cell{railRows(r), totals(r)}, extraTables(r)...) {
+	tables := append([][][]grid.Cell{railRows(r), totals(r)}, suiteTables(Suite(r, o), asked(r))...)
+	for _, rows := range append(tables, extraTables(r)...) {
 		if len(rows) > 0 {
 			p.Line("")
 			p.Table(rows)

@@ -156,6 +156,22 @@ func mismatches(here, there versions, paths []*path) []Mismatch {
 	return list
 }
 
+// allVersions are the versions of both ends; firmware as often as rails have different ones.
+func allVersions(here, there versions, paths []*path) []Mismatch {
+	list := []Mismatch{{"railscope", here.Railscope, there.Railscope}, {"kernel", here.Kernel, there.Kernel},
+		{"rdma-core", here.RDMACore, there.RDMACore}}
+	for _, p := range paths {
+		one := Mismatch{Component: "firmware", Here: p.local.Firmware}
+		if p.peer != nil {
+			one.There = p.peer.Firmware
+		}
+		if (one.Here != "" || one.There != "") && !slices.Contains(list, one) {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
 // firstParts returns the first n numbers of a version: 6.1 of 6.1.0-56-amd64.
 func firstParts(version string, n int) string {
 	parts := strings.FieldsFunc(strings.TrimPrefix(version, "v"), func(r rune) bool {

@@ -84,6 +84,8 @@ type Result struct {
 
 	TCP        []TCPResult // TCP figures: the baselines of a round by RDMA, or the fallback's own
 	Bytes      int64       // payload moved by all bursts
+	Versions   []Mismatch  // of components at both ends, the same or not; of firmware those of the rails
+	QueuePairs int         // of each rail
 	Mismatches []Mismatch  // components whose version is incompatible with the peer's
 	Shared     []Shared    // what the rails share, if Scaling is low
 

@@ -126,6 +126,7 @@ func (r *round) exchangeHello(ctx context.Context) error {
 	if len(r.rails) > 0 {
 		r.res.Class = r.node.class(ctx, r.plan.Options)
 	}
+	r.res.QueuePairs, r.res.Versions = r.plan.QueuePairs, allVersions(r.node.versions(), r.remote.Versions, r.paths)
 	r.res.Mismatches = mismatches(r.node.versions(), r.remote.Versions, r.paths)
 	return nil
 }
