@@ -31,16 +31,27 @@ func extraTables(r probe.Result) (tables [][][]grid.Cell) {
 	return tables
 }
 
-// extraFailures say which extras were not made, or not to the end.
+// extraFailures say which extras were not made, or not to the end; kinds of memory that fail alike together.
 func extraFailures(r probe.Result) (list []string) {
+	whats, order := map[string]string{}, []string{}
 	for _, m := range r.Extras {
-		if m.Failure != nil {
-			what := strings.ReplaceAll(string(m.Kind), "_", " ")
-			if m.Memory != "" {
-				what += " memory " + m.Memory
-			}
-			list = append(list, what+" not measured: "+m.Failure.Error())
+		if m.Failure == nil {
+			continue
 		}
+		what := strings.ReplaceAll(string(m.Kind), "_", " ")
+		key := what + m.Failure.Error()
+		if m.Memory != "" {
+			what += " memory " + m.Memory
+		}
+		if before, again := whats[key]; !again {
+			order, whats[key] = append(order, key), what
+			list = append(list, m.Failure.Error())
+		} else if m.Memory != "" {
+			whats[key] = before + ", " + m.Memory
+		}
+	}
+	for i, key := range order {
+		list[i] = whats[key] + " not measured: " + list[i]
 	}
 	return list
 }
@@ -91,7 +102,7 @@ func quantile(m probe.Measured, op probe.Op, q float64) grid.Cell {
 }
 
 func bothRows(list []probe.Measured) [][]grid.Cell {
-	rows := [][]grid.Cell{{grid.Name("BOTH DIRECTIONS"), grid.Number("WRITE Gb/s"), grid.Number("READ Gb/s"), grid.Number("SUM Gb/s")}}
+	rows := [][]grid.Cell{grid.Titles("BOTH DIRECTIONS", "WRITE Gb/s", "READ Gb/s", "SUM Gb/s")}
 	for _, m := range list {
 		sum := grid.Number("")
 		write, okW := m.Goodput(probe.Write)
@@ -104,7 +115,7 @@ func bothRows(list []probe.Measured) [][]grid.Cell {
 }
 
 func loopbackRows(list []probe.Measured) [][]grid.Cell {
-	rows := [][]grid.Cell{{grid.Name("LOOPBACK"), grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("P99 µs")}}
+	rows := [][]grid.Cell{grid.Titles("LOOPBACK", "Gb/s", "P50 µs", "P99 µs")}
 	for _, m := range list {
 		f := m.Flows[0]
 		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + " to rail " + f.Other), together(m, probe.Write),
@@ -114,7 +125,7 @@ func loopbackRows(list []probe.Measured) [][]grid.Cell {
 }
 
 func pathRows(list []probe.Measured) [][]grid.Cell {
-	rows := [][]grid.Cell{{grid.Name("PATH"), grid.Number("UDP PORT"), grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("LOST")}}
+	rows := [][]grid.Cell{grid.Titles("PATH", "UDP PORT", "Gb/s", "P50 µs", "LOST")}
 	for _, m := range list {
 		f, port, lost := m.Flows[0], "", ""
 		if f.UDPPort > 0 {
@@ -131,7 +142,7 @@ func pathRows(list []probe.Measured) [][]grid.Cell {
 }
 
 func pairRows(list []probe.Measured) [][]grid.Cell {
-	rows := [][]grid.Cell{{grid.Name("PAIRS OF RAILS"), grid.Number("Gb/s"), grid.Number("OF THE SUM ALONE")}}
+	rows := [][]grid.Cell{grid.Titles("PAIRS OF RAILS", "Gb/s", "OF THE SUM ALONE")}
 	contended := probe.Contended(list)
 	for _, m := range list {
 		part := ""
@@ -148,7 +159,9 @@ func pairRows(list []probe.Measured) [][]grid.Cell {
 // gpuRows are bursts between memory of GPUs, and of each rail what part that is of the same between the hosts.
 func gpuRows(r probe.Result) func([]probe.Measured) [][]grid.Cell {
 	return func(list []probe.Measured) [][]grid.Cell {
-		rows := [][]grid.Cell{{grid.Name("GPU MEMORY"), {Text: "KIND"}, grid.Number("Gb/s"), grid.Number("P50 µs"), grid.Number("OF HOST MEMORY")}}
+		rows := [][]grid.Cell{append([]grid.Cell{grid.Name("GPU MEMORY"), {Text: "KIND"}},
+			grid.Titles("Gb/s", "P50 µs", "OF HOST MEMORY")...)}
+		rows[0][2].Right = true
 		for _, m := range list {
 			part := ""
 			if ratio, memory := r.GPUOf(m.Flows[0].Rail); len(m.Flows) == 1 && memory != "" {

@@ -3,6 +3,8 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"slices"
+
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
@@ -12,8 +14,20 @@ import (
 
 // Suite is what a round and its extras measured, as rows. The order is that of the tables.
 func Suite(r probe.Result, o Options) suite.Suite {
+	var all []suite.Suite
+	for _, one := range append(slices.Clone(o.Earlier), r) {
+		all = append(all, single(one, o))
+	}
+	s := suite.Merge(all)
+	speedUp(s.Rows)
+	s.Compared = append([]suite.Change{}, o.Compared...)
+	return s
+}
+
+// single is the suite of one round.
+func single(r probe.Result, o Options) suite.Suite {
 	text, _, _ := verdict(r)
-	s := suite.Suite{Version: suite.Version, Start: r.Start.UTC(), Node: o.NodeName, Peer: r.Peer,
+	s := suite.Suite{Version: suite.Version, Start: r.Start.UTC(), Node: r.Node, Peer: r.Peer,
 		Verdict: terminal.Plain(text), Good: r.Outcome == probe.OK, Settings: append(settings(r), o.Settings...),
 		Rows: []suite.Row{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{},
 		Findings: append([]finding.Finding{}, check.Round(r)...), Notes: append([]string{}, extraFailures(r)...)}
@@ -32,7 +46,6 @@ func Suite(r probe.Result, o Options) suite.Suite {
 			s.Rows = append(s.Rows, row)
 		}
 	}
-	speedUp(s.Rows)
 	s.KVCache = append(s.KVCache, b.caches(s, o)...)
 	return s
 }
@@ -130,7 +143,8 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 	for i := range b.result.Rails {
 		one := &b.result.Rails[i]
 		row := all
-		row.Name, row.Rails, row.Runs, row.Goodput = "rail "+one.Rail+", WRITE", []string{one.Rail}, []float64{}, rate(one.Solo)
+		row.Name, row.Rails = "rail "+one.Rail+", WRITE", []string{one.Rail}
+		row.Runs, row.Goodput = []float64{}, rate(one.Solo)
 		row.PerRail, row.Latency = []suite.Part{}, b.latencies("", probe.Write, row.Rails)
 		if one.Failure != nil {
 			row.Failure = terminal.Plain(one.Failure.Error())

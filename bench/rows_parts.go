@@ -17,7 +17,6 @@ import (
 func addFlow(row *suite.Row, f probe.MeasuredFlow) {
 	i := slices.IndexFunc(row.PerRail, func(p suite.Part) bool { return p.Rail == f.Rail })
 	if i < 0 {
-		i = len(row.PerRail)
 		row.Rails = append(row.Rails, f.Rail)
 		row.PerRail = append(row.PerRail, suite.Part{Rail: f.Rail, Goodput: f.Goodput, CounterBytes: f.Counted})
 	} else if one := &row.PerRail[i]; one.Goodput != nil && f.Goodput != nil { // the other direction
@@ -151,8 +150,8 @@ type Cache struct {
 	Page   int64
 }
 
-// Caches are those of all models, or of the one with this name, at the usual contexts on a node that shards a model over
-// so many GPUs.
+// Caches are those of all models, or of the one with this name, at the usual contexts on a node that shards a model
+// over so many GPUs.
 func Caches(name string, gpus int) (list []Cache) {
 	for _, m := range kvcache.Models() {
 		if name != "" && !strings.EqualFold(m.Name, name) {

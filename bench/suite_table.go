@@ -50,8 +50,8 @@ func gigabitsOf(v *float64) grid.Cell {
 }
 
 func comparison(rows []suite.Row) [][]grid.Cell {
-	table := [][]grid.Cell{{grid.Name("COMPARISON"), grid.Number("Gb/s"), grid.Number("OF LINE"), grid.Number("× TCP"),
-		grid.Number("8 B: MEAN"), grid.Number("P50"), grid.Number("P99 µs"), grid.Number("4 KiB: P50"), grid.Number("P99 µs")}}
+	table := [][]grid.Cell{grid.Titles("COMPARISON", "Gb/s", "OF LINE", "× TCP", "8 B: MEAN", "P50", "P99 µs",
+		"4 KiB: P50", "P99 µs")}
 	for _, row := range rows {
 		line, ratio := "", ""
 		if row.Goodput != nil && row.LineRate != nil {
@@ -115,8 +115,7 @@ func sweepRows(rows []suite.Row) [][]grid.Cell {
 	if len(rows) == 0 {
 		return nil
 	}
-	table := [][]grid.Cell{{grid.Name("SIZE"), grid.Number("Gb/s"), grid.Number("MEAN µs"), grid.Number("P50 µs"),
-		grid.Number("P95 µs"), grid.Number("P99 µs"), grid.Number("TRANSFERS")}}
+	table := [][]grid.Cell{grid.Titles("SIZE", "Gb/s", "MEAN µs", "P50 µs", "P95 µs", "P99 µs", "TRANSFERS")}
 	for _, row := range rows {
 		samples := ""
 		if len(row.Latency) > 0 {
@@ -134,9 +133,8 @@ func cacheRows(list []suite.KVCache) (table [][]grid.Cell) {
 	ways := []string{oneRail, allRails, overTCPs}
 	for i, c := range list {
 		if i == 0 {
-			table = append(table, []grid.Cell{grid.Name("KV CACHE"), grid.Number("TOKENS"), grid.Number("SIZE"),
-				grid.Number("PAGE"), grid.Number("ONE RAIL s"), grid.Number("ALL RAILS s"), grid.Number("TCP s"),
-				grid.Number("OF LARGE READS")})
+			table = append(table, grid.Titles("KV CACHE", "TOKENS", "SIZE", "PAGE", "ONE RAIL s", "ALL RAILS s", "TCP s",
+				"OF LARGE READS"))
 		}
 		if i > 0 && list[i-1].Model == c.Model && list[i-1].Tokens == c.Tokens {
 			continue
@@ -172,4 +170,29 @@ func threeDigits(seconds float64) string {
 		decimals--
 	}
 	return grid.Decimal(seconds, decimals)
+}
+
+// changeRows are the rows of a comparison with a saved suite.
+func changeRows(list []suite.Change) (table [][]grid.Cell) {
+	for i, c := range list {
+		if i == 0 {
+			table = append(table, []grid.Cell{grid.Name("CHANGES"), grid.Number("BEFORE Gb/s"), grid.Number("NOW Gb/s"),
+				grid.Number("CHANGE"), {Text: ""}})
+		}
+		change, what, colour := "", "within the runs' own spread", ""
+		switch {
+		case c.Missing != "":
+			what = c.Missing
+		case c.Worse():
+			what, colour = "worse", terminal.Red
+		case c.Changed:
+			what, colour = "better", terminal.Green
+		}
+		if c.Before > 0 && c.After > 0 {
+			change = fmt.Sprintf("%+.1f %%", 100*(c.After/c.Before-1))
+		}
+		table = append(table, []grid.Cell{grid.Name(c.Name), gigabitsOf(positive(c.Before)), gigabitsOf(positive(c.After)),
+			grid.Number(change), {Text: what, Colour: colour}})
+	}
+	return table
 }

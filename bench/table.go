@@ -22,9 +22,10 @@ type Options struct {
 	Simulated bool              // the rails are those of railscope demo
 	Color     bool              // of the table
 
-	NodeName string          // of this node
 	Settings []suite.Setting // beside those that the round knows
 	Caches   []Cache         // whose times are asked for
+	Earlier  []probe.Result  // of the same, whose figures count as runs
+	Compared []suite.Change  // with a saved one
 }
 
 // WriteTable writes the result for people: a sentence, the findings, those about this node, each rail, and all of them
@@ -48,7 +49,8 @@ func WriteTable(w io.Writer, r probe.Result, o Options) error {
 		}
 	}
 	tables := append([][][]grid.Cell{railRows(r), totals(r)}, suiteTables(Suite(r, o), asked(r))...)
-	for _, rows := range append(tables, extraTables(r)...) {
+	tables = append(append(tables, extraTables(r)...), changeRows(o.Compared))
+	for _, rows := range tables {
 		if len(rows) > 0 {
 			p.Line("")
 			p.Table(rows)
@@ -77,7 +79,8 @@ func railRows(r probe.Result) [][]grid.Cell {
 	if r.Transport == probe.TCP {
 		striped = "TCP Gb/s"
 	}
-	rows := [][]grid.Cell{{grid.Name("RAIL"), grid.Name("DEVICE"), grid.Name("PEER DEVICE"), grid.Number("P50 µs"), grid.Number("P99 µs"),
+	rows := [][]grid.Cell{{grid.Name("RAIL"), grid.Name("DEVICE"), grid.Name("PEER DEVICE"), grid.Number("P50 µs"),
+		grid.Number("P99 µs"),
 		grid.Number("MAX µs"), grid.Number("SOLO Gb/s"), grid.Number(striped), grid.Number("OF EXPECTED")}}
 	measured := false
 	for i := range r.Rails {

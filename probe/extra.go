@@ -37,8 +37,8 @@ func Kinds() []Kind {
 // Extra is one of them, as a round is to make it.
 type Extra struct {
 	Kind Kind
-	// Counts are the numbers of queue pairs per rail, the one number of paths, or sizes in bytes: of messages, transfers or
-	// pages. Of other kinds it is empty.
+	// Counts are the numbers of queue pairs per rail, the one number of paths, or sizes in bytes: of messages, transfers
+	// or pages. Of other kinds it is empty.
 	Counts []int
 	// Rails are the names of those that Subset, Messages and Sizes use; nil: all that work.
 	Rails []string

@@ -7,8 +7,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestSizes: of each size there is a goodput over all rails and the time of one transfer, which grows with the size, and
-// everything fits into what was reserved.
+// TestSizes: of each size there is a goodput over all rails and the time of one transfer, which grows with the size,
+// and everything fits into what was reserved.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)

@@ -24,7 +24,8 @@ func (r *round) measureTCPTime(ctx context.Context, e Extra) error {
 		loads = append(loads, r.plan.tcpLoad(p, 1, len(paths)))
 	}
 	if len(lanes) == 0 {
-		return failure.New(failure.StageExtra, failure.NoAddress, "no address of this node is in one subnet with one of the peer's")
+		return failure.New(failure.StageExtra, failure.NoAddress, "no address of this node is in one subnet with one of "+
+			"the peer's")
 	}
 	broken, err := r.openTCP(ctx, lanes, loads, 1)
 	if err != nil {
@@ -103,9 +104,9 @@ func (r *round) pagesOverTCP(ctx context.Context, pages []int) error {
 }
 
 // measureBond measures TCP over each bond of this node that has an address in one subnet with one of the peer's, and
-// what each of its members carried.
+// what each of its members carried. Without a bond there is nothing to measure.
 func (r *round) measureBond(ctx context.Context, _ Extra) error {
-	found := false
+	found, bonds := false, false
 	for _, a := range r.node.addresses() {
 		members := rail.BondMembers(filepath.Join(r.node.opts.Sysfs, "class/net", a.Netdev))
 		var theirs []netip.Prefix
@@ -113,7 +114,10 @@ func (r *round) measureBond(ctx context.Context, _ Extra) error {
 			theirs = append(theirs, t.Prefix)
 		}
 		remote := inSubnet(a.Prefix, theirs)
-		if len(members) == 0 || !remote.IsValid() {
+		if len(members) == 0 {
+			continue
+		}
+		if bonds = true; !remote.IsValid() {
 			continue
 		}
 		found = true
@@ -125,9 +129,9 @@ func (r *round) measureBond(ctx context.Context, _ Extra) error {
 			r.res.Extras = append(r.res.Extras, m)
 		}
 	}
-	if !found {
-		return failure.New(failure.StageExtra, failure.NoAddress, "no bond of this node has an address in one subnet with one "+
-			"of the peer's")
+	if bonds && !found {
+		return failure.New(failure.StageExtra, failure.NoAddress, "no bond of this node has an address in one subnet with "+
+			"one of the peer's")
 	}
 	return nil
 }

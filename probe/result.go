@@ -50,6 +50,7 @@ type (
 // Result is the result of one round. Figures that were not measured are nil, never 0. It is not changed afterwards.
 type Result struct {
 	Peer     string // as configured; behind a DNS name, the name that it reports, or its address until it does
+	Node     string // this node's name
 	PeerNode string // the name that it reports; empty: none
 	Start    time.Time
 	Duration time.Duration

@@ -71,7 +71,8 @@ type path struct {
 
 // run makes the round, from hello to release, and returns its result.
 func (r *round) run(ctx context.Context) Result {
-	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport, MinOfExpected: r.plan.MinOfExpected}
+	r.res = Result{Peer: r.peer, Node: r.node.name(), Start: time.Now(), Transport: NoTransport,
+		MinOfExpected: r.plan.MinOfExpected}
 	r.session = &workerSession{node: r.node}
 	ctx, cancel := context.WithTimeout(ctx, r.plan.Timeout)
 	defer cancel()

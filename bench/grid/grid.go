@@ -28,6 +28,15 @@ func Name(s string) Cell { return Cell{Text: cmp.Or(terminal.Plain(s), "-"), nam
 // Number is a cell with a figure; empty: not measured.
 func Number(s string) Cell { return Cell{Text: cmp.Or(s, "-"), Right: true} }
 
+// Titles are a row of the title of names and those of figures.
+func Titles(name string, figures ...string) []Cell {
+	row := []Cell{Name(name)}
+	for _, f := range figures {
+		row = append(row, Number(f))
+	}
+	return row
+}
+
 // ColorIf returns the cell in a colour if something is off.
 func (c Cell) ColorIf(off bool, colour string) Cell {
 	if off {

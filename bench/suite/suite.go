@@ -25,7 +25,8 @@ type Suite struct {
 	Sweep    []Row             `json:"sweep"` // a row per size, ascending; Rails and Op are those of all of them
 	KVCache  []KVCache         `json:"kv_cache"`
 	Findings []finding.Finding `json:"findings"`
-	Notes    []string          `json:"notes"` // what was asked for and not measured, and why
+	Notes    []string          `json:"notes"`    // what was asked for and not measured, and why
+	Compared []Change          `json:"compared"` // with a saved suite; empty: not asked for
 }
 
 // Setting is something that the figures depend on: a version, a firmware, a variable of NCCL or UCX, the kernel.

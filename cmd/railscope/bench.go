@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,89 +9,27 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/bench"
+	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hostport"
-	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
 
 type benchSettings struct {
 	*common
 	format, peer, tokenFile string
+	save, compare           string
+	caches                  []bench.Cache
 	options                 map[string]*string // by key below probe; empty: as configured
 	extras                  extraSettings
-}
-
-// extraSettings are the flags of measurements besides those of a round.
-type extraSettings struct {
-	op, queuePairs, memory         string
-	bidirectional, loopback, pairs bool
-	paths                          int
-}
-
-func (s *extraSettings) define(cmd *kingpin.CmdClause) {
-	cmd.Flag("op", "read: also measure RDMA READ, each rail alone and all at once.").Default("write").
-		EnumVar(&s.op, "write", "read")
-	cmd.Flag("bidirectional", "Also measure WRITE and READ at once, each rail alone and all at once.").
-		BoolVar(&s.bidirectional)
-	cmd.Flag("queue-pairs", "Also measure all rails with these numbers of queue pairs per rail, such as 1,2,4,8.").
-		PlaceHolder("N,N,...").StringVar(&s.queuePairs)
-	cmd.Flag("loopback", "Also measure each rail to itself and to each other rail of this node: without the wire to "+
-		"the peer.").BoolVar(&s.loopback)
-	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an ECMP "+
-		"fabric (1 to %d).", probe.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
-	cmd.Flag("memory", "Also measure from memory of the GPU nearest to each rail to that of the peer's: "+
-		strings.Join(probe.Memories(), ", ")+", or gpu for the first of these that works. The peer must allow it "+
-		"(probe.extras: [gpu] in its configuration).").Default("host").
-		EnumVar(&s.memory, slices.Concat([]string{"host", "gpu"}, probe.Memories())...)
-	cmd.Flag("pairs", "Also measure two rails at a time, beside each alone: which of them share something.").
-		BoolVar(&s.pairs)
-}
-
-// list returns the extras in the order of [probe.Kinds].
-func (s *extraSettings) list() (list []probe.Extra, err error) {
-	add := func(wanted bool, kind probe.Kind, counts ...int) {
-		if wanted {
-			list = append(list, probe.Extra{Kind: kind, Counts: counts})
-		}
-	}
-	add(s.op == "read", probe.Reads)
-	add(s.bidirectional, probe.Both)
-	if s.queuePairs != "" {
-		var counts []int
-		for text := range strings.SplitSeq(s.queuePairs, ",") {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 1 || n > rail.MaxQueuePairs {
-				return nil, fmt.Errorf("--queue-pairs must be numbers from 1 to %d, separated by commas, such as 1,2,4,8, not %q",
-					rail.MaxQueuePairs, s.queuePairs)
-			}
-			counts = append(counts, n)
-		}
-		add(true, probe.QueuePairs, counts...)
-	}
-	if s.paths < 0 || s.paths > probe.MaxPaths {
-		return nil, fmt.Errorf("--paths must be from 1 to %d, not %d", probe.MaxPaths, s.paths)
-	}
-	add(s.loopback, probe.Loopback)
-	add(s.paths > 0, probe.Paths, s.paths)
-	add(s.pairs, probe.Contention)
-	switch s.memory {
-	case "host":
-	case "gpu":
-		add(true, probe.GPU)
-	default:
-		list = append(list, probe.Extra{Kind: probe.GPU, Memories: []string{s.memory}})
-	}
-	return list, nil
 }
 
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
@@ -113,9 +52,14 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	option("latency_samples", "Writes of 8 B per rail.").PlaceHolder("N")
 	option("min_of_expected", "Minimum goodput of a rail, and of all together, as a fraction of what is expected "+
 		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").PlaceHolder("RATIO")
-	option("timeout", "Longest time of the round.").Default("1m")
+	option("timeout", "Longest time of a round: 1m, and 10m with --all, --sweep or --kv-cache.").PlaceHolder("DURATION")
 	s.extras.define(cmd)
-	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json")
+	cmd.Flag("save", fmt.Sprintf("Make %d rounds, and write what they measured as JSON, for --compare.", savedRounds)).
+		PlaceHolder("FILE").StringVar(&s.save)
+	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if the "+
+		"ranges of its runs do not overlap and their medians differ by more than 2 %%. The exit code is 1 if one is worse.",
+		savedRounds)).PlaceHolder("FILE").StringVar(&s.compare)
+	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json", "csv")
 	return s
 }
 
@@ -133,33 +77,111 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err != nil {
 		return misuse{err}
 	}
+	before, err := s.readSaved()
+	if err != nil {
+		return err
+	}
 	if running, err := s.runningStatus(ctx, doctorBudget); err == nil && running.Simulated {
-		if len(opts.Extras) > 0 {
-			return misuse{errors.New("railscope demo simulates a round alone: leave out --op, --bidirectional, --queue-pairs, " +
-				"--loopback, --paths, --memory and --pairs, or stop the demo to measure real rails")}
+		if len(opts.Extras) > 0 || s.save != "" || s.compare != "" {
+			return misuse{errors.New("railscope demo simulates a single round alone: leave out all flags of other " +
+				"measurements, --save and --compare, or stop the demo to measure real rails")}
 		}
 		return s.benchDemo(ctx, peer, w)
 	}
+	results, out := s.rounds(ctx, cfg, opts, peer)
+	last := results[len(results)-1]
+	out.Earlier = results[:len(results)-1]
+	all := bench.Suite(last, out)
+	if before != nil {
+		out.Compared = suite.Compare(*before, all)
+	}
+	if err := s.write(w, last, out); err != nil {
+		return err
+	}
+	for _, c := range out.Compared {
+		if c.Worse() {
+			return errReported
+		}
+	}
+	return benchError(results)
+}
+
+// savedRounds are those of --save and --compare: enough to know the spread of a figure.
+const savedRounds = 5
+
+// rounds makes the rounds, and returns what is to be shown beside them.
+func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts probe.Options,
+	peer string) (list []probe.Result, out bench.Options) {
 	finder, store := s.newFinder(cfg, listBudget)
 	keeper := newKeeper(s.common, cfg, finder, store, nil)
 	g := gatherer(s.common, finder, keeper, nil)
 	node := newProbeNode(s.common, nil, finder, keeper, g, s.logger())
 	defer node.Close()
-	here := s.nodeFindings(ctx, g)
+	out = bench.Options{Node: s.nodeFindings(ctx, g), Color: page().Color, Settings: environment(), Caches: s.caches}
 	progress, clear := func(probe.Progress) {}, func() {}
 	if isTerminal(os.Stderr) {
 		bar := bench.NewBar(os.Stderr)
 		progress, clear = bar.Update, bar.Clear
 	}
-	res := probe.Bench(ctx, node, opts, peer, progress)
-	clear()
-	out := bench.Options{Node: here, Color: page().Color}
-	return cmp.Or(writeRound(w, s.format, res, out), benchError(res))
+	n := 1
+	if s.save != "" || s.compare != "" {
+		n = savedRounds
+	}
+	for range n {
+		res := probe.Bench(ctx, node, opts, peer, progress)
+		clear()
+		if list = append(list, res); res.Outcome == probe.Failed || res.Outcome == probe.Skipped {
+			break
+		}
+	}
+	return list, out
+}
+
+// readSaved reads the file of --compare before anything is measured, and checks that the file of --save can be written.
+func (s *benchSettings) readSaved() (*suite.Suite, error) {
+	if s.save != "" {
+		f, err := os.OpenFile(s.save, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, misuse{fmt.Errorf("--save: %w", err)}
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+	if s.compare == "" {
+		return nil, nil
+	}
+	f, err := os.Open(s.compare)
+	if err != nil {
+		return nil, misuse{fmt.Errorf("--compare: %w", err)}
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	saved, err := suite.Read(f)
+	if err != nil {
+		return nil, misuse{fmt.Errorf("--compare %s: %w", s.compare, err)}
+	}
+	return &saved, nil
+}
+
+func (s *benchSettings) write(w io.Writer, res probe.Result, o bench.Options) error {
+	if s.save != "" {
+		var text bytes.Buffer
+		if err := bench.WriteJSON(&text, res, o); err != nil {
+			return err
+		}
+		if err := replaceFile(s.save, text.Bytes()); err != nil {
+			return err
+		}
+	}
+	return writeRound(w, s.format, res, o)
 }
 
 func writeRound(w io.Writer, format string, res probe.Result, o bench.Options) error {
-	if format == "json" {
+	switch format {
+	case "json":
 		return bench.WriteJSON(w, res, o)
+	case "csv":
+		return bench.WriteCSV(w, bench.Suite(res, o))
 	}
 	return bench.WriteTable(w, res, o)
 }
@@ -181,9 +203,9 @@ func (c *common) nodeFindings(ctx context.Context, g *facts.Gatherer) []finding.
 	return found
 }
 
-// benchError is nil if every rail carried what is expected.
-func benchError(res probe.Result) error {
-	if res.Outcome != probe.OK {
+// benchError is nil if every rail carried what is expected in every round.
+func benchError(results []probe.Result) error {
+	if slices.ContainsFunc(results, func(r probe.Result) bool { return r.Outcome != probe.OK }) {
 		return errReported
 	}
 	return nil
@@ -194,6 +216,16 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 	if peer, err = parsePeer("PEER", s.peer); err != nil {
 		return opts, "", err
 	}
+	extras, caches, err := s.extras.list()
+	if err != nil {
+		return opts, "", err
+	}
+	if s.caches = caches; *s.options["timeout"] == "" {
+		*s.options["timeout"] = "1m"
+		if s.extras.all || s.extras.sweep != "" || len(caches) > 0 {
+			*s.options["timeout"] = "10m"
+		}
+	}
 	p := cmp.Or(cfg.Probe, config.DefaultProbe())
 	p.TokenFile = cmp.Or(s.tokenFile, p.TokenFile)
 	if bad := p.Override(s.options); bad != nil {
@@ -201,9 +233,7 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 	}
 	opts = *probeOptions(&config.Config{Probe: p})
 	opts.Budget = probe.Budget{Share: 1} // does not delay a round by hand
-	if opts.Extras, err = s.extras.list(); err != nil {
-		return opts, "", err
-	}
+	opts.Extras = extras
 	return opts, peer, checkToken(s.tokenFile)
 }
 

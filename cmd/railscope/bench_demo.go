@@ -62,5 +62,5 @@ func (s *benchSettings) benchDemo(ctx context.Context, peer string, w io.Writer)
 	if _, err := w.Write(body); err != nil {
 		return err
 	}
-	return benchError(probe.Result{Outcome: probe.Outcome(answer.Header.Get(outcomeField))})
+	return benchError([]probe.Result{{Outcome: probe.Outcome(answer.Header.Get(outcomeField))}})
 }

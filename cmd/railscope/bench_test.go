@@ -42,8 +42,21 @@ func TestBenchMisuse(t *testing.T) {
 			`to 16, separated by commas, such as 1,2,4,8, not "1,two"`},
 		{"too many queue pairs", []string{"a", "--queue-pairs=17"}, `railscope: --queue-pairs must be .*`},
 		{"too many paths", []string{"a", "--paths=65"}, `railscope: --paths must be from 1 to 64, not 65`},
+		{"a sweep backwards", []string{"a", "--sweep=1MiB..64KiB"}, `railscope: --sweep must be sizes from 4 KiB to 1 GiB, ` +
+			`such as 64KiB\.\.64MiB, not "1MiB\.\.64KiB"`},
+		{"a sweep of one", []string{"a", "--sweep=1MiB"}, `railscope: --sweep must be .*`},
+		{"an unknown model", []string{"a", "--kv-cache=Llama 9"}, `railscope: --kv-cache must be a size, such as 4GB, or a ` +
+			`model, "Llama 3 8B", .*, not "Llama 9"`},
+		{"no GPUs", []string{"a", "--kv-cache", "--tensor-parallel=0"}, `railscope: --tensor-parallel must be from 1 to 64, ` +
+			`not 0`},
+		{"nothing saved", []string{"a", "--compare=/no/such/file"},
+			`railscope: --compare: open /no/such/file: no such file or directory`},
+		{"not a saved one", []string{"a", "--compare=/etc/hostname"},
+			`railscope: --compare /etc/hostname: not a saved benchmark: .*`},
+		{"nowhere to save", []string{"a", "--save=/no/such/dir/file"},
+			`railscope: --save: open /no/such/dir/file: no such file or directory`},
 		{"no such format", []string{"a", "--format=xml"},
-			`railscope: invalid --format: enum value must be one of table,json, got 'xml'; .*`},
+			`railscope: invalid --format: enum value must be one of table,json,csv, got 'xml'; .*`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, errs, code := bench1(t, tc.args...)

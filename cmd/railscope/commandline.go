@@ -96,6 +96,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 // parse returns the command that the command line names. Its errors are misuse.
 func parse(args []string) (runFunc, error) {
 	app, commands := application()
+	args = withValues(args)
 	name, err := "", missingValue(app, args)
 	if err == nil {
 		name, err = app.Parse(args)
@@ -106,9 +107,12 @@ func parse(args []string) (runFunc, error) {
 	return commands[name], nil
 }
 
-// formatFlag defines --format. Its values depend on the command, so its variable has the name of the command.
-func formatFlag(cmd *kingpin.CmdClause, variable string, to *string, usual, other string) {
-	cmd.Flag("format", usual+" or "+other+".").Envar(variable).Default(usual).EnumVar(to, usual, other)
+// formatFlag defines --format, the usual one first. Its values depend on the command, so its variable has the name of
+// the command.
+func formatFlag(cmd *kingpin.CmdClause, variable string, to *string, formats ...string) {
+	last := len(formats) - 1
+	cmd.Flag("format", strings.Join(formats[:last], ", ")+" or "+formats[last]+".").Envar(variable).Default(formats[0]).
+		EnumVar(to, formats...)
 }
 
 func isTerminal(f *os.File) bool {

@@ -21,7 +21,7 @@ import (
 // TestBenchError: bench ends well after an ok round alone.
 func TestBenchError(t *testing.T) {
 	for _, o := range probe.Outcomes() {
-		if err := benchError(probe.Result{Outcome: o}); (err == nil) != (o == "ok") {
+		if err := benchError([]probe.Result{{Outcome: o}}); (err == nil) != (o == "ok") {
 			t.Errorf("%s: %v", o, err)
 		}
 	}

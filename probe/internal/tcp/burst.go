@@ -182,8 +182,8 @@ func (b *burst) result() (transfer.BurstDone, error) {
 }
 
 // Latency writes size zero bytes to the start of the target's buffer n times over one rail, one at a time, and returns
-// the times from send to acknowledgement. On an error, a [failure.Failure], the lane has ended, and so have all if ctx has;
-// the samples so far are returned.
+// the times from send to acknowledgement. On an error, a [failure.Failure], the lane has ended, and so have all if ctx
+// has; the samples so far are returned.
 func (c *Conn) Latency(ctx context.Context, rail string, size, n int) ([]time.Duration, error) {
 	l, err := c.find(rail)
 	if err != nil {

@@ -89,8 +89,8 @@ func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, ada
 // the times from the first post to the last completion. The first ones warm up and do not count. After limit it stops
 // with the samples so far, at least one. A transfer that takes longer than deadline fails with reason Timeout. A
 // failure names the rail of its share, and stops all of them; the samples before it are returned with it.
-func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int, limit, deadline time.Duration) ([]time.Duration,
-	error) {
+func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int,
+	limit, deadline time.Duration) ([]time.Duration, error) {
 	if err := run.usable(rails); err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ func TestTransfers(t *testing.T) {
 		if err != nil || len(got) != each || slices.Min(got) < least || sum(got) > took {
 			t.Errorf("%d queue pairs, in %v: %v of %v, %v", queuePairs, took, got, least, err)
 		}
-		if got, err = e.run.Transfers(e.rails, shares, 1000, 50*time.Millisecond, 10*time.Second); err != nil || len(got) < 1 || len(got) > 5 {
+		got, err = e.run.Transfers(e.rails, shares, 1000, 50*time.Millisecond, 10*time.Second)
+		if err != nil || len(got) < 1 || len(got) > 5 {
 			t.Errorf("within 50 ms: %v, %v", got, err)
 		}
 		if _, err := e.burst(e.single(chunk, depth)); err != nil { // nothing is left of them

@@ -1,0 +1,128 @@
+package suite
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// maxFile bounds a saved suite, in bytes.
+const maxFile = 16 << 20
+
+// Read reads a suite as `bench --save` writes it. Keys of the round beside it are skipped.
+func Read(r io.Reader) (Suite, error) {
+	var s Suite
+	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	switch {
+	case err != nil:
+		return s, err
+	case len(data) > maxFile:
+		return s, fmt.Errorf("larger than %d MiB: not a saved benchmark", maxFile>>20)
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("not a saved benchmark: %w", err)
+	}
+	switch {
+	case s.Version == 0:
+		return s, errors.New("not a saved benchmark: no key \"version\"; write one by railscope bench --save")
+	case s.Version != Version:
+		return s, fmt.Errorf("a benchmark of form %d, this version reads form %d: save it anew", s.Version, Version)
+	}
+	return s, nil
+}
+
+// Merge is the last of several suites, with the runs of all of them in each row. The best run counts.
+func Merge(list []Suite) Suite {
+	out := list[len(list)-1]
+	out.Rows, out.Sweep = mergeRows(list, func(s Suite) []Row { return s.Rows }),
+		mergeRows(list, func(s Suite) []Row { return s.Sweep })
+	for _, s := range list {
+		out.Good = out.Good && s.Good
+	}
+	return out
+}
+
+func mergeRows(list []Suite, of func(Suite) []Row) []Row {
+	rows := slices.Clone(of(list[len(list)-1]))
+	for i := range rows {
+		row := &rows[i]
+		row.Runs = []float64{}
+		for _, s := range list {
+			for _, one := range of(s) {
+				if one.Name == row.Name && one.Goodput != nil {
+					row.Runs = append(row.Runs, *one.Goodput)
+				}
+			}
+		}
+		if len(row.Runs) > 0 && row.Goodput != nil {
+			row.Goodput = new(slices.Max(row.Runs))
+		}
+	}
+	return rows
+}
+
+// Change is what a row is now, relative to what it was.
+type Change struct {
+	Name    string  `json:"name"`
+	Before  float64 `json:"before_bytes_per_second"` // medians; 0: without a figure
+	After   float64 `json:"after_bytes_per_second"`
+	Changed bool    `json:"changed"` // beyond the runs' own spread
+	Missing string  `json:"missing"` // why there is no comparison; empty: there is one
+}
+
+// leastChange is the part by which medians must differ.
+const leastChange = 0.02
+
+// Worse reports whether the row carries less than before.
+func (c Change) Worse() bool { return c.Changed && c.After < c.Before }
+
+// Compare compares the rows of two suites by name. A row has changed if the ranges of its runs are disjoint, and the
+// medians differ by more than 2 %.
+func Compare(before, after Suite) (list []Change) {
+	for _, rows := range [][2][]Row{{before.Rows, after.Rows}, {before.Sweep, after.Sweep}} {
+		for _, was := range rows[0] {
+			i := slices.IndexFunc(rows[1], func(r Row) bool { return r.Name == was.Name })
+			if i < 0 {
+				list = append(list, Change{Name: was.Name, Missing: "not measured now"})
+				continue
+			}
+			list = append(list, compareRow(was, rows[1][i]))
+		}
+		for _, is := range rows[1] {
+			if !slices.ContainsFunc(rows[0], func(r Row) bool { return r.Name == is.Name }) {
+				list = append(list, Change{Name: is.Name, Missing: "not measured before"})
+			}
+		}
+	}
+	return list
+}
+
+func compareRow(was, is Row) Change {
+	c := Change{Name: was.Name}
+	switch {
+	case len(was.Runs) == 0 && len(is.Runs) == 0:
+		c.Missing = "without a figure before and now"
+		return c
+	case len(was.Runs) == 0:
+		c.Missing = "without a figure before"
+		return c
+	case len(is.Runs) == 0: // it fails now
+		c.Before, c.Changed = median(was.Runs), true
+		return c
+	}
+	c.Before, c.After = median(was.Runs), median(is.Runs)
+	disjoint := slices.Min(is.Runs) > slices.Max(was.Runs) || slices.Max(is.Runs) < slices.Min(was.Runs)
+	c.Changed = disjoint && (c.After > c.Before*(1+leastChange) || c.After < c.Before*(1-leastChange))
+	return c
+}
+
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}

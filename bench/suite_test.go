@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/railscope/railscope/bench/suite"
+	"github.com/railscope/railscope/probe"
+)
+
+// samples are so many times of at least least.
+func samples(n int, least time.Duration) *probe.Latency {
+	l := &probe.Latency{}
+	for i := range n {
+		l.Samples = append(l.Samples, least+time.Duration(i)*least/100)
+	}
+	return l
+}
+
+// everything is a round with all that --all, --sweep, --rails and --kv-cache measure.
+func everything() (probe.Result, Options) {
+	r := round(92.6, 92.9)
+	r.QueuePairs, r.Versions = 1, []probe.Mismatch{{Component: "kernel", Here: "6.8.0", There: "6.8.0"},
+		{Component: "firmware", Here: "28.43.1014", There: "28.43.1014"}}
+	r.TCP[0].Rails = []probe.TCPRail{{Rail: "0", BytesPerSecond: 4.7 * gb, Counted: new(int64(50 * mb))},
+		{Rail: "1", BytesPerSecond: 4.7 * gb, Counted: new(int64(51 * mb))}}
+	add := func(m probe.Measured) { r.Extras = append(r.Extras, m) }
+	flow := func(rail string, op probe.Op, gigabits float64) probe.MeasuredFlow {
+		return probe.MeasuredFlow{Rail: rail, Op: op, Goodput: new(gigabits * gb), Latency: samples(100, 3100),
+			Counted: new(int64(60 * mb))}
+	}
+	for _, rail := range []string{"0", "1"} {
+		add(probe.Measured{Kind: probe.Reads, QueuePairs: 1, Flows: []probe.MeasuredFlow{flow(rail, probe.Read, 91)}})
+	}
+	add(probe.Measured{Kind: probe.Reads, QueuePairs: 1,
+		Flows: []probe.MeasuredFlow{flow("0", probe.Read, 90), flow("1", probe.Read, 90.5)}})
+	add(probe.Measured{Kind: probe.Subset, QueuePairs: 1,
+		Flows: []probe.MeasuredFlow{flow("0", probe.Write, 92), flow("1", probe.Write, 91)}})
+	add(probe.Measured{Kind: probe.Messages, Size: 4096, Flows: []probe.MeasuredFlow{
+		{Rail: "0", Op: probe.Write, Latency: samples(100, 4000)}, {Rail: "1", Op: probe.Write, Latency: samples(100, 4100)},
+		{Rail: "0", Op: probe.Read, Latency: samples(100, 4600)}, {Rail: "1", Op: probe.Read, Latency: samples(100, 4500)}}})
+	for size := int64(64 << 10); size <= 64<<20; size *= 4 {
+		n := 100
+		if size > 16<<20 {
+			n = 12 // too few for a P95
+		}
+		took := time.Duration(float64(size)/(150*gb)*1e9) + 3*time.Microsecond
+		add(probe.Measured{Kind: probe.Sizes, Size: size, Transfer: samples(n, took),
+			Flows: []probe.MeasuredFlow{flow("0", probe.Write, 90), flow("1", probe.Write, 91)}})
+	}
+	for _, page := range []int64{4 << 10, 32 << 10} {
+		add(probe.Measured{Kind: probe.Pages, Size: page, Flows: []probe.MeasuredFlow{flow("0", probe.Read, 60)}})
+		add(probe.Measured{Kind: probe.Pages, Size: page,
+			Flows: []probe.MeasuredFlow{flow("0", probe.Read, 59), flow("1", probe.Read, 61)}})
+	}
+	add(probe.Measured{Kind: probe.Pages, Size: 32 << 10, TCP: &probe.TCPResult{Streams: 4, BytesPerSecond: 9 * gb}})
+	for _, size := range []int64{8, 4096} {
+		add(probe.Measured{Kind: probe.TCPTime, Size: size, TCP: &probe.TCPResult{Streams: 1}, Flows: []probe.MeasuredFlow{
+			{Rail: "0", Latency: samples(100, 31000)}, {Rail: "1", Latency: samples(100, 33000)}}})
+	}
+	add(probe.Measured{Kind: probe.Bond, Flows: []probe.MeasuredFlow{{Rail: "bond0"}}, TCP: &probe.TCPResult{Streams: 4,
+		BytesPerSecond: 11 * gb, Rails: []probe.TCPRail{{Rail: "eth0", Counted: new(int64(99 * mb))},
+			{Rail: "eth1", Counted: new(int64(0))}}}})
+	return r, Options{Settings: []suite.Setting{{Name: "NCCL_IB_HCA", Here: "rocep1s0f0"}},
+		Caches: append(Caches("Llama 3 8B", 1), Cache{Model: "4GB", Bytes: 4e9, Page: 4 << 10})}
+}
+
+// TestSuite: the tables, JSON and CSV of everything, which fit a terminal.
+func TestSuite(t *testing.T) {
+	r, o := everything()
+	o.Earlier = []probe.Result{round(92, 92.1)}
+	o.Compared = []suite.Change{{Name: "all rails, WRITE", Before: 190 * gb, After: 185.5 * gb, Changed: true},
+		{Name: "rail 0, WRITE", Before: 93 * gb, After: 93.1 * gb}, {Name: "gone", Missing: "not measured now"}}
+	var table, lines, object bytes.Buffer
+	if err := WriteTable(&table, r, o); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "suite.table", table.Bytes())
+	for line := range strings.Lines(table.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+	if err := WriteCSV(&lines, Suite(r, o)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "suite.csv", lines.Bytes())
+	if err := WriteJSON(&object, r, o); err != nil {
+		t.Fatal(err)
+	}
+	var again suite.Suite
+	if err := json.Unmarshal(object.Bytes(), &again); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprintf("%+v", text(t, again)), fmt.Sprintf("%+v", text(t, Suite(r, o))); got != want {
+		t.Errorf("JSON has\n%s\nof\n%s", got, want)
+	}
+}
+
+func text(t *testing.T, s suite.Suite) string {
+	t.Helper()
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestCaches: times follow from the bursts of pages, and are shown beside those of large reads.
+func TestCaches(t *testing.T) {
+	r, o := everything()
+	s := Suite(r, o)
+	for _, c := range s.KVCache {
+		if c.Model != "Llama 3 8B" || c.Tokens != 8192 {
+			continue
+		}
+		want, headline := map[string]float64{oneRail: 60 * gb, allRails: 120 * gb, overTCPs: 9 * gb}[c.Row],
+			map[string]float64{oneRail: 91 * gb, allRails: 180.5 * gb, overTCPs: 12.4 * gb}[c.Row]
+		if c.Seconds == nil || *c.Seconds != float64(1<<30)/want || c.Headline == nil || *c.Headline != want/headline {
+			t.Errorf("%+v", c)
+		}
+	}
+	if n := len(s.KVCache); n != 5*3 || s.KVCache[14].Failure == "" || s.KVCache[13].Seconds == nil {
+		t.Errorf("%d caches: %+v", n, s.KVCache)
+	}
+}

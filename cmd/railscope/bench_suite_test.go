@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/railscope/railscope/probe"
+)
+
+// TestExtraFlags: what the flags of other measurements ask the probe for.
+func TestExtraFlags(t *testing.T) {
+	for _, tc := range []struct {
+		flags  extraSettings
+		want   string
+		caches int
+	}{
+		{extraSettings{}, "[]", 0},
+		{extraSettings{op: "read"}, "[read[]]", 0},
+		{extraSettings{all: true}, "[read[] messages[4096] gpu[] tcp_time[8 4096] bond[]]", 0},
+		{extraSettings{sweep: "64KiB..256KiB", rails: "0,1"}, "[rails[] sizes[65536 131072 262144]]", 0},
+		{extraSettings{kvCache: "models"}, "[read[] pages[16384 18432 32768]]", 24},
+		{extraSettings{kvCache: "1GB,4GiB,qwen3-32b"}, "[read[] pages[32768]]", 6},
+		{extraSettings{queuePairs: "1,2", memory: "cuda_host", bidirectional: true, loopback: true, paths: 16, pairs: true},
+			"[both[] queue_pairs[1 2] loopback[] paths[16] contention[] gpu[]]", 0},
+	} {
+		if tc.flags.memory == "" {
+			tc.flags.memory = "host"
+		}
+		tc.flags.tensorParallel = 1
+		extras, caches, err := tc.flags.list()
+		got := []string{}
+		for _, e := range extras {
+			got = append(got, fmt.Sprintf("%s%v", e.Kind, e.Counts))
+			if !slices.Contains(probe.Kinds(), e.Kind) {
+				t.Errorf("unknown kind %s", e.Kind)
+			}
+		}
+		if text := fmt.Sprint(got); err != nil || text != tc.want || len(caches) != tc.caches {
+			t.Errorf("%+v: %s and %d caches, %v; want %s and %d", tc.flags, text, len(caches), err, tc.want, tc.caches)
+		}
+	}
+}
+
+// TestOptionalValues: --sweep and --kv-cache may be without a value.
+func TestOptionalValues(t *testing.T) {
+	got := withValues([]string{"bench", "--sweep", "a", "--kv-cache=1GB", "--kv-cache"})
+	if want := []string{"bench", "--sweep=64KiB..64MiB", "a", "--kv-cache=1GB", "--kv-cache=models"}; !slices.Equal(got,
+		want) {
+		t.Errorf("%q", got)
+	}
+}
