@@ -88,12 +88,20 @@ type jsonMissing struct {
 }
 
 type jsonLatency struct {
-	Samples int     `json:"samples"`
-	Min     float64 `json:"min"`
-	P50     float64 `json:"p50"`
-	P95     float64 `json:"p95"`
-	P99     float64 `json:"p99"`
-	Max     float64 `json:"max"`
+	Samples int       `json:"samples"`
+	Min     float64   `json:"min"`
+	P50     float64   `json:"p50"`
+	P95     float64   `json:"p95"`
+	P99     float64   `json:"p99"`
+	Max     float64   `json:"max"`
+	Adapter *jsonPart `json:"adapter"`
+	Host    *jsonPart `json:"host"`
+}
+
+// jsonPart is the adapter's or the host's part of a latency.
+type jsonPart struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
 }
 
 type jsonFailure struct {
@@ -171,7 +179,15 @@ func newJSONLatency(l *probe.Latency) *jsonLatency {
 		return nil
 	}
 	at := func(q float64) float64 { return seconds(l.Quantile(q)) }
-	return &jsonLatency{len(l.Samples), seconds(l.Samples[0]), at(0.5), at(0.95), at(0.99), at(1)}
+	return &jsonLatency{len(l.Samples), seconds(l.Samples[0]), at(0.5), at(0.95), at(0.99), at(1),
+		newJSONPart(l.Adapter), newJSONPart(l.Host)}
+}
+
+func newJSONPart(sorted []time.Duration) *jsonPart {
+	if len(sorted) == 0 {
+		return nil
+	}
+	return &jsonPart{seconds(probe.Quantile(sorted, 0.5)), seconds(probe.Quantile(sorted, 0.99))}
 }
 
 func newJSONFailure(f *probe.Failure) *jsonFailure {
