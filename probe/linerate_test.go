@@ -218,6 +218,24 @@ func TestEdges(t *testing.T) {
 	t.Logf("25 Gb/s, %d stalls of 70 µs, each 10 µs later: largest error %.2f %%", cells, 100*worst)
 }
 
+// TestStaged: a rail whose bytes are copied from a GPU first carries what the slower of copies and wire does, or there is
+// no figure. Neither a stall nor the cost of the copies' calls changes that.
+func TestStaged(t *testing.T) {
+	for _, rate := range []float64{25, 100, 400} {
+		for _, part := range []float64{0.2, 0.5, 0.99, 1.5, 4} { // copies, of the wire
+			for _, s := range stalls {
+				m := s.model
+				m.Rails = alike(2, linerate.Rail{Rate: gbps(rate), RTT: 12 * us, Copies: gbps(rate * part)})
+				o := measure(m)
+				off := o.off(func(int) float64 { return gbps(rate * min(part, 1)) })
+				if held := s.model.Every > 0; o.disturbed && !held || !o.disturbed && off > 2*maxOff {
+					t.Errorf("%v Gb/s, copies %v of it, stall %s: off by %.4f, disturbed %v", rate, part, s.name, off, o.disturbed)
+				}
+			}
+		}
+	}
+}
+
 // TestFractions: a rail at any fraction of its rate has its own figure beside full ones, or there is none.
 func TestFractions(t *testing.T) {
 	t.Log("one of 8 × 400 Gb/s at a fraction: its error in %, the others' largest, MiB in all")

@@ -88,6 +88,9 @@ func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, ada
 // ends are the bytes that the rail can fill in the rings, and those of the source; 0: too small a source.
 func (r *Rail) ends() (rings, source int64) {
 	rings, source = r.remote, r.memory.Size
+	if r.memory.Stage != nil && source >= rings { // the GPU has a whole source
+		return rings, transfer.SourceLen
+	}
 	if r.spec.Op == transfer.Read {
 		rings, source = source, rings
 	}
