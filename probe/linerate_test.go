@@ -218,8 +218,8 @@ func TestEdges(t *testing.T) {
 	t.Logf("25 Gb/s, %d stalls of 70 µs, each 10 µs later: largest error %.2f %%", cells, 100*worst)
 }
 
-// TestStaged: a rail whose bytes are copied from a GPU first carries what the slower of copies and wire does, or there is
-// no figure. Neither a stall nor the cost of the copies' calls changes that.
+// TestStaged: a rail whose bytes are copied from a GPU first carries what the slower of copies and wire does, or there
+// is no figure. Neither a stall nor the cost of the copies' calls changes that.
 func TestStaged(t *testing.T) {
 	for _, rate := range []float64{25, 100, 400} {
 		for _, part := range []float64{0.2, 0.5, 0.99, 1.5, 4} { // copies, of the wire

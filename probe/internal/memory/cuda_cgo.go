@@ -89,10 +89,11 @@ func (c *cuda) Read(at int64, n int) ([]byte, error) {
 	if err := inside(at, n, c.size); err != nil {
 		return nil, err
 	}
-	switch host := c.m.Host(); {
-	case c.kind == CUDAHost:
+	host := c.m.Host()
+	switch c.kind {
+	case CUDAHost:
 		return host[at:][:n:n], nil
-	case c.kind == CUDAStaged:
+	case CUDAStaged:
 		if err := inside(at, n, int64(len(host))); err != nil {
 			return nil, err
 		}

@@ -299,15 +299,15 @@ static struct rs_error failure(struct rs_cuda_error e)
 	return (struct rs_error){.op = e.op, .err = e.op ? -EIO : 0, .vendor = (uint32_t)e.code, .name = e.name};
 }
 
-struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu_offset, uint64_t host_offset, uint64_t n)
+struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu, uint64_t host, uint64_t n)
 {
 	struct rs_cuda *m = s->memory;
-	if (slot >= s->events || n > m->size || gpu_offset > m->size - n || n > m->host_size || host_offset > m->host_size - n)
+	if (slot >= s->events || n > m->size || gpu > m->size - n || n > m->host_size || host > m->host_size - n)
 		return (struct rs_error){.op = "copy outside memory", .err = -EINVAL};
 	struct rs_cuda_error e = push(m);
 	if (e.op)
 		return failure(e);
-	STEP(e, TRY(m, cuMemcpyDtoHAsync_v2, (char *)m->host + host_offset, m->gpu + gpu_offset, n, s->stream));
+	STEP(e, TRY(m, cuMemcpyDtoHAsync_v2, (char *)m->host + host, m->gpu + gpu, n, s->stream));
 	STEP(e, TRY(m, cuEventRecord, s->event[slot], s->stream));
 	ALWAYS(e, pop(m));
 	return failure(e);

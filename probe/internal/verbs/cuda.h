@@ -18,8 +18,7 @@ struct rs_cuda_error {
 
 struct rs_cuda;
 
-/* The copies from the GPU to the host of a source whose memory is staged: rs_stage_begin of rail.h. One thread at a time
- * may use it. */
+/* The copies of a staged source from the GPU to the host: rs_stage_begin of rail.h. One thread at a time may use it. */
 struct rs_stage {
 	struct rs_cuda *memory;
 	void *stream;

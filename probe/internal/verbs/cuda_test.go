@@ -87,7 +87,7 @@ func TestStaged(t *testing.T) {
 	}
 }
 
-// TestStagedFails: a copy that fails or never completes is the failure of its rail, with the error of CUDA and no figure.
+// TestStagedFails: a copy that fails or never completes is the failure of its rail, with CUDA's error and no figure.
 func TestStagedFails(t *testing.T) {
 	library := fakecuda.Library(t)
 	for fail, want := range map[string]struct {

@@ -62,7 +62,7 @@ void rs_relax(int64_t idle);
  * the source the peer's. A source on a GPU is copied to a ring of ours first, which is like the peer's. */
 struct rs_error rs_post(struct rs_rail *rail, uint32_t q, int64_t length);
 
-/* Begins to copy what a queue pair writes after all that is being copied, to the place of the ring. It does not wait. */
+/* Begins to copy what a queue pair writes after all that is being copied, to its place in the ring. Does not wait. */
 void rs_copy(struct rs_rail *rail, uint32_t q, int64_t length);
 
 /* Returns the queue pair whose next write is copied, to be posted now; RS_MAX_QPS: none is. It does not wait. */
@@ -71,8 +71,8 @@ uint32_t rs_copied(struct rs_rail *rail);
 /* Forgets copies whose writes will not be posted. */
 void rs_forget_copies(struct rs_rail *rail);
 
-/* Starts an asynchronous copy of n bytes: cuda.c. */
-struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu_offset, uint64_t host_offset, uint64_t n);
+/* Starts an asynchronous copy of n bytes, from one offset to the other: cuda.c. */
+struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu, uint64_t host, uint64_t n);
 /* Reports whether the slot's last copy is complete: 1, 0, or -1 with an error. */
 int rs_stage_ready(struct rs_stage *s, uint32_t slot, struct rs_error *e);
 

@@ -72,7 +72,8 @@ func (r *Rail) Info() Info { return r.info }
 
 // Register registers memory, with relaxed ordering where the library has it: a source, of at least
 // [transfer.SourceLen], at the end that bytes come from, and rings at the other. Memory with a Stage is rings at both
-// ends of a rail that writes. The peer may touch only a target's, and only as the rail's Op says. A rail has one. Reasons: Memlock, NoDMABuf, NoPeermem.
+// ends of a rail that writes. The peer may touch only a target's, and only as the rail's Op says. A rail has one.
+// Reasons: Memlock, NoDMABuf, NoPeermem.
 func (r *Rail) Register(memory Area) error {
 	if r.c == nil || memory.Size <= 0 || memory.Stage != nil && (r.spec.Op == transfer.Read || r.spec.Stamps) {
 		return misuse(r.spec.Device, "closed, or memory that this rail cannot use")

@@ -233,7 +233,8 @@ static struct rs_error in_adapter(struct rs_rail *r, uint64_t before, uint64_t s
 }
 
 /* Copies from the GPU what is written next. The copy is a part of the latency. */
-static struct rs_error await_copy(const int32_t *cancelled, struct rs_rail *r, int64_t size, int64_t since, int64_t limit)
+static struct rs_error await_copy(const int32_t *cancelled, struct rs_rail *r, int64_t size, int64_t since,
+				  int64_t limit)
 {
 	rs_copy(r, 0, size);
 	while (rs_copied(r) == RS_MAX_QPS && !r->failed.op) {

@@ -103,7 +103,8 @@ func TestGPUCopyFails(t *testing.T) {
 	a, b, _ := gpuEnds(t, "FAKECUDA_FAIL=cuMemcpyDtoHAsync_v2:999")
 	asker, _ := gpuSessions(t, a, b, memory.CUDAStaged, Write)
 	done, err := burst(t.Context(), asker, size)
-	if err != nil || done.Rails[0].Failure == nil || done.Rails[0].Failure.Reason != failure.CUDAError || done.Rails[0].Rate() != 0 {
+	if err != nil || done.Rails[0].Failure == nil || done.Rails[0].Failure.Reason != failure.CUDAError ||
+		done.Rails[0].Rate() != 0 {
 		t.Errorf("%v, %+v", err, done)
 	}
 	a, b, _ = gpuEnds(t, "FAKECUDA_FAIL=cuMemcpyDtoH_v2:999")
@@ -111,7 +112,7 @@ func TestGPUCopyFails(t *testing.T) {
 	if done, err = burst(t.Context(), asker, size); err != nil || !wrote(done, size) {
 		t.Fatal(err, done)
 	}
-	if _, err := verify(t, target, seed, done, "0"); failure.As("", err) == nil || failure.As("", err).Reason != failure.CUDAError {
+	if _, err := verify(t, target, seed, done, "0"); reason(t, err) != failure.CUDAError {
 		t.Error(err)
 	}
 }
