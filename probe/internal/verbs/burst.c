@@ -197,7 +197,7 @@ static int steady(const struct burst *b, uint32_t i, int64_t part)
 {
 	const struct rs_lane *l = &b->lane[i];
 	int64_t more = (int64_t)l->last_writes - (int64_t)l->first_writes;
-	return !b->rail[i]->stage || (more < 0 ? -more : more) * part <= l->counted;
+	return b->plan->software || !b->rail[i]->stage || (more < 0 ? -more : more) * part <= l->counted;
 }
 
 /* Measures a rail anew from its next completion. */
