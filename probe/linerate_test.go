@@ -221,17 +221,31 @@ func TestEdges(t *testing.T) {
 // TestStaged: a rail whose bytes are copied from a GPU first carries what the slower of copies and wire does, or there
 // is no figure. Neither a stall nor the cost of the copies' calls changes that.
 func TestStaged(t *testing.T) {
-	for _, rate := range []float64{25, 100, 400} {
+	for _, tc := range []struct {
+		rails    int
+		rate     float64
+		tooFast  bool // for one thread, with copies as fast as the wire or faster
+		disturbs int  // of the 50 bursts
+	}{{2, 25, false, 6}, {2, 100, false, 6}, {2, 400, false, 6}, {8, 400, true, 32}} {
+		disturbed := 0
 		for _, part := range []float64{0.2, 0.5, 0.99, 1.5, 4} { // copies, of the wire
 			for _, s := range stalls {
 				m := s.model
-				m.Rails = alike(2, linerate.Rail{Rate: gbps(rate), RTT: 12 * us, Copies: gbps(rate * part)})
+				m.Rails = alike(tc.rails, linerate.Rail{Rate: gbps(tc.rate), RTT: 12 * us, Copies: gbps(tc.rate * part)})
 				o := measure(m)
-				off := o.off(func(int) float64 { return gbps(rate * min(part, 1)) })
-				if held := s.model.Every > 0; o.disturbed && !held || !o.disturbed && off > 2*maxOff {
-					t.Errorf("%v Gb/s, copies %v of it, stall %s: off by %.4f, disturbed %v", rate, part, s.name, off, o.disturbed)
+				off := o.off(func(int) float64 { return gbps(tc.rate * min(part, 1)) })
+				if o.disturbed {
+					disturbed++
+				}
+				held := m.Every > 0 || tc.tooFast && part > 0.9
+				if o.disturbed && !held || !o.disturbed && off > 2*maxOff {
+					t.Errorf("%d × %v Gb/s, copies %v of it, stall %s: off by %.4f, disturbed %v", tc.rails, tc.rate, part, s.name,
+						off, o.disturbed)
 				}
 			}
+		}
+		if disturbed > tc.disturbs {
+			t.Errorf("%d × %v Gb/s: %d of 50 disturbed", tc.rails, tc.rate, disturbed)
 		}
 	}
 }
