@@ -250,6 +250,31 @@ func TestStaged(t *testing.T) {
 	}
 }
 
+// TestStallAnywhere: whenever the thread stalls for longer than a queue lasts, each rail is right or disturbed: also
+// just before it is measured, or when the time for the burst is up.
+func TestStallAnywhere(t *testing.T) {
+	for _, tc := range []struct {
+		copies   float64 // of the wire; 0: none
+		from, to time.Duration
+		slow     time.Duration // 0: as planned
+	}{{0, 0, 7 * ms, 0}, {1.5, 0, 7 * ms, 0}, {0, 7 * ms, 8 * ms, 8 * ms}} {
+		for at := tc.from; at < tc.to; at += 25 * us {
+			m := linerate.Model{Rails: alike(2, linerate.Rail{Rate: gbps(25), RTT: 4 * us, Copies: gbps(25 * tc.copies)}),
+				Stall: 10 * ms, First: at}
+			b := planned(m, DefaultOptions().Depth)
+			if tc.slow > 0 {
+				b.Slow, b.Writes = tc.slow, 1000
+			}
+			done, _ := linerate.Run(m, b)
+			for i, p := range done.Rails {
+				if off := p.Rate()/gbps(25) - 1; !p.Disturbed && math.Abs(off) > maxOff {
+					t.Errorf("copies %v of the wire, a stall after %v: rail %d is off by %.3f", tc.copies, at, i, off)
+				}
+			}
+		}
+	}
+}
+
 // TestFractions: a rail at any fraction of its rate has its own figure beside full ones, or there is none.
 func TestFractions(t *testing.T) {
 	t.Log("one of 8 × 400 Gb/s at a fraction: its error in %, the others' largest, MiB in all")
