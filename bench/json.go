@@ -88,13 +88,21 @@ type jsonMissing struct {
 }
 
 type jsonLatency struct {
-	Samples int     `json:"samples"`
-	Mean    float64 `json:"mean"`
-	Min     float64 `json:"min"`
-	P50     float64 `json:"p50"`
-	P95     float64 `json:"p95"`
-	P99     float64 `json:"p99"`
-	Max     float64 `json:"max"`
+	Samples int       `json:"samples"`
+	Mean    float64   `json:"mean"`
+	Min     float64   `json:"min"`
+	P50     float64   `json:"p50"`
+	P95     float64   `json:"p95"`
+	P99     float64   `json:"p99"`
+	Max     float64   `json:"max"`
+	Adapter *jsonPart `json:"adapter"`
+	Host    *jsonPart `json:"host"`
+}
+
+// jsonPart is the adapter's or the host's part of a latency.
+type jsonPart struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
 }
 
 type jsonFailure struct {
@@ -171,7 +179,15 @@ func newJSONLatency(l *probe.Latency) *jsonLatency {
 		return nil
 	}
 	one := latency(l, 0)
-	return &jsonLatency{one.Samples, one.Mean, one.Min, one.P50, one.P95, one.P99, one.Max}
+	return &jsonLatency{one.Samples, one.Mean, one.Min, one.P50, one.P95, one.P99, one.Max, newJSONPart(l.Adapter),
+		newJSONPart(l.Host)}
+}
+
+func newJSONPart(sorted []time.Duration) *jsonPart {
+	if len(sorted) == 0 {
+		return nil
+	}
+	return &jsonPart{seconds(probe.Quantile(sorted, 0.5)), seconds(probe.Quantile(sorted, 0.99))}
 }
 
 func newJSONFailure(f *probe.Failure) *jsonFailure {

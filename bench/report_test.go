@@ -153,6 +153,10 @@ func results() map[string]probe.Result {
 			*r = judged(*r)
 		}),
 		"extras": changed(round(92.6, 92.9), func(r *probe.Result) { r.Extras = extras(); *r = judged(*r) }),
+		"stamps": changed(round(92.6, 92.9), func(r *probe.Result) {
+			r.Rails[0].Latency.Adapter = []time.Duration{2010, 2040, 2110}
+			r.Rails[0].Latency.Host = []time.Duration{90, 100, 8050}
+		}),
 		"missing": changed(round(92), func(r *probe.Result) {
 			r.Missing = []probe.MissingRail{{Rail: "1", Device: "rocep1s0f1", Known: true, Detail: "this node had it before"}}
 			r.Imbalance, r.Scaling = new(1.0), nil
@@ -277,7 +281,7 @@ func TestColor(t *testing.T) {
 			t.Errorf("%s: %s", name, cmp.Diff(without.String(), got))
 		}
 		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "software": terminal.Green,
-			"fallback": terminal.Red, "all-rails-failed": terminal.Red, "failed": terminal.Red, "skipped": ""}
+			"stamps": terminal.Green, "fallback": terminal.Red, "all-rails-failed": terminal.Red, "failed": terminal.Red, "skipped": ""}
 		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(),
 			terminal.Yellow) || !strings.HasPrefix(with.String(), colour) {
 			t.Errorf("%s begins %q", name, with.String()[:8])
@@ -309,7 +313,7 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"healthy", "software", "bottleneck", "many-faults", "rail-down", "thirteen",
-		"fallback", "failed", "skipped", "lossy", "missing"} {
+		"fallback", "failed", "skipped", "lossy", "missing", "stamps"} {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, results()[name], Options{}); err != nil {
 			t.Fatal(err)

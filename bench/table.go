@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/suite"
@@ -48,7 +49,7 @@ func WriteTable(w io.Writer, r probe.Result, o Options) error {
 			p.Item(string(f.Severity) + ": " + f.Title() + ": " + f.Evidence)
 		}
 	}
-	tables := append([][][]grid.Cell{railRows(r), totals(r)}, suiteTables(Suite(r, o), asked(r))...)
+	tables := append([][][]grid.Cell{railRows(r), partRows(r), totals(r)}, suiteTables(Suite(r, o), asked(r))...)
 	tables = append(append(tables, extraTables(r)...), changeRows(o.Compared))
 	for _, rows := range tables {
 		if len(rows) > 0 {
@@ -117,6 +118,32 @@ func railRow(r *probe.RailResult, slow, short bool) []grid.Cell {
 	}
 	return append(row, grid.Number(flow(r.Solo)), grid.Number(flow(r.Stealing)).ColorIf(slow, terminal.Yellow),
 		grid.Number(expected).ColorIf(slow || short, terminal.Yellow))
+}
+
+// partRows are the adapter's and the host's part of each rail's latency; none if no adapter stamps completions.
+func partRows(r probe.Result) [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("RAIL"), grid.Number("P50 µs"), grid.Number("ADAPTER P50 µs"),
+		grid.Number("ADAPTER P99 µs"), grid.Number("HOST P50 µs"), grid.Number("HOST P99 µs")}}
+	known := false
+	for i := range r.Rails {
+		l := cmp.Or(r.Rails[i].Latency, &probe.Latency{})
+		row := []grid.Cell{grid.Name(r.Rails[i].Rail)}
+		for _, part := range []struct {
+			of []time.Duration
+			q  float64
+		}{{l.Samples, 0.5}, {l.Adapter, 0.5}, {l.Adapter, 0.99}, {l.Host, 0.5}, {l.Host, 0.99}} {
+			text := ""
+			if len(part.of) > 0 {
+				text = grid.Microseconds(probe.Quantile(part.of, part.q))
+			}
+			row = append(row, grid.Number(text))
+		}
+		rows, known = append(rows, row), known || len(l.Adapter) > 0
+	}
+	if !known {
+		return nil
+	}
+	return rows
 }
 
 func flow(f *probe.Flow) string {

@@ -120,6 +120,9 @@ func (p plan) extraBytes(paths []*path) (sum int64) {
 		l := p.load(one)
 		all += l.Cap + int64(l.Depth+1)*l.Chunk + 8*extraSamples
 	}
+	if p.runs > 1 { // by hand: see splitLatency
+		sum += 8 * 2 * extraSamples * n
+	}
 	for _, e := range p.extras {
 		switch counts := int64(len(e.Counts)); e.Kind {
 		case Reads, GPU:
@@ -196,12 +199,18 @@ func (r *round) with(ctx context.Context, flows []*path, queuePairs, samples int
 		return nil, failure.New(failure.StageExtra, failure.PeerVersion, "the railscope of the peer opens one flow of "+
 			"writes per rail: install this version there")
 	}
+	return r.step(ctx, flows, queuePairs, samples, (*round).connect, (*round).reach, (*round).latency)
+}
+
+// step is with, by these steps.
+func (r *round) step(ctx context.Context, flows []*path, queuePairs, samples int,
+	steps ...func(*round, context.Context) error) (*round, error) {
 	sub := *r
 	sub.paths, sub.res = flows, Result{Class: r.res.Class, Transport: RDMA}
 	sub.plan.QueuePairs, sub.plan.rails = queuePairs, len(flows)
 	sub.plan.LatencySamples = min(r.plan.LatencySamples, samples)
-	for _, step := range []func(context.Context) error{sub.connect, sub.reach, sub.latency} {
-		err := step(ctx)
+	for _, step := range steps {
+		err := step(&sub, ctx)
 		if err == nil {
 			err = sub.stopFailed(ctx)
 		}

@@ -84,7 +84,7 @@ func (r *round) measureMessages(ctx context.Context, e Extra) error {
 				l, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: f.name(), Size: m.Size, N: extraSamples,
 					Limit: latencyTime})
 				if f.result.Failure = failure.As(failure.StageLatency, err); err == nil {
-					f.result.Latency = (*Latency)(nil).add(l.Samples)
+					f.result.Latency = (*Latency)(nil).add(l.Samples, nil)
 				}
 				r.res.Bytes += m.Size * int64(len(l.Samples)+warmups)
 			}
@@ -190,7 +190,7 @@ func (r *round) timeTransfers(ctx context.Context, flows []*path, chunk int64, c
 	r.res.Bytes += int64(len(l.Samples)+warmups) * chunk * int64(count) * int64(len(args.Shares))
 	f := failure.As(failure.StageExtra, err)
 	if f == nil {
-		return (*Latency)(nil).add(l.Samples), nil
+		return (*Latency)(nil).add(l.Samples, nil), nil
 	}
 	for _, one := range flows {
 		if one.name() == f.Rail {

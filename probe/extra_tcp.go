@@ -39,7 +39,7 @@ func (r *round) measureTCPTime(ctx context.Context, e Extra) error {
 			}
 			l, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: m.Size, N: extraSamples,
 				Limit: latencyTime})
-			one := MeasuredFlow{Rail: p.local.Name, Latency: (*Latency)(nil).add(l.Samples)}
+			one := MeasuredFlow{Rail: p.local.Name, Latency: (*Latency)(nil).add(l.Samples, nil)}
 			one.Failure = failure.As(failure.StageExtra, err)
 			r.res.Bytes += m.Size * int64(len(l.Samples))
 			m.Flows = append(m.Flows, one)

@@ -153,13 +153,15 @@ func TestExtraGPU(t *testing.T) {
 		why     string
 		refuses uint64 // error of registering a dma-buf
 		lends   bool
+		asked   []string
 		memory  string
 		want    []string
 	}{
-		{"dma-buf", 0, true, "cuda_dmabuf", []string{"write 0", "write 1", "write 0, write 1"}},
-		{"peermem", uint64(syscall.EOPNOTSUPP), true, "cuda_peermem", []string{"no_dmabuf", "write 0", "write 1",
+		{"dma-buf", 0, true, nil, "cuda_dmabuf", []string{"write 0", "write 1", "write 0, write 1"}},
+		{"peermem", uint64(syscall.EOPNOTSUPP), true, nil, "cuda_peermem", []string{"no_dmabuf", "write 0", "write 1",
 			"write 0, write 1"}},
-		{"a peer that lends none", 0, false, "", []string{"no_gpu", "no_gpu", "no_gpu"}},
+		{"staged", 0, true, []string{"cuda_staged"}, "cuda_staged", []string{"write 0", "write 1", "write 0, write 1"}},
+		{"a peer that lends none", 0, false, nil, "", []string{"no_gpu", "no_gpu", "no_gpu", "no_gpu"}},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			p := preparePair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.DMABufErrno = tc.refuses })
@@ -177,7 +179,7 @@ func TestExtraGPU(t *testing.T) {
 				p.opts.Extras = []Extra{{Kind: GPU}}
 			}
 			p.serve()
-			res := p.bench(Extra{Kind: GPU})
+			res := p.bench(Extra{Kind: GPU, Memories: tc.asked})
 			p.clean()
 			equalBursts(t, res, GPU, tc.want...)
 			if _, memory := res.GPUOf("0"); memory != tc.memory {

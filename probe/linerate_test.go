@@ -218,6 +218,63 @@ func TestEdges(t *testing.T) {
 	t.Logf("25 Gb/s, %d stalls of 70 µs, each 10 µs later: largest error %.2f %%", cells, 100*worst)
 }
 
+// TestStaged: a rail whose bytes are copied from a GPU first carries what the slower of copies and wire does, or there
+// is no figure. Neither a stall nor the cost of the copies' calls changes that.
+func TestStaged(t *testing.T) {
+	for _, tc := range []struct {
+		rails    int
+		rate     float64
+		tooFast  bool // for one thread, with copies as fast as the wire or faster
+		disturbs int  // of the 50 bursts
+	}{{2, 25, false, 6}, {2, 100, false, 6}, {2, 400, false, 6}, {8, 400, true, 32}} {
+		disturbed := 0
+		for _, part := range []float64{0.2, 0.5, 0.99, 1.5, 4} { // copies, of the wire
+			for _, s := range stalls {
+				m := s.model
+				m.Rails = alike(tc.rails, linerate.Rail{Rate: gbps(tc.rate), RTT: 12 * us, Copies: gbps(tc.rate * part)})
+				o := measure(m)
+				off := o.off(func(int) float64 { return gbps(tc.rate * min(part, 1)) })
+				if o.disturbed {
+					disturbed++
+				}
+				held := m.Every > 0 || tc.tooFast && part > 0.9
+				if o.disturbed && !held || !o.disturbed && off > 2*maxOff {
+					t.Errorf("%d × %v Gb/s, copies %v of it, stall %s: off by %.4f, disturbed %v", tc.rails, tc.rate, part, s.name,
+						off, o.disturbed)
+				}
+			}
+		}
+		if disturbed > tc.disturbs {
+			t.Errorf("%d × %v Gb/s: %d of 50 disturbed", tc.rails, tc.rate, disturbed)
+		}
+	}
+}
+
+// TestStallAnywhere: whenever the thread stalls for longer than a queue lasts, each rail is right or disturbed: also
+// just before it is measured, or when the time for the burst is up.
+func TestStallAnywhere(t *testing.T) {
+	for _, tc := range []struct {
+		copies   float64 // of the wire; 0: none
+		from, to time.Duration
+		slow     time.Duration // 0: as planned
+	}{{0, 0, 7 * ms, 0}, {1.5, 0, 7 * ms, 0}, {0, 7 * ms, 8 * ms, 8 * ms}} {
+		for at := tc.from; at < tc.to; at += 25 * us {
+			m := linerate.Model{Rails: alike(2, linerate.Rail{Rate: gbps(25), RTT: 4 * us, Copies: gbps(25 * tc.copies)}),
+				Stall: 10 * ms, First: at}
+			b := planned(m, DefaultOptions().Depth)
+			if tc.slow > 0 {
+				b.Slow, b.Writes = tc.slow, 1000
+			}
+			done, _ := linerate.Run(m, b)
+			for i, p := range done.Rails {
+				if off := p.Rate()/gbps(25) - 1; !p.Disturbed && math.Abs(off) > maxOff {
+					t.Errorf("copies %v of the wire, a stall after %v: rail %d is off by %.3f", tc.copies, at, i, off)
+				}
+			}
+		}
+	}
+}
+
 // TestFractions: a rail at any fraction of its rate has its own figure beside full ones, or there is none.
 func TestFractions(t *testing.T) {
 	t.Log("one of 8 × 400 Gb/s at a fraction: its error in %, the others' largest, MiB in all")

@@ -156,7 +156,7 @@ func TestUneven(t *testing.T) {
 				if _, err := fmt.Sscanf(f, "%d/%d", &writes[0], &writes[1]); err != nil {
 					t.Fatal(err)
 				}
-				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{writes[0] * 1000, writes[1] * 1000})
+				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{writes[0] * 1000, writes[1] * 1000}, nil)
 			}
 			p.note(res, false, tc.alone)
 		}
@@ -187,7 +187,7 @@ func TestUnevenKind(t *testing.T) {
 		res := resultOf(3, time.Now())
 		for i, us := range []time.Duration{3, 3, 40} {
 			res.Rails[i].kind = compute
-			res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond})
+			res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond}, nil)
 		}
 		res.Rails[2].kind = tc.kind
 		if (&pastPeer{}).note(res, false, true); (res.Rails[2].Uneven != nil) != tc.want {
@@ -219,7 +219,7 @@ func TestUnevenForLong(t *testing.T) {
 			hour++
 			res = resultOf(2, start.Add(time.Duration(hour)*time.Hour))
 			for i, us := range []time.Duration{500, tc.us} {
-				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond})
+				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond}, nil)
 			}
 			p.note(res, false, false)
 		}

@@ -129,7 +129,7 @@ func (r *round) openLocal(ctx context.Context) error {
 		Key: r.lease.grant.Key, Memory: r.memory}
 	for _, p := range paths {
 		arg := rdmaRail(p.local, p.gid)
-		arg.Name, arg.Rail, arg.Op, arg.Flow = p.name(), p.local.Name, p.op, p.flow
+		arg.Name, arg.Rail, arg.Op, arg.Flow, arg.Stamps = p.name(), p.local.Name, p.op, p.flow, p.stamps
 		args.Rails = append(args.Rails, arg)
 	}
 	opened, err := r.session.begin(ctx, args)
@@ -212,7 +212,7 @@ func (r *round) latency(ctx context.Context) error {
 				Limit: latencyTime / latencyPasses})
 			switch f := failure.As(failure.StageLatency, err); {
 			case f == nil:
-				p.result.Latency = p.result.Latency.add(l.Samples)
+				p.result.Latency = p.result.Latency.add(l.Samples, l.Adapter)
 			case f.Rail == "":
 				return f // the worker's, not the path's
 			default:

@@ -173,28 +173,40 @@ func (f Flow) BytesPerSecond() float64 {
 // Latency is the full round trips of 8 B writes, one outstanding: post to completion, CLOCK_MONOTONIC.
 type Latency struct {
 	Samples []time.Duration // ascending
+
+	// Of other such writes, after the others in rounds by hand: Adapter until the adapter stamped the completion (adapter,
+	// wire and peer), Host from then until it was polled. Ascending; nil: the adapter has no clock that can be read.
+	Adapter, Host []time.Duration
 }
 
-// add adds the samples of a pass; l may be nil.
-func (l *Latency) add(samples []time.Duration) *Latency {
+// add adds the samples of a pass, with the part of each that was the adapter's, if that is known; l may be nil.
+func (l *Latency) add(samples, adapter []time.Duration) *Latency {
 	if len(samples) == 0 {
 		return l
 	}
 	if l == nil {
 		l = &Latency{}
 	}
-	l.Samples = append(l.Samples, samples...)
-	slices.Sort(l.Samples)
+	l.Samples, l.Adapter = append(l.Samples, samples...), append(l.Adapter, adapter...)
+	for i, d := range adapter {
+		l.Host = append(l.Host, samples[i]-d)
+	}
+	for _, list := range [][]time.Duration{l.Samples, l.Adapter, l.Host} {
+		slices.Sort(list)
+	}
 	return l
 }
 
 // Quantile returns the sample below which the part q of all lies (nearest rank), 0 ≤ q ≤ 1.
-func (l Latency) Quantile(q float64) time.Duration {
-	if len(l.Samples) == 0 {
+func (l Latency) Quantile(q float64) time.Duration { return Quantile(l.Samples, q) }
+
+// Quantile is [Latency.Quantile] of any times, ascending; 0: there are none.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
 		return 0
 	}
-	i := int(q*float64(len(l.Samples))+0.9999999) - 1
-	return l.Samples[min(max(i, 0), len(l.Samples)-1)]
+	i := int(q*float64(len(sorted))+0.9999999) - 1
+	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
 // TCPResult is one burst over TCP.

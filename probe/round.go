@@ -54,6 +54,8 @@ type path struct {
 	lane bool      // it is a path of TCP
 	home bool      // both ends are of this node, and the peer's rail is not used: see loopback
 
+	stamps bool // the adapter stamps completions: for latencies alone
+
 	local  localRail
 	peer   *helloRail // nil: none
 	gid    rail.Choice
@@ -271,6 +273,7 @@ func (r *round) transfer(ctx context.Context) error {
 	if f := timeUp(ctx); f != nil && err != nil && r.res.Transport == NoTransport {
 		return f
 	}
+	r.splitLatency(ctx)
 	r.extras(ctx)
 	return err
 }

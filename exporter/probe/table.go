@@ -113,8 +113,8 @@ func newRows() *rows {
 		"of each alone: 1 where they share nothing. With `probe.extras: [contention]`.")
 
 	r.gpu = extra.With("rail", "memory").Gauge("probe_gpu_ratio", "RDMA goodput of the rail alone between memory of GPUs "+
-		"÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem, or cuda_host, which is "+
-		"not on the GPU. With `probe.extras: [gpu]`.")
+		"÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem, cuda_host, which is "+
+		"not on the GPU, or cuda_staged, copied through the host. With `probe.extras: [gpu]`.")
 
 	probe := r.Group("probe/options.go")
 	r.budget = probe.Gauge("probe_budget_seconds", "Time of each rail that may be used now before the hourly budget is "+

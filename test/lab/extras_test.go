@@ -86,7 +86,8 @@ func TestExtras(t *testing.T) {
 	}
 }
 
-// TestExtraPaths: packets of some UDP source ports are dropped; the flow labels of these are found, and no others.
+// TestExtraPaths: packets of some UDP source ports are dropped, all of them or one in 20; the flow labels of these are
+// found, and no others.
 func TestExtraPaths(t *testing.T) {
 	onlyLong(t) // TestExtraPaths of probe
 	freshRails(t, 2)
@@ -110,9 +111,12 @@ func TestExtraPaths(t *testing.T) {
 	dropped := []int{ports[3], ports[8], ports[15]}
 	node(2).Shell(t, "modprobe -a cls_u32 act_gact && tc qdisc add dev eth1 clsact")
 	t.Cleanup(func() { node(2).Shell(t, "tc qdisc del dev eth1 clsact") })
-	for _, port := range dropped {
+	filter := func(port int, action string) {
 		node(2).Shell(t, fmt.Sprintf("tc filter add dev eth1 ingress protocol ip u32 match ip protocol 17 0xff "+
-			"match ip sport %d 0xffff match ip dport 4791 0xffff action drop", port))
+			"match ip sport %d 0xffff match ip dport 4791 0xffff action %s", port, action))
+	}
+	for _, port := range dropped {
+		filter(port, "drop")
 	}
 	r = bench(t, append(small, "--paths=16")...)
 	found := map[string][]int{}
@@ -130,6 +134,20 @@ func TestExtraPaths(t *testing.T) {
 	}
 	if !slices.ContainsFunc(r.Findings, func(f finding) bool { return f.Check == "lossy_path" && f.Subject == "rail 1" }) {
 		t.Errorf("no lossy_path of rail 1: %+v", r.Findings)
+	}
+
+	node(2).Shell(t, "tc filter del dev eth1 ingress")
+	filter(ports[5], "pass random netrand drop 20")
+	r = bench(t, append(small, "--paths=16")...)
+	for _, m := range r.Extras {
+		if f := m.Flows[0]; f.Loss != nil && f.Loss.Retransmits > 0 || f.Failure != nil {
+			t.Logf("rail %s, port %d: %+v, %v", f.Rail, f.UDPPort, f.Loss, f.Failure)
+		}
+	}
+	want := fmt.Sprintf("UDP source ports %d", ports[5])
+	if i := slices.IndexFunc(r.Findings, func(f finding) bool { return f.Check == "lossy_path" }); i < 0 ||
+		r.Findings[i].Subject != "rail 1" || !strings.HasSuffix(r.Findings[i].Evidence, want) {
+		t.Errorf("port %d loses one packet in 20, found %+v", ports[5], r.Findings)
 	}
 }
 

@@ -27,6 +27,11 @@ static int lr_sched_yield(void);
 #define rs_completion lr_rs_completion
 #define rs_rail_arrived lr_rs_rail_arrived
 #define rs_latency lr_rs_latency
+#define rs_copy lr_rs_copy
+#define rs_copied lr_rs_copied
+#define rs_forget_copies lr_rs_forget_copies
+#define rs_stage_begin lr_rs_stage_begin
+#define rs_stage_ready lr_rs_stage_ready
 
 #define clock_gettime lr_clock_gettime
 #define nanosleep lr_nanosleep
@@ -53,6 +58,12 @@ struct port {
 	uint32_t hole;               /* it, in the ring */
 	enum { WHOLE, LOST, REPAIRED } loss;
 	int dead;
+};
+
+/* Copies of a rail, one after the other. */
+struct rs_stage {
+	double rate;
+	int64_t free, ready[RS_COPIES];
 };
 
 static struct {
@@ -203,6 +214,22 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc)
 	return n;
 }
 
+struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu, uint64_t host, uint64_t n)
+{
+	(void)gpu, (void)host;
+	spend(sim.model->copy);
+	s->free = (s->free > sim.now ? s->free : sim.now) + (int64_t)((double)n / s->rate);
+	s->ready[slot] = s->free + sim.model->copy_late;
+	return (struct rs_error){0};
+}
+
+int rs_stage_ready(struct rs_stage *s, uint32_t slot, struct rs_error *e)
+{
+	(void)e;
+	spend(sim.model->query);
+	return s->ready[slot] <= sim.now;
+}
+
 /* Nothing of the model goes on after a failure. */
 void rs_rail_stop(struct rs_rail *r)
 {
@@ -216,6 +243,7 @@ void lr_run(const struct lr_model *m, const struct lr_burst *o, struct lr_result
 	struct ibv_cq cq[LR_RAILS];
 	struct ibv_qp qp[LR_RAILS];
 	struct ibv_mr mr = {0};
+	struct rs_stage stage[LR_RAILS];
 	struct rs_part part[LR_RAILS];
 	struct rs_load load[LR_RAILS];
 	struct rs_plan plan = {.window = o->window, .slow = o->slow, .deadline = o->deadline, .writes = o->writes,
@@ -239,6 +267,8 @@ void lr_run(const struct lr_model *m, const struct lr_burst *o, struct lr_result
 					   .depth = o->load[i].depth};
 		load[i].ring = 2 * load[i].chunk * load[i].depth;
 		rail[i].connected = 1;
+		stage[i] = (struct rs_stage){.rate = m->rail[i].copies};
+		rail[i].stage = m->rail[i].copies > 0 ? &stage[i] : NULL;
 		rails[i] = &rail[i];
 	}
 	int32_t cancelled = 0;

@@ -23,6 +23,7 @@ type Rail struct {
 	Loses           int           // number of the write that is lost once, from 1; 0: none
 	Timeout         time.Duration // of an acknowledgement
 	Shared          bool          // behind the link of Model.Link
+	Copies          float64       // bytes per second from a GPU, before they are written; 0: no copies
 	Read            bool          // it reads, at most 16 at a time; not with Stops, Loses or Shared
 
 	Expected float64 // what the burst is planned for; 0: Rate
@@ -45,6 +46,11 @@ const (
 	pollCost  = 15 * time.Nanosecond
 	entryCost = 20 * time.Nanosecond
 	clockCost = 22 * time.Nanosecond
+
+	// Of copies from a GPU: assumed, as no GPU was measured.
+	copyCost  = 3 * time.Microsecond
+	queryCost = 500 * time.Nanosecond
+	copyLate  = 5 * time.Microsecond
 )
 
 // Run makes one burst, and returns how long it took in virtual time. It is not safe for concurrent use: the C code has
@@ -53,13 +59,14 @@ func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, elapsed time.D
 	c := C.struct_lr_model{
 		rails: C.uint32_t(len(m.Rails)), link_rate: C.double(m.Link / 1e9),
 		post: C.int64_t(postCost), poll: C.int64_t(pollCost), entry: C.int64_t(entryCost), clock: C.int64_t(clockCost),
+		copy: C.int64_t(copyCost), query: C.int64_t(queryCost), copy_late: C.int64_t(copyLate),
 		stall: C.int64_t(m.Stall), first: C.int64_t(m.First), every: C.int64_t(m.Every), random: C.uint64_t(m.Random),
 	}
 	for i, r := range m.Rails {
 		c.rail[i] = C.struct_lr_rail{
 			rate: C.double(r.Rate / 1e9), rtt: C.int64_t(r.RTT), stops: C.int64_t(r.Stops),
 			pauses: C.int64_t(r.Pauses), resumes: C.int64_t(r.Resumes), loses: C.int64_t(r.Loses),
-			timeout: C.int64_t(r.Timeout),
+			timeout: C.int64_t(r.Timeout), copies: C.double(r.Copies / 1e9),
 		}
 		if r.Shared {
 			c.rail[i].link = 1

@@ -19,6 +19,7 @@ struct lr_rail {
 	int64_t loses;   /* number of the write that is lost once, from 1; 0: none */
 	int64_t timeout; /* of an acknowledgement */
 	uint32_t link;   /* rails of one link share its rate; 0: none */
+	double copies;   /* of what it writes, from a GPU before that: bytes per ns; 0: none */
 	uint32_t read;   /* it reads: what arrives has a wire of its own, beside that of what is written */
 };
 
@@ -28,6 +29,8 @@ struct lr_model {
 	double link_rate;           /* of link 1, bytes per ns */
 	int64_t post, poll, entry;  /* a post; an empty poll; one completion taken */
 	int64_t clock;              /* a reading of the clock */
+	int64_t copy, query;        /* to begin a copy; to ask if it is complete */
+	int64_t copy_late;          /* from the last byte of a copy until that is seen */
 	int64_t stall, first, every; /* the thread loses stall ns at first, and again every so many; every 0: once */
 	uint64_t random;            /* not 0: stalls come at random, every ns apart on average, also the first; the seed */
 };

@@ -4,7 +4,6 @@ package memory
 
 import (
 	"errors"
-	"unsafe"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/verbs"
@@ -21,13 +20,12 @@ type cuda struct {
 // places says what each kind allocates.
 func places(spec Spec) (verbs.CUDASpec, bool) {
 	s, known := map[Kind]verbs.CUDASpec{
-		CUDADMABuf:  {Device: true, Export: true},
-		CUDAPeermem: {Device: true},
-		CUDAHost:    {Host: true},
-		CUDAStaged:  {Device: true, Host: true, Slots: spec.Slots},
+		CUDADMABuf:  {Device: spec.Size, Export: true},
+		CUDAPeermem: {Device: spec.Size},
+		CUDAHost:    {Host: spec.Size},
+		CUDAStaged:  {Device: spec.Size, Host: spec.Stage},
 	}[spec.Kind]
-	s.Size = spec.Size
-	return s, known && (spec.Kind != CUDAStaged || spec.Slots > 0)
+	return s, known && (spec.Kind != CUDAStaged || spec.Stage > 0)
 }
 
 // refuse returns why a GPU cannot have memory of a kind; nil if that is not known before it is tried.
@@ -57,7 +55,7 @@ func refuse(spec Spec, i verbs.CUDAInfo) error {
 func mapCUDA(spec Spec) (Memory, error) {
 	what, known := places(spec)
 	if !known {
-		return nil, failure.New("", failure.Other, "invalid memory %q with %d slots", spec.Kind, spec.Slots)
+		return nil, failure.New("", failure.Other, "invalid memory %q with %d bytes on the host", spec.Kind, spec.Stage)
 	}
 	m, info, err := verbs.FindGPU(spec.Library, spec.GPU)
 	if err != nil {
@@ -76,9 +74,6 @@ func (c *cuda) Kind() Kind       { return c.kind }
 func (c *cuda) Area() verbs.Area { return c.m.Area() }
 func (c *cuda) Close() error     { return c.m.Close() }
 
-// Stage returns the struct rs_stage of [CUDAStaged], for C.
-func (c *cuda) Stage() unsafe.Pointer { return c.m.Stage() }
-
 func (c *cuda) Write(at int64, data []byte) error {
 	if err := inside(at, len(data), c.size); err != nil {
 		return err
@@ -94,8 +89,17 @@ func (c *cuda) Read(at int64, n int) ([]byte, error) {
 	if err := inside(at, n, c.size); err != nil {
 		return nil, err
 	}
-	if host := c.m.Host(); host != nil {
+	host := c.m.Host()
+	switch c.kind {
+	case CUDAHost:
 		return host[at:][:n:n], nil
+	case CUDAStaged:
+		if err := inside(at, n, int64(len(host))); err != nil {
+			return nil, err
+		}
+		if err := c.m.Write(at, host[at:][:n]); err != nil {
+			return nil, err
+		}
 	}
 	if cap(c.copied) < n {
 		c.copied = make([]byte, n)

@@ -18,7 +18,7 @@ const (
 	CUDADMABuf  Kind = "cuda_dmabuf"  // on the GPU, registered as a dma-buf
 	CUDAPeermem Kind = "cuda_peermem" // on the GPU, registered by its address with nvidia-peermem
 	CUDAHost    Kind = "cuda_host"    // on the host, pinned by the GPU's driver
-	CUDAStaged  Kind = "cuda_staged"  // on the GPU, copied to pinned memory of the host before it is sent
+	CUDAStaged  Kind = "cuda_staged"  // on the GPU, copied to pinned memory of the host before it is written, and back
 )
 
 // Spec says what to map. Memory of the host is on the NUMA node of the calling thread.
@@ -26,7 +26,7 @@ type Spec struct {
 	Kind    Kind
 	Size    int64
 	GPU     string // PCI address: 0000:0f:00.0
-	Slots   int    // copies in flight of [CUDAStaged]
+	Stage   int64  // of [CUDAStaged], bytes of the host's memory: the rings
 	Library string // libcuda; empty: the linker's
 }
 
@@ -34,9 +34,10 @@ type Spec struct {
 type Memory interface {
 	Kind() Kind       // what was achieved
 	Area() verbs.Area // as the device sees it
-	// Write fills the memory; of [CUDAStaged] that of the GPU, which a device sees only after it is staged.
+	// Write fills the memory; of [CUDAStaged] that of the GPU, which a device sees only after it is copied.
 	Write(at int64, data []byte) error
-	// Read returns what the device reads or wrote, valid until the next call.
+	// Read returns what the device reads or wrote, valid until the next call; of [CUDAStaged] what it wrote on the host,
+	// after a copy to the GPU and back.
 	Read(at int64, n int) ([]byte, error)
 	Close() error // frees everything
 }

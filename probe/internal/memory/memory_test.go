@@ -40,11 +40,11 @@ func TestMemory(t *testing.T) {
 		CUDADMABuf:  "contexts=1 memories=1 hosts=0 streams=0 events=0",
 		CUDAPeermem: "contexts=1 memories=1 hosts=0 streams=0 events=0",
 		CUDAHost:    "contexts=1 memories=0 hosts=1 streams=0 events=0",
-		CUDAStaged:  "contexts=1 memories=1 hosts=1 streams=1 events=3",
+		CUDAStaged:  "contexts=1 memories=1 hosts=1 streams=1 events=32",
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			ledger := fakecuda.Ledger(t)
-			m, err := Map(Spec{kind, size, fakecuda.GPU, 3, library})
+			m, err := Map(Spec{kind, size, fakecuda.GPU, size, library})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,16 @@ func TestMemory(t *testing.T) {
 				(area.DMABuf >= 0) != (kind == CUDADMABuf) {
 				t.Errorf("area %+v", area)
 			}
-			if kind != CUDAStaged { // see TestStage of verbs
+			if kind == CUDAStaged { // what arrives on the host goes to the GPU
+				data, own := bytesOf(size), m.(*cuda)
+				fill(t, m, 0, bytesOf(100))
+				copy(own.m.Host(), data)
+				equal(t, m, 5, data[5:])
+				onGPU := make([]byte, 10)
+				if err := own.m.Read(5, onGPU); err != nil || !bytes.Equal(onGPU, data[5:15]) {
+					t.Errorf("on the GPU: %x, %v", onGPU, err)
+				}
+			} else {
 				data := bytesOf(size - 100)
 				fill(t, m, 99, data)
 				equal(t, m, 99, data)
@@ -138,13 +147,13 @@ func TestReasons(t *testing.T) {
 			"GPU 0000:b3:00.0: cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (CUDA error 801)"},
 		{"too large", "", "", Spec{Kind: CUDAPeermem, Size: 65 << 20}, failure.CUDAOOM, "cuMemAlloc_v2"},
 		{"context", "", "FAIL=cuDevicePrimaryCtxRetain:2", Spec{Kind: CUDAHost}, failure.CUDAOOM, "PrimaryCtxRetain"},
-		{"pinned", "", "FAIL=cuMemHostAlloc:2", Spec{Kind: CUDAStaged, Slots: 2}, failure.CUDAOOM, "cuMemHostAlloc"},
+		{"pinned", "", "FAIL=cuMemHostAlloc:2", Spec{Kind: CUDAStaged, Stage: 2}, failure.CUDAOOM, "cuMemHostAlloc"},
 		{"attribute", "", "FAIL=cuDeviceGetAttribute:999", Spec{Kind: CUDAHost}, failure.CUDAError, "CUDA_ERROR_UNKNOWN"},
 		{"push", "", "FAIL=cuCtxPushCurrent_v2:777", Spec{Kind: CUDAHost}, failure.CUDAError,
 			"unknown error (CUDA error 777)"},
-		{"event", "", "FAIL=cuEventCreate:999", Spec{Kind: CUDAStaged, Slots: 2}, failure.CUDAError, "cuEventCreate"},
+		{"event", "", "FAIL=cuEventCreate:999", Spec{Kind: CUDAStaged, Stage: 2}, failure.CUDAError, "cuEventCreate"},
 		{"memset", "", "FAIL=cuMemsetD8_v2:999", Spec{Kind: CUDADMABuf}, failure.CUDAError, "cuMemsetD8_v2"},
-		{"no slots", "", "", Spec{Kind: CUDAStaged}, failure.Other, "0 slots"},
+		{"no stage", "", "", Spec{Kind: CUDAStaged}, failure.Other, "0 bytes on the host"},
 		{"kind", "", "", Spec{Kind: "vram"}, failure.Other, `"vram"`},
 		{"size", "", "", Spec{Kind: Host, Size: -1}, failure.Other, "-1 bytes"},
 	} {

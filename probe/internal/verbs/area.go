@@ -8,6 +8,9 @@ type Area struct {
 	Size   int64   // bytes
 	DMABuf int     // descriptor that exports it from its start; -1: none
 	Device bool    // the CPU must not touch it: it is on a GPU
+
+	// Stage is the struct rs_stage that copies to it what is on a GPU; nil: nothing is.
+	Stage unsafe.Pointer
 }
 
 // AreaOf returns memory of a [Buffer] as an area.

@@ -24,7 +24,7 @@ struct burst {
 	struct rs_lane *lane;
 	uint32_t n;
 	enum phase phase;
-	int64_t start, full, over; /* when every rail was at full depth for the first and for the last time */
+	int64_t start, over; /* when every rail was at full depth for the last time */
 };
 
 static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc)
@@ -54,8 +54,10 @@ static void mark(struct burst *b, uint32_t i, int64_t t, int64_t gap)
 	struct rs_part *p = &b->part[i];
 	if (p->first < 0) {
 		p->first = t;
+		l->first_writes = l->writes;
 		l->late_first = gap;
 		l->early = l->waiting;
+		l->before = l->widest;
 	} else {
 		l->late_last = gap;
 		p->measured += l->pending;
@@ -63,6 +65,7 @@ static void mark(struct burst *b, uint32_t i, int64_t t, int64_t gap)
 		p->gap = l->widest > p->gap ? l->widest : p->gap;
 	}
 	p->last = t;
+	l->last_writes = l->writes;
 	l->pending = l->widest = 0;
 	l->waiting = 0;
 }
@@ -88,7 +91,7 @@ static int reap(struct burst *b, uint32_t i)
 	/* The longer it takes, the less a gap matters. A software device completes writes while the kernel has the
 	 * processor: its gaps are no error of ours. What came after the poll before this one, and before its time was
 	 * taken, is in the gap before. */
-	int64_t since = t - b->full, window = since > b->plan->window ? since : b->plan->window;
+	int64_t since = t - l->full, window = since > b->plan->window ? since : b->plan->window;
 	int64_t longest = gap > l->gap ? gap : l->gap;
 	l->gap = gap;
 	if (n > 0 && b->phase == MEASURE && (b->plan->software || longest <= window / RS_EDGE))
@@ -113,20 +116,49 @@ static uint32_t depth(const struct burst *b, uint32_t i)
 	return most < load->depth ? (uint32_t)most : load->depth;
 }
 
-/* Posts as much as a rail may have in flight, evenly over its queue pairs. */
-static void feed(struct burst *b, uint32_t i)
+/* Chooses the queue pair that writes next: the one with the fewest writes. */
+static uint32_t choose(const struct rs_rail *r, struct rs_lane *l)
+{
+	uint32_t q = 0;
+	for (uint32_t k = 1; k < r->spec.qps; k++)
+		q = l->inflight[k] < l->inflight[q] ? k : q;
+	l->inflight[q]++;
+	return q;
+}
+
+/* How many writes of a rail are being copied. */
+static uint32_t copying(const struct rs_rail *r)
+{
+	return r->failed.op ? 0 : r->begun - r->copied;
+}
+
+/* Posts what is copied, and begins to copy what follows: beside a full depth of writes as many copies are in flight, if
+ * the rings have room for both. */
+static void feed_copied(struct burst *b, uint32_t i, uint32_t most)
 {
 	const struct rs_load *load = &b->plan->load[i];
 	struct rs_rail *r = b->rail[i];
 	struct rs_lane *l = &b->lane[i];
-	for (uint32_t most = depth(b, i); !r->failed.op && l->writes < most;) {
-		uint32_t q = 0;
-		for (uint32_t k = 1; k < r->spec.qps; k++)
-			q = l->inflight[k] < l->inflight[q] ? k : q;
-		l->inflight[q]++;
-		l->writes++;
+	for (uint32_t q; l->writes < most && (q = rs_copied(r)) < RS_MAX_QPS; l->writes++)
 		rs_post(r, q, load->chunk);
-	}
+	int64_t room = r->spec.qps * (load->ring / load->chunk) - l->writes;
+	most = most < RS_COPIES ? most : RS_COPIES;
+	room = room < most ? room : most;
+	for (; !r->failed.op && copying(r) < room && (b->plan->window || l->copies < load->depth); l->copies++)
+		rs_copy(r, choose(r, l), load->chunk);
+}
+
+/* Posts as much as a rail may have in flight, evenly over its queue pairs. */
+static void feed(struct burst *b, uint32_t i)
+{
+	struct rs_rail *r = b->rail[i];
+	struct rs_lane *l = &b->lane[i];
+	uint32_t most = depth(b, i);
+	if (r->stage)
+		feed_copied(b, i, most);
+	else
+		for (; !r->failed.op && l->writes < most; l->writes++)
+			rs_post(r, choose(r, l), b->plan->load[i].chunk);
 }
 
 /* Ends what each rail that works has written, as soon as nothing else is in flight on it: one that hangs must not keep
@@ -159,21 +191,50 @@ static int precise(const struct burst *b, uint32_t i, int64_t part)
 	return b->plan->software || b->part[i].last - b->part[i].first >= part * (l->late_first + l->late_last);
 }
 
-static int all_measured(const struct burst *b)
+/* Whether a rail had about as many copied writes in flight at both edges. Else some that were copied before a gap have
+ * left after it, as fast as the wire is, or the reverse. */
+static int steady(const struct burst *b, uint32_t i, int64_t part)
 {
-	for (uint32_t i = 0; i < b->n; i++)
+	const struct rs_lane *l = &b->lane[i];
+	int64_t more = (int64_t)l->last_writes - (int64_t)l->first_writes;
+	return b->plan->software || !b->rail[i]->stage || (more < 0 ? -more : more) * part <= l->counted;
+}
+
+/* Measures a rail anew from its next completion. */
+static void restart(struct burst *b, uint32_t i)
+{
+	struct rs_lane *l = &b->lane[i];
+	l->full = b->part[i].last;
+	l->counted = 0;
+	b->part[i].first = -1;
+	b->part[i].measured = b->part[i].gap = 0;
+}
+
+static int all_measured(struct burst *b)
+{
+	int all = 1;
+	for (uint32_t i = 0; i < b->n; i++) {
 		if (b->lane[i].counted < b->plan->writes || b->part[i].last - b->part[i].first < b->plan->window ||
-		    !precise(b, i, 100))
-			return 0;
-	return 1;
+		    !precise(b, i, 100)) {
+			all = 0;
+		} else if (!steady(b, i, 100)) {
+			restart(b, i);
+			all = 0;
+		}
+	}
+	return all;
 }
 
 /* Which phase it is after a sweep. */
 static enum phase next(struct burst *b, int64_t t)
 {
 	int full = 1;
-	if (b->plan->window == 0) /* nothing is measured: one write or a few for each queue pair, all of which are posted */
-		return DRAIN;
+	if (b->plan->window == 0) { /* nothing is measured: one write or a few for each queue pair */
+		for (uint32_t i = 0; i < b->n; i++)
+			if (copying(b->rail[i]))
+				return FILL;
+		return DRAIN; /* all are posted */
+	}
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (b->rail[i]->failed.op || b->part[i].bytes >= b->plan->load[i].cap)
 			return DRAIN; /* whoever failed, a window that all rails share has ended */
@@ -184,9 +245,10 @@ static enum phase next(struct burst *b, int64_t t)
 	if (t >= b->plan->slow || (b->phase == MEASURE && all_measured(b)))
 		return DRAIN;
 	if (b->phase == FILL && full) {
-		for (uint32_t i = 0; i < b->n; i++)
-			b->lane[i].pending = b->lane[i].waiting = 0;
-		b->full = t;
+		for (uint32_t i = 0; i < b->n; i++) {
+			b->lane[i].pending = b->lane[i].widest = b->lane[i].waiting = 0;
+			b->lane[i].full = t;
+		}
 		return MEASURE;
 	}
 	return b->phase;
@@ -210,6 +272,7 @@ static int32_t drive(struct burst *b)
 			if (b->phase < DRAIN)
 				feed(b, i);
 			writes += b->rail[i]->failed.op ? 0 : b->lane[i].writes;
+			writes += b->phase < DRAIN ? copying(b->rail[i]) : 0;
 		}
 		t = rs_now() - b->start;
 		if (b->phase < DRAIN) {
@@ -228,13 +291,13 @@ static int32_t drive(struct burst *b)
 			rs_relax(t - progress);
 	}
 	for (uint32_t i = 0; i < b->n; i++)
-		if (b->lane[i].writes > 0)
+		if (b->lane[i].writes > 0 || (b->phase < DRAIN && copying(b->rail[i])))
 			rs_fail(b->rail[i], (struct rs_error){.op = rs_op(b->rail[i]), .err = why ? why : -ETIMEDOUT});
 	return why ? why : -ETIMEDOUT;
 }
 
 /* A rail may have stood still before its first completion or after its last: then these are not the edges of what it
- * carried while all were at full depth. */
+ * carried while all were at full depth. Or this thread did: the gap tells. */
 static void stretch(struct burst *b, uint32_t i)
 {
 	struct rs_part *p = &b->part[i];
@@ -242,14 +305,16 @@ static void stretch(struct burst *b, uint32_t i)
 	if (l->counted == 0)
 		return;
 	int64_t each = (p->last - p->first) / l->counted, least = b->plan->window / 8;
-	int64_t after = b->over - p->last, before = p->first - b->full;
+	int64_t after = b->over - p->last, before = p->first - l->full;
 	if (after > least && after > 2 * each * (l->waiting + 1)) {
 		p->measured += l->pending;
 		p->last = b->over;
+		p->gap = l->widest > p->gap ? l->widest : p->gap;
 	}
 	if (before > least && before > 2 * each * (l->early + 1)) {
 		p->measured += (int64_t)l->early * b->plan->load[i].chunk;
-		p->first = b->full;
+		p->first = l->full;
+		p->gap = l->before > p->gap ? l->before : p->gap;
 	}
 }
 
@@ -269,9 +334,12 @@ static void judge(struct burst *b, uint32_t i)
 		p->gap = b->lane[i].widest;
 		return;
 	}
+	uint32_t queue = depth(b, i);
+	if (b->rail[i]->stage) /* two queues, of which neither is always full */
+		queue = (queue < RS_COPIES ? queue : RS_COPIES) / 2;
 	double rate = (double)p->measured / (double)time;
-	double lasts = (double)(depth(b, i) - 1) * (double)load->chunk / rate - (double)load->rtt;
-	p->disturbed = !precise(b, i, 50) || (!b->plan->software && (double)p->gap > lasts);
+	double lasts = ((double)queue - 1) * (double)load->chunk / rate - (double)load->rtt;
+	p->disturbed = !precise(b, i, 50) || !steady(b, i, 50) || (!b->plan->software && (double)p->gap > lasts);
 }
 
 int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
@@ -286,6 +354,7 @@ int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **r
 			rail[i]->written[q] = 0;
 		rail[i]->ring = plan->load[i].ring;
 		rail[i]->pass = plan->pass;
+		rs_forget_copies(rail[i]);
 		rs_fail(rail[i], rs_usable(rail[i]));
 	}
 	int32_t why = drive(&b);

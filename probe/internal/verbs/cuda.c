@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "cuda.h"
 
+#include "rail.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -201,42 +203,39 @@ static struct rs_cuda_error on_gpu(struct rs_cuda *m, bool export)
 	return e;
 }
 
-static struct rs_cuda_error staging(struct rs_cuda *m, uint32_t slots)
+static struct rs_cuda_error staging(struct rs_cuda *m)
 {
 	struct rs_stage *s = &m->stage;
 	s->memory = m;
-	s->event = calloc(slots, sizeof *s->event);
-	s->begun = calloc(slots, sizeof *s->begun);
-	if (!s->event || !s->begun)
-		return (struct rs_cuda_error){.op = "allocate slots", .code = 2, .name = "CUDA_ERROR_OUT_OF_MEMORY"};
 	struct rs_cuda_error e = TRY(m, cuStreamCreate, &s->stream, STREAM_NON_BLOCKING);
-	for (; !e.op && s->slots < slots; s->slots += !e.op)
-		e = TRY(m, cuEventCreate, &s->event[s->slots], EVENT_DISABLE_TIMING);
+	for (; !e.op && s->events < RS_COPIES; s->events += !e.op)
+		e = TRY(m, cuEventCreate, &s->event[s->events], EVENT_DISABLE_TIMING);
 	return e;
 }
 
-struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t size, uint32_t what, uint32_t slots)
+struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t host, uint32_t exported)
 {
 	void *context = NULL;
 	struct rs_cuda_error e = TRY(m, cuDevicePrimaryCtxRetain, &context, m->device);
 	if (e.op)
 		return e;
 	m->context = context;
-	m->size = size;
+	m->size = gpu;
+	m->host_size = host;
 	e = push(m);
 	if (e.op)
 		return e;
-	if (what & RS_CUDA_DEVICE)
-		e = on_gpu(m, what & RS_CUDA_EXPORT);
-	if (what & RS_CUDA_HOST && !e.op) {
-		e = TRY(m, cuMemHostAlloc, &m->host, size, HOST_PORTABLE);
+	if (gpu)
+		e = on_gpu(m, exported);
+	if (host && !e.op) {
+		e = TRY(m, cuMemHostAlloc, &m->host, host, HOST_PORTABLE);
 		if (e.op)
 			m->host = NULL;
 		else
-			memset(m->host, 0, size);
+			memset(m->host, 0, host);
 	}
-	if (what & RS_CUDA_DEVICE && what & RS_CUDA_HOST && !e.op)
-		e = staging(m, slots);
+	if (gpu && host && !e.op)
+		e = staging(m);
 	ALWAYS(e, pop(m));
 	return e;
 }
@@ -270,7 +269,7 @@ static struct rs_cuda_error release(struct rs_cuda *m)
 	const bool current = !e.op;
 	if (s->stream)
 		ALWAYS(e, TRY(m, cuStreamSynchronize, s->stream));
-	for (uint32_t i = 0; i < s->slots; i++)
+	for (uint32_t i = 0; i < s->events; i++)
 		ALWAYS(e, TRY(m, cuEventDestroy_v2, s->event[i]));
 	if (s->stream)
 		ALWAYS(e, TRY(m, cuStreamDestroy_v2, s->stream));
@@ -289,38 +288,41 @@ struct rs_cuda_error rs_cuda_free(struct rs_cuda *m)
 	if (m->fd >= 0)
 		close(m->fd);
 	struct rs_cuda_error e = m->context ? release(m) : ok;
-	free(m->stage.event);
-	free(m->stage.begun);
 	free(m);
 	return e;
 }
 
 /* ---- staging ---- */
 
-int rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu_offset, uint64_t host_offset, uint64_t n)
+static struct rs_error failure(struct rs_cuda_error e)
 {
-	struct rs_cuda *m = s->memory;
-	if (slot >= s->slots || n > m->size || gpu_offset > m->size - n || host_offset > m->size - n)
-		return -EINVAL;
-	struct rs_cuda_error e = push(m);
-	if (e.op)
-		return -EIO;
-	STEP(e, TRY(m, cuMemcpyDtoHAsync_v2, (char *)m->host + host_offset, m->gpu + gpu_offset, n, s->stream));
-	STEP(e, TRY(m, cuEventRecord, s->event[slot], s->stream));
-	ALWAYS(e, pop(m));
-	s->begun[slot] = !e.op;
-	return e.op ? -EIO : 0;
+	return (struct rs_error){.op = e.op, .err = e.op ? -EIO : 0, .vendor = (uint32_t)e.code, .name = e.name};
 }
 
-int rs_stage_ready(struct rs_stage *s, uint32_t slot)
+struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu, uint64_t host, uint64_t n)
 {
-	if (slot >= s->slots || !s->begun[slot])
-		return -EINVAL;
-	struct rs_cuda_error e = push(s->memory);
+	struct rs_cuda *m = s->memory;
+	if (slot >= s->events || n > m->size || gpu > m->size - n || n > m->host_size || host > m->host_size - n)
+		return (struct rs_error){.op = "copy outside memory", .err = -EINVAL};
+	struct rs_cuda_error e = push(m);
 	if (e.op)
-		return -EIO;
-	CUresult code = CALL(s->memory, cuEventQuery, s->event[slot]);
-	if (pop(s->memory).op || (code && code != NOT_READY))
-		return -EIO;
-	return !code;
+		return failure(e);
+	STEP(e, TRY(m, cuMemcpyDtoHAsync_v2, (char *)m->host + host, m->gpu + gpu, n, s->stream));
+	STEP(e, TRY(m, cuEventRecord, s->event[slot], s->stream));
+	ALWAYS(e, pop(m));
+	return failure(e);
+}
+
+int rs_stage_ready(struct rs_stage *s, uint32_t slot, struct rs_error *error)
+{
+	struct rs_cuda_error e = push(s->memory);
+	if (!e.op) {
+		CUresult code = CALL(s->memory, cuEventQuery, s->event[slot]);
+		e = result(s->memory, "cuEventQuery", code == NOT_READY ? 0 : code);
+		ALWAYS(e, pop(s->memory));
+		if (!e.op)
+			return code != NOT_READY;
+	}
+	*error = failure(e);
+	return -1;
 }

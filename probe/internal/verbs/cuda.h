@@ -5,10 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RS_CUDA_SYMBOLS = 29 };
+#include "shim.h"
 
-/* What rs_cuda_alloc makes: memory on the GPU, its dma-buf, memory of the host. */
-enum { RS_CUDA_DEVICE = 1, RS_CUDA_EXPORT = 2, RS_CUDA_HOST = 4 };
+enum { RS_CUDA_SYMBOLS = 29 };
 
 /* op is NULL if nothing failed. code is a CUresult with its name; 0: see text of rs_cuda_find. */
 struct rs_cuda_error {
@@ -19,13 +18,12 @@ struct rs_cuda_error {
 
 struct rs_cuda;
 
-/* The copies from the GPU to the host of a source whose memory is staged. One thread at a time may use it. */
+/* The copies of a staged source from the GPU to the host: rs_stage_begin of rail.h. One thread at a time may use it. */
 struct rs_stage {
 	struct rs_cuda *memory;
 	void *stream;
-	void **event;
-	uint8_t *begun;
-	uint32_t slots;
+	void *event[RS_COPIES];
+	uint32_t events;
 };
 
 struct rs_cuda {
@@ -35,9 +33,9 @@ struct rs_cuda {
 	int32_t integrated, gpu_direct, dmabuf; /* attributes; 0 also if the driver does not know them */
 	int32_t exports;                       /* libcuda has cuMemGetHandleForAddressRange */
 	void *context;
-	uint64_t gpu;
+	uint64_t gpu, size;
 	void *host;
-	uint64_t size;
+	uint64_t host_size;
 	int fd; /* -1: none */
 	struct rs_stage stage;
 };
@@ -45,16 +43,12 @@ struct rs_cuda {
 struct rs_cuda *rs_cuda_new(void);
 /* Loads libcuda and finds the GPU at a PCI address. It makes no context, so it takes no GPU memory. */
 struct rs_cuda_error rs_cuda_find(struct rs_cuda *m, const char *path, const char *address, char *text, uint32_t size);
-/* Allocates zeroed memory; slots: how many copies may be in flight, for memory of both kinds. */
-struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t size, uint32_t what, uint32_t slots);
+/* Allocates zeroed memory on the GPU, on the host, or both for copies; 0: none. exported: that of the GPU, as a
+ * dma-buf. */
+struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t host, uint32_t exported);
 struct rs_cuda_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *data, uint64_t n);
 struct rs_cuda_error rs_cuda_read(struct rs_cuda *m, uint64_t at, void *data, uint64_t n);
 /* Frees everything, whatever fails, and m itself; returns the first error. */
 struct rs_cuda_error rs_cuda_free(struct rs_cuda *m);
-
-/* Starts a copy: 0, -EINVAL outside the memory, -EIO if CUDA fails. */
-int rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu_offset, uint64_t host_offset, uint64_t n);
-/* Reports whether the slot's last copy is complete: 1, 0, -EINVAL if none was begun, -EIO if CUDA fails. */
-int rs_stage_ready(struct rs_stage *s, uint32_t slot);
 
 #endif

@@ -28,13 +28,11 @@ type CUDAInfo struct {
 	Exports    bool // libcuda has the function for it
 }
 
-// CUDASpec says what to allocate: at least one of Device and Host.
+// CUDASpec says what to allocate: at least one of Device and Host, in bytes; both, to copy from Device to Host.
 type CUDASpec struct {
-	Size   int64
-	Device bool // on the GPU
-	Export bool // as a dma-buf
-	Host   bool // pinned on the host, where the thread runs
-	Slots  int  // copies in flight from Device to Host
+	Device int64 // on the GPU
+	Export bool  // as a dma-buf
+	Host   int64 // pinned on the host, where the thread runs
 }
 
 // FindGPU loads libcuda (an empty path: libcuda.so.1) and finds the GPU at a PCI address. It takes no GPU memory.
@@ -58,20 +56,17 @@ func FindGPU(library, gpu string) (*CUDA, CUDAInfo, error) {
 
 // Alloc allocates zeroed memory. Reasons: CUDAOOM, NoDMABuf, CUDAError.
 func (m *CUDA) Alloc(spec CUDASpec) error {
-	var what C.uint32_t
-	for flag, on := range map[C.uint32_t]bool{
-		C.RS_CUDA_DEVICE: spec.Device, C.RS_CUDA_EXPORT: spec.Export, C.RS_CUDA_HOST: spec.Host} {
-		if on {
-			what |= flag
-		}
-	}
-	return m.check(C.rs_cuda_alloc(m.c, C.uint64_t(spec.Size), what, C.uint32_t(spec.Slots)), "")
+	return m.check(C.rs_cuda_alloc(m.c, C.uint64_t(spec.Device), C.uint64_t(spec.Host), flag(spec.Export)), "")
 }
 
 // Area returns the memory as a device sees it; of memory of both kinds, that of the host.
 func (m *CUDA) Area() Area {
 	if host := m.Host(); host != nil {
-		return AreaOf(host)
+		area := AreaOf(host)
+		if m.c.gpu != 0 {
+			area.Stage = unsafe.Pointer(&m.c.stage)
+		}
+		return area
 	}
 	return Area{Addr: uintptr(m.c.gpu), Size: int64(m.c.size), DMABuf: int(m.c.fd), Device: true}
 }
@@ -81,7 +76,7 @@ func (m *CUDA) Host() []byte {
 	if m.c.host == nil {
 		return nil
 	}
-	return unsafe.Slice((*byte)(m.c.host), m.c.size)
+	return unsafe.Slice((*byte)(m.c.host), m.c.host_size)
 }
 
 // Write copies data to the GPU; when it returns, devices read it there. The caller has checked the bounds.
@@ -95,17 +90,6 @@ func (m *CUDA) Read(at int64, data []byte) error {
 	p := unsafe.Pointer(unsafe.SliceData(data))
 	return m.check(C.rs_cuda_read(m.c, C.uint64_t(at), p, C.uint64_t(len(data))), "")
 }
-
-// Stage returns the struct rs_stage of memory of both kinds, for C.
-func (m *CUDA) Stage() unsafe.Pointer { return unsafe.Pointer(&m.c.stage) }
-
-// begin is rs_stage_begin.
-func (m *CUDA) begin(slot uint32, gpu, host, n uint64) int {
-	return int(C.rs_stage_begin(&m.c.stage, C.uint32_t(slot), C.uint64_t(gpu), C.uint64_t(host), C.uint64_t(n)))
-}
-
-// ready is rs_stage_ready.
-func (m *CUDA) ready(slot uint32) int { return int(C.rs_stage_ready(&m.c.stage, C.uint32_t(slot))) }
 
 // Close frees everything, the context included. Closing again does nothing.
 func (m *CUDA) Close() error {

@@ -122,6 +122,7 @@ func errnoReason(op string, errno syscall.Errno) failure.Reason {
 		{"write,read", []syscall.Errno{syscall.ETIMEDOUT}, failure.Timeout},
 		{"write,read", []syscall.Errno{syscall.ECANCELED}, failure.Canceled},
 		{"create CQ with timestamps,read the adapter's clock", nil, failure.NoTimestamps},
+		{"cuCtxPushCurrent_v2,cuCtxPopCurrent_v2,cuMemcpyDtoHAsync_v2,cuEventRecord,cuEventQuery", nil, failure.CUDAError},
 		{"register dma-buf", []syscall.Errno{syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EINVAL, syscall.ENOTTY},
 			failure.NoDMABuf},
 		{"register GPU memory", []syscall.Errno{syscall.EFAULT, syscall.EINVAL, syscall.EOPNOTSUPP}, failure.NoPeermem},

@@ -48,6 +48,12 @@ func connected(t testing.TB, ring, queuePairs, depth int, knobs ...fakeverbs.Kno
 // connectedBy makes a rail of this kind for each of the knobs, which are of node A.
 func connectedBy(t testing.TB, spec Spec, ring int, knobs ...fakeverbs.Knobs) *ends {
 	t.Helper()
+	return connectedFrom(t, nil, spec, ring, knobs...)
+}
+
+// connectedFrom is connectedBy with other memory at the sources of rails; nil: all have the same, of the host.
+func connectedFrom(t testing.TB, memory []Area, spec Spec, ring int, knobs ...fakeverbs.Knobs) *ends {
+	t.Helper()
 	e := &ends{t: t, fabric: fakeverbs.New(t), lib: fake(t)}
 	for i, k := range knobs {
 		e.fabric.Add("A", fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i),
@@ -72,7 +78,11 @@ func connectedBy(t testing.TB, spec Spec, ring int, knobs ...fakeverbs.Knobs) *e
 		if spec.Op == transfer.Read {
 			source, rings = rings, source
 		}
-		if err := errors.Join(source.Register(AreaOf(e.source.Bytes())), rings.Register(AreaOf(e.memory[i].Bytes())),
+		from := AreaOf(e.source.Bytes())
+		if memory != nil {
+			from = memory[i]
+		}
+		if err := errors.Join(source.Register(from), rings.Register(AreaOf(e.memory[i].Bytes())),
 			e.peers[i].Expect()); err != nil {
 			t.Fatal(err)
 		}

@@ -214,6 +214,7 @@ struct rs_error rs_rail_register(struct rs_rail *r, const struct rs_area *m, uin
 		return fault(m->dmabuf >= 0 ? "register dma-buf" : m->device ? "register GPU memory" : "register memory",
 			     failed());
 	r->local = m->addr;
+	r->stage = r->spec.target ? NULL : m->stage;
 	if (m->device)
 		r->max_inline = 0; /* the CPU would read what it writes */
 	*rkey = r->mr->rkey;

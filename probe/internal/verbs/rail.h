@@ -29,6 +29,10 @@ struct rs_rail {
 	uint64_t posts;               /* in all; makes every wr_id unique */
 	int64_t written[RS_MAX_QPS];  /* writes of this burst */
 	int64_t ring, pass;           /* bytes that each queue pair fills; pages of the first shift */
+	struct rs_stage *stage;       /* of a source on a GPU: its writes are copied to this host first; NULL: no copies */
+	uint8_t copying[RS_COPIES];   /* queue pairs whose writes are not posted yet, in their order: a ring */
+	uint32_t begun, copied;       /* what entered and left it */
+	int64_t ahead[RS_MAX_QPS];    /* of them, by queue pair */
 	struct rs_error failed; /* the first failure of a write: nothing is posted after it */
 };
 
@@ -55,8 +59,22 @@ void rs_relax(int64_t idle);
 
 /* Posts the next write of a queue pair: to the next place of the ring that it owns in the peer's memory, from the same
  * place of the source, shifted by one page in each pass. A read is the same with the ends exchanged: the ring is ours,
- * the source the peer's. */
+ * the source the peer's. A source on a GPU is copied to a ring of ours first, which is like the peer's. */
 struct rs_error rs_post(struct rs_rail *rail, uint32_t q, int64_t length);
+
+/* Begins to copy what a queue pair writes after all that is being copied, to its place in the ring. Does not wait. */
+void rs_copy(struct rs_rail *rail, uint32_t q, int64_t length);
+
+/* Returns the queue pair whose next write is copied, to be posted now; RS_MAX_QPS: none is. It does not wait. */
+uint32_t rs_copied(struct rs_rail *rail);
+
+/* Forgets copies whose writes will not be posted. */
+void rs_forget_copies(struct rs_rail *rail);
+
+/* Starts an asynchronous copy of n bytes, from one offset to the other: cuda.c. */
+struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu, uint64_t host, uint64_t n);
+/* Reports whether the slot's last copy is complete: 1, 0, or -1 with an error. */
+int rs_stage_ready(struct rs_stage *s, uint32_t slot, struct rs_error *e);
 
 /* Posts the write with immediate that ends what a queue pair writes. When the peer's receive completes, all writes
  * before it are in memory (IBTA 1.5, 9.5 and o9-20). A READ is no documented fence under relaxed ordering. */

@@ -71,14 +71,16 @@ func (r *Rail) Op() transfer.Op { return r.spec.Op }
 func (r *Rail) Info() Info { return r.info }
 
 // Register registers memory, with relaxed ordering where the library has it: a source, of at least
-// [transfer.SourceLen], at the end that bytes come from, and rings at the other. The peer may touch only a target's,
-// and only as the rail's Op says. A rail has one. Reasons: Memlock, NoDMABuf, NoPeermem.
+// [transfer.SourceLen], at the end that bytes come from, and rings at the other. Memory with a Stage is rings at both
+// ends of a rail that writes. The peer may touch only a target's, and only as the rail's Op says. A rail has one.
+// Reasons: Memlock, NoDMABuf, NoPeermem.
 func (r *Rail) Register(memory Area) error {
-	if r.c == nil || memory.Size <= 0 {
-		return misuse(r.spec.Device, "closed")
+	if r.c == nil || memory.Size <= 0 || memory.Stage != nil && (r.spec.Op == transfer.Read || r.spec.Stamps) {
+		return misuse(r.spec.Device, "closed, or memory that this rail cannot use")
 	}
 	area, rkey := C.struct_rs_area{addr: C.uint64_t(memory.Addr), size: C.uint64_t(memory.Size),
-		dmabuf: C.int32_t(memory.DMABuf), device: flag(memory.Device)}, C.uint32_t(0)
+		dmabuf: C.int32_t(memory.DMABuf), device: flag(memory.Device),
+		stage: (*C.struct_rs_stage)(memory.Stage)}, C.uint32_t(0)
 	if err := check(C.rs_rail_register(r.c, &area, &rkey), r.spec.Device); err != nil {
 		return err
 	}

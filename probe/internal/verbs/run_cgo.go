@@ -124,6 +124,9 @@ func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int,
 // ends are the bytes that the rail can fill in the rings, and those of the source; 0: too small a source.
 func (r *Rail) ends() (rings, source int64) {
 	rings, source = r.remote, r.memory.Size
+	if r.memory.Stage != nil && source >= rings { // the GPU has a whole source
+		return rings, transfer.SourceLen
+	}
 	if r.spec.Op == transfer.Read {
 		rings, source = source, rings
 	}

@@ -12,14 +12,16 @@ enum {
 	RS_SYMBOLS = 22, /* functions of libibverbs in use */
 	RS_NAME = 64,    /* of a device: IBV_SYSFS_NAME_MAX of rdma-core */
 	RS_MAX_QPS = 16, /* per rail */
-	RS_RECEIVES = 8  /* per queue pair of a target: as many bursts may end before it looks */
+	RS_RECEIVES = 8, /* per queue pair of a target: as many bursts may end before it looks */
+	RS_COPIES = 32   /* from a GPU in flight, per rail */
 };
 
 struct rs_error {
 	const char *op;  /* what failed, as a message names it; NULL: nothing */
 	int32_t err;     /* -errno; 0 where a completion says more */
 	int32_t status;  /* enum ibv_wc_status */
-	uint32_t vendor; /* vendor_err of the completion */
+	uint32_t vendor; /* vendor_err of the completion, or a CUresult */
+	const char *name; /* of that; NULL: none */
 };
 
 /* ---- library: library.c ---- */
@@ -79,6 +81,7 @@ struct rs_area {
 	uint64_t addr, size;
 	int32_t dmabuf;  /* a descriptor that exports it from its start; -1: none */
 	uint32_t device; /* the CPU must not touch it: it is on a GPU */
+	struct rs_stage *stage; /* copies to it what is on a GPU; NULL: nothing is */
 };
 
 struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spec, struct rs_rail **rail,
@@ -157,7 +160,10 @@ struct rs_lane {
 	int64_t pending, widest;               /* bytes completed and longest gap since part->last */
 	int64_t late_first, late_last;         /* by which part->first and part->last may be too late */
 	uint32_t waiting, counted;             /* writes completed since part->last, and before */
-	uint32_t early;                        /* and between full depth and part->first */
+	uint32_t early;                        /* and between full and part->first */
+	int64_t full, before;                  /* from when it is measured; longest gap between then and part->first */
+	uint32_t copies;                       /* begun, of a rail whose source is on a GPU */
+	uint32_t first_writes, last_writes;    /* writes, at part->first and part->last */
 	uint32_t ended;                        /* its last writes are posted: those with immediate */
 };
 

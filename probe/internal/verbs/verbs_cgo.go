@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"bytes"
+	"fmt"
 	"syscall"
 	"unsafe"
 )
@@ -18,6 +19,9 @@ import (
 func check(e C.struct_rs_error, device string, text ...byte) error {
 	if e.op == nil {
 		return nil
+	}
+	if e.name != nil {
+		text = fmt.Appendf(nil, "%s (CUDA error %d)", C.GoString(e.name), e.vendor)
 	}
 	return fault{op: C.GoString(e.op), device: device, errno: syscall.Errno(-e.err), status: int(e.status),
 		vendor: uint32(e.vendor), text: cString(text)}.failure()

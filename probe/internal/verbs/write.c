@@ -53,14 +53,50 @@ static struct rs_error post(struct rs_rail *r, uint32_t q, struct ibv_send_wr *w
 	return rs_fail(r, (struct rs_error){.op = r->spec.read ? "post read" : "post write", .err = -err});
 }
 
+/* Place in package transfer: who verifies looks there. */
+static void place(const struct rs_rail *r, uint32_t q, int64_t i, int64_t length, uint64_t *ring, uint64_t *source)
+{
+	int64_t slots = r->ring / length > 0 ? r->ring / length : 1;
+	*ring = (uint64_t)(q * r->ring + i % slots * length);
+	*source = (uint64_t)((i % slots * 61 + i / slots + r->pass) % RS_SHIFTS * RS_PAGE);
+}
+
+void rs_copy(struct rs_rail *r, uint32_t q, int64_t length)
+{
+	uint64_t ring, source;
+	uint32_t slot = r->begun++ % RS_COPIES;
+	place(r, q, r->written[q] + r->ahead[q]++, length, &ring, &source);
+	r->copying[slot] = (uint8_t)q;
+	rs_fail(r, rs_stage_begin(r->stage, slot, source, ring, (uint64_t)length));
+}
+
+uint32_t rs_copied(struct rs_rail *r)
+{
+	struct rs_error e = {0};
+	uint32_t slot = r->copied % RS_COPIES;
+	if (r->failed.op || r->copied == r->begun || rs_stage_ready(r->stage, slot, &e) == 0)
+		return RS_MAX_QPS;
+	if (rs_fail(r, e).op)
+		return RS_MAX_QPS;
+	r->copied++;
+	r->ahead[r->copying[slot]]--;
+	return r->copying[slot];
+}
+
+void rs_forget_copies(struct rs_rail *r)
+{
+	r->copied = r->begun;
+	for (uint32_t q = 0; q < RS_MAX_QPS; q++)
+		r->ahead[q] = 0;
+}
+
 struct rs_error rs_post(struct rs_rail *r, uint32_t q, int64_t length)
 {
-	/* Place in package transfer: who verifies looks there. */
-	int64_t slots = r->ring / length > 0 ? r->ring / length : 1, i = r->written[q]++;
-	uint64_t ring = (uint64_t)(q * r->ring + i % slots * length);
-	uint64_t source = (uint64_t)((i % slots * 61 + i / slots + r->pass) % RS_SHIFTS * RS_PAGE);
+	uint64_t ring, source;
 	int read = r->spec.read != 0;
-	struct ibv_sge sge = {.addr = r->local + (read ? ring : source), .length = (uint32_t)length, .lkey = r->mr->lkey};
+	place(r, q, r->written[q]++, length, &ring, &source);
+	struct ibv_sge sge = {.addr = r->local + (read || r->stage ? ring : source), .length = (uint32_t)length,
+			      .lkey = r->mr->lkey};
 	struct ibv_send_wr wr = {
 		.sg_list = &sge,
 		.num_sge = 1,
@@ -196,6 +232,21 @@ static struct rs_error in_adapter(struct rs_rail *r, uint64_t before, uint64_t s
 	return e;
 }
 
+/* Copies from the GPU what is written next. The copy is a part of the latency. */
+static struct rs_error await_copy(const int32_t *cancelled, struct rs_rail *r, int64_t size, int64_t since,
+				  int64_t limit)
+{
+	rs_copy(r, 0, size);
+	while (rs_copied(r) == RS_MAX_QPS && !r->failed.op) {
+		int64_t waited = rs_now() - since;
+		if (waited > limit || rs_cancelled(cancelled))
+			rs_fail(r, (struct rs_error){.op = rs_op(r), .err = waited > limit ? -ETIMEDOUT : -ECANCELED});
+		else if (waited > RS_MS)
+			rs_relax(waited);
+	}
+	return r->failed;
+}
+
 static struct rs_error measure(const int32_t *cancelled, struct rs_rail *r, int64_t size, int64_t limit, int64_t *t,
 			       int64_t *sample, int64_t *adapter)
 {
@@ -207,7 +258,10 @@ static struct rs_error measure(const int32_t *cancelled, struct rs_rail *r, int6
 	if (e.op)
 		return e;
 	int64_t posted = rs_now();
-	e = rs_post(r, 0, size);
+	if (r->stage)
+		e = await_copy(cancelled, r, size, posted, limit);
+	if (!e.op)
+		e = rs_post(r, 0, size);
 	if (!e.op)
 		e = await(cancelled, r, posted, limit, t, &stamp);
 	if (e.op) {
@@ -229,6 +283,7 @@ struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, int64_t 
 	struct rs_error e = rs_usable(r);
 	int64_t start = rs_now(), t = start;
 	*taken = 0;
+	rs_forget_copies(r);
 	/* A warm-up is reported until a sample replaces it. */
 	for (uint32_t i = 0; !e.op && i < n + WARMUP && (i == 0 || t - start < limit); i++) {
 		if (rs_cancelled(cancelled))

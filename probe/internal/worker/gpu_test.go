@@ -47,18 +47,14 @@ func gpuArgs(i int, kind memory.Kind, op Op) OpenArgs {
 // and nothing is left there.
 func TestGPUMemory(t *testing.T) {
 	const none = "contexts=0 memories=0 hosts=0 streams=0 events=0"
-	for _, kind := range []memory.Kind{memory.CUDADMABuf, memory.CUDAPeermem, memory.CUDAHost} {
+	for _, kind := range []memory.Kind{memory.CUDADMABuf, memory.CUDAPeermem, memory.CUDAHost, memory.CUDAStaged} {
 		for _, op := range []Op{Write, Read} {
+			if kind == memory.CUDAStaged && op == Read {
+				continue
+			}
 			t.Run(fmt.Sprint(kind, " ", op), func(t *testing.T) {
 				a, b, ledger := gpuEnds(t)
-				asker, ours := open(t, a, gpuArgs(1, kind, op))
-				target, theirs := open(t, b, gpuArgs(2, kind, op))
-				for s, remote := range map[*Session]End{asker: theirs.Ends[0], target: ours.Ends[0]} {
-					if c, err := s.Connect(t.Context(), ConnectArgs{RetryCount: 7, Rails: []ConnectRail{{Name: "0",
-						Remote: remote, PathMTU: 4096, InFlight: time.Second}}}); err != nil || len(c) > 0 {
-						t.Fatal(err, c)
-					}
-				}
+				asker, target := gpuSessions(t, a, b, kind, op)
 				if text := ledger(); text == "a: "+none+"\nb: "+none+"\n" {
 					t.Errorf("nothing is allocated: %s", text)
 				}
@@ -88,23 +84,59 @@ func TestGPUMemory(t *testing.T) {
 	}
 }
 
+// gpuSessions are open at both ends, and connected.
+func gpuSessions(t *testing.T, a, b *Worker, kind memory.Kind, op Op) (asker, target *Session) {
+	t.Helper()
+	asker, ours := open(t, a, gpuArgs(1, kind, op))
+	target, theirs := open(t, b, gpuArgs(2, kind, op))
+	for s, remote := range map[*Session]End{asker: theirs.Ends[0], target: ours.Ends[0]} {
+		if c, err := s.Connect(t.Context(), ConnectArgs{RetryCount: 7, Rails: []ConnectRail{{Name: "0",
+			Remote: remote, PathMTU: 4096, InFlight: time.Second}}}); err != nil || len(c) > 0 {
+			t.Fatal(err, c)
+		}
+	}
+	return asker, target
+}
+
+// TestGPUCopyFails: a rail whose copies fail has no figure; one whose peer cannot copy is not verified.
+func TestGPUCopyFails(t *testing.T) {
+	a, b, _ := gpuEnds(t, "FAKECUDA_FAIL=cuMemcpyDtoHAsync_v2:999")
+	asker, _ := gpuSessions(t, a, b, memory.CUDAStaged, Write)
+	done, err := burst(t.Context(), asker, size)
+	if err != nil || done.Rails[0].Failure == nil || done.Rails[0].Failure.Reason != failure.CUDAError ||
+		done.Rails[0].Rate() != 0 {
+		t.Errorf("%v, %+v", err, done)
+	}
+	a, b, _ = gpuEnds(t, "FAKECUDA_FAIL=cuMemcpyDtoH_v2:999")
+	asker, target := gpuSessions(t, a, b, memory.CUDAStaged, Write)
+	if done, err = burst(t.Context(), asker, size); err != nil || !wrote(done, size) {
+		t.Fatal(err, done)
+	}
+	if _, err := verify(t, target, seed, done, "0"); reason(t, err) != failure.CUDAError {
+		t.Error(err)
+	}
+}
+
 // TestGPUMemoryFails: a rail whose GPU cannot have the memory says why, and nothing is left.
 func TestGPUMemoryFails(t *testing.T) {
 	for _, tc := range []struct {
 		env  string
 		kind memory.Kind
+		op   Op
 		want failure.Reason
 	}{
-		{"FAKECUDA_INTEGRATED=1", memory.CUDADMABuf, failure.UnifiedMemory},
-		{"FAKECUDA_FAIL=cuMemAlloc_v2:2", memory.CUDADMABuf, failure.CUDAOOM},
-		{"RAILSCOPE_LIBCUDA=/nonexistent/libcuda.so.1", memory.CUDAHost, failure.NoLibCUDA},
-		{"", "cuda_unheard", failure.Other},
+		{"FAKECUDA_INTEGRATED=1", memory.CUDADMABuf, Write, failure.UnifiedMemory},
+		{"FAKECUDA_FAIL=cuMemAlloc_v2:2", memory.CUDADMABuf, Write, failure.CUDAOOM},
+		{"FAKECUDA_FAIL=cuMemHostAlloc:2", memory.CUDAStaged, Write, failure.CUDAOOM},
+		{"RAILSCOPE_LIBCUDA=/nonexistent/libcuda.so.1", memory.CUDAHost, Write, failure.NoLibCUDA},
+		{"", memory.CUDAStaged, Read, failure.Other},
+		{"", "cuda_unheard", Write, failure.Other},
 	} {
 		a, _, _ := gpuEnds(t)
 		if tc.env != "" {
 			a, _, _ = gpuEnds(t, tc.env)
 		}
-		s, o, err := a.Open(t.Context(), gpuArgs(1, tc.kind, Write))
+		s, o, err := a.Open(t.Context(), gpuArgs(1, tc.kind, tc.op))
 		if err != nil || o.Ends[0].Failure == nil || o.Ends[0].Failure.Reason != tc.want {
 			t.Errorf("%s: %v, %+v, want %s", tc.env, err, o.Ends, tc.want)
 		}

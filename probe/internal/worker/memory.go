@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 
+	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/memory"
 	"github.com/railscope/railscope/probe/internal/pattern"
 	"github.com/railscope/railscope/probe/internal/transfer"
@@ -23,6 +24,7 @@ type sessionMemory struct {
 type place struct {
 	node int
 	gpu  string
+	rail string // its only one: each copies for itself
 }
 
 // open maps the memory of a session, for each rail on the NUMA node of its device, or on its GPU. A rail whose GPU
@@ -33,15 +35,22 @@ func (s *sessionMemory) open(args OpenArgs, cuda string) (err error) {
 	*s = sessionMemory{rails: map[string]memory.Memory{}, failed: map[string]error{}}
 	sources := map[place]memory.Memory{}
 	for _, r := range args.Rails {
-		spec := memory.Spec{Kind: args.kind(), Size: transfer.SourceLen, GPU: r.GPU, Library: cuda}
+		spec := memory.Spec{Kind: args.kind(), Size: transfer.SourceLen, Stage: args.Buffer, GPU: r.GPU, Library: cuda}
+		if spec.Kind == memory.CUDAStaged && r.Op == Read {
+			s.failed[r.Name] = failure.New("", failure.Other, "%s memory is measured by writes", spec.Kind)
+			continue
+		}
 		if args.arrivesAt(r) {
 			spec.Size = args.Buffer
 			s.rails[r.Name], s.failed[r.Name] = s.add(r.NUMANode, spec)
 			continue
 		}
-		at := place{r.NUMANode, ""}
+		at := place{node: r.NUMANode}
 		if spec.Kind != memory.Host {
-			at = place{-1, r.GPU}
+			at = place{node: -1, gpu: r.GPU}
+		}
+		if spec.Kind == memory.CUDAStaged {
+			at.rail = r.Name
 		}
 		if sources[at] == nil {
 			m, err := s.add(r.NUMANode, spec)

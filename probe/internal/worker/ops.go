@@ -61,7 +61,8 @@ type Info struct {
 
 // Memories are the kinds of memory on GPUs, or known to them, in the order of preference: what a job uses comes first.
 func Memories() []string {
-	return []string{string(memory.CUDADMABuf), string(memory.CUDAPeermem), string(memory.CUDAHost)}
+	return []string{string(memory.CUDADMABuf), string(memory.CUDAPeermem), string(memory.CUDAHost),
+		string(memory.CUDAStaged)}
 }
 
 // Transport of a session.
