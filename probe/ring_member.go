@@ -164,7 +164,6 @@ func (r *Responder) endRing(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-
 // ringStep is the step of a round that waits for the start of its ring.
 func (r *round) ringStep(ctx context.Context) error {
 	if r.plan.start == nil {
