@@ -43,7 +43,7 @@ func device(node string, i int, change func(*fakeverbs.Device)) fakeverbs.Device
 }
 
 func address4(node string, i int) string {
-	last := map[string]int{"a": 1, "b": 2}[node]
+	last := map[string]int{"a": 1, "b": 2, "c": 3}[node]
 	return fmt.Sprintf("127.7.%d.%d", i, last)
 }
 

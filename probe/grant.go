@@ -128,6 +128,9 @@ func (r *Responder) startLease(ctx context.Context, ask leaseRequest, from netip
 		r.node.answerBudget.settle(reserved, 0)
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
+	if r.ring != nil { // this node sends to its successor as much as arrives
+		g.asked.Store(true)
+	}
 	l := newLease(ctx, &g, rate, reserved, r.ttl, r.maxLifetime)
 	r.current = l
 	r.node.slot.start(from)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,6 +81,7 @@ type Node struct {
 	// labels is the label of each found peer that has reported its name; used by the one prober. It outlives a reload:
 	// a new label would reset the counters.
 	labels map[string]string
+	asked  atomic.Pointer[[]string] // the addresses that the prober asks; nil: none yet
 
 	guardInterval time.Duration
 
@@ -134,6 +136,12 @@ func NewNode(opts NodeOptions) *Node {
 	n.setName("")
 	n.setBudget(DefaultOptions().Budget)
 	return n
+}
+
+// asks reports whether this node's rounds have the address as their peer.
+func (n *Node) asks(address string) bool {
+	list := n.asked.Load()
+	return list != nil && slices.Contains(*list, address)
 }
 
 // MeanTraffic returns what a rail has carried over the last seconds, the probe's own included; ok is false if that is

@@ -26,6 +26,7 @@ type Options struct {
 	ServiceLevel   int           // 0 to 15, or Auto
 	PKey           uint16        // partition on InfiniBand; 0: the first of each port
 	Memory         string        // of the transfer: host
+	AllowRing      bool          // takes part in rings over its peers: see [Ring]
 	Extras         []Extra       // of rounds by hand all, else one in each round with solo bursts, in turn
 }
 

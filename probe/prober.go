@@ -90,6 +90,7 @@ func (p *Prober) set(found []target) {
 		add(t)
 	}
 	p.schedule.set(p.order, now)
+	p.node.asked.Store(new(slices.Clone(p.order)))
 	if found != nil { // not before the first lookup: labels outlive a reload
 		maps.DeleteFunc(p.node.labels, func(address, _ string) bool { return p.peers[address] == nil })
 	}

@@ -28,6 +28,7 @@ type Responder struct {
 
 	mu         sync.Mutex // protects all following fields
 	current    *lease
+	ring       *ringPart // nil: none
 	quietUntil time.Time // no lease is granted before
 	draining   bool
 	leases     sync.WaitGroup
@@ -118,6 +119,9 @@ func (r *Responder) drain() {
 	if r.current != nil {
 		r.current.end(failure.New(failure.StageLease, failure.Draining, "the peer is shutting down"))
 	}
+	if r.ring != nil {
+		r.ring.stop()
+	}
 	r.mu.Unlock()
 	r.leases.Wait()
 }
@@ -153,6 +157,9 @@ func (r *Responder) routes() http.Handler {
 		write(w, http.StatusOK, r.node.hello())
 	})
 	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
+	mux.HandleFunc("POST "+pathRing, r.joinRing)
+	mux.HandleFunc("POST "+pathRing+"/{id}/start", r.startRing)
+	mux.HandleFunc("DELETE "+pathRing+"/{id}", r.endRing)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, locked(r.open)))
 	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, checkVerify, locked(r.verify)))

@@ -23,6 +23,9 @@ import (
 //	POST   /v2/prove               {} → {}: both ends prove the token
 //	GET    /v2/node                → hello
 //	GET    /v2/facts               → NodeOptions.Facts: JSON that the probe does not read
+//	POST   /v2/ring                ringRequest → ringReply, when the node is connected to its successor
+//	POST   /v2/ring/ID/start       → ringResult, when the burst has ended
+//	DELETE /v2/ring/ID             → {}
 //	POST   /v2/lease               leaseRequest → leaseEvent, one per leaseLine: the grant, and how it ended
 //	                               The lease lasts as long as this answer does, and is renewed by every other request.
 //	POST   /v2/lease/ID/open       openRequest → openReply
@@ -35,6 +38,7 @@ const (
 	pathNode  = "/v2/node"
 	pathFacts = "/v2/facts"
 	pathLease = "/v2/lease"
+	pathRing  = "/v2/ring"
 
 	pathHelloV1 = "/v1/hello" // identifies a railscope of protocol 1
 )

@@ -26,6 +26,8 @@ import (
 type benchSettings struct {
 	*common
 	format, peer, tokenFile string
+	peers                   []string
+	ring                    ringSettings
 	save, compare           string
 	caches                  []bench.Cache
 	options                 map[string]*string // by key below probe; empty: as configured
@@ -35,8 +37,8 @@ type benchSettings struct {
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	cmd := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. "+
 		"The exit code is 0 if every rail carried what is expected, else 1, also after a fallback to TCP.")
-	cmd.Arg("peer", "The peer, host or host:port. It must answer probes (probe.listen in its configuration).").
-		Required().StringVar(&s.peer)
+	cmd.Arg("peer", "The peer, host or host:port. It must answer probes (probe.listen in its configuration). With "+
+		"--all-reduce or --model, the nodes of a ring in order.").Required().StringsVar(&s.peers)
 	tokenFlag(cmd, &s.tokenFile)
 	s.options = map[string]*string{}
 	option := func(key, help string) *kingpin.FlagClause {
@@ -54,6 +56,7 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").PlaceHolder("RATIO")
 	option("timeout", "Longest time of a round: 1m, and 10m with --all, --sweep or --kv-cache.").PlaceHolder("DURATION")
 	s.extras.define(cmd)
+	s.ring.define(cmd)
 	cmd.Flag("save", fmt.Sprintf("Make %d rounds, and write what they measured as JSON, for --compare.", savedRounds)).
 		PlaceHolder("FILE").StringVar(&s.save)
 	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if the "+
@@ -72,6 +75,12 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	cfg, err := s.load()
 	if err != nil {
 		return err
+	}
+	if s.ring.asked() {
+		return s.runRing(ctx, cfg, w)
+	}
+	if s.peer = s.peers[0]; len(s.peers) > 1 {
+		return misuse{errors.New("several nodes make a ring, which needs --all-reduce or --model; bench probes one peer")}
 	}
 	opts, peer, err := s.probeOptions(cfg)
 	if err != nil {

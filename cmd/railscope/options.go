@@ -53,6 +53,7 @@ func probeOptions(c *config.Config) *probe.Options {
 		ServiceLevel:   int(p.ServiceLevel),
 		PKey:           uint16(p.PKey),
 		Memory:         p.Memory,
+		AllowRing:      p.AllowRing,
 		Extras:         extras(p.Extras),
 	}
 }

@@ -72,7 +72,8 @@ type Probe struct {
 	Files     []string `yaml:"-"`      // absolute patterns of the files written as file:pattern
 	TokenFile string   `yaml:"token_file"`
 	TLS       TLS      `yaml:"tls"`
-	Insecure  bool     `yaml:"insecure"` // answer anyone
+	Insecure  bool     `yaml:"insecure"`   // answer anyone
+	AllowRing bool     `yaml:"allow_ring"` // take part in rings over the peers
 
 	Fanout         Count    `yaml:"fanout"`
 	Interval       Duration `yaml:"interval"`

@@ -107,6 +107,9 @@ func keys(c *Config) []Key {
 		{Name: "probe.insecure", Form: "`true` or `false`", Default: strconv.FormatBool(p.Insecure),
 			want: "true or false", Bounds: "not with `token_file` or `tls.client_ca_file`",
 			About: "Answer anyone who reaches the port. Without it, a token or an authority is required."},
+		{Name: "probe.allow_ring", Form: "`true` or `false`", Default: strconv.FormatBool(p.AllowRing), want: "true or false",
+			About: "Take part in [rings](benchmarks.md#gradient-synchronisation) that others ask for, towards this node's own " +
+				"peers, within the budget."},
 	}...)
 	list = append(list, figures(p)...)
 	return append(list,

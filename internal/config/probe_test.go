@@ -186,7 +186,7 @@ func TestProbeRefuses(t *testing.T) {
 		{"a key misspelt, in tls", "tls: {certfile: x}",
 			`2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
 		{"an unknown key", "zzz: 1",
-			`2: unknown key "zzz" in probe; known keys: budget, burst, busy_above, depth, extras, fanout, insecure, interval, ` +
+			`2: unknown key "zzz" in probe; known keys: allow_ring, budget, burst, busy_above, depth, extras, fanout, insecure, interval, ` +
 				`latency_samples, listen, memory, min_of_expected, name, peers, pkey, queue_pairs, service_level, ` +
 				`solo_every, timeout, tls, token_file, traffic_class`},
 		{"a key twice", "depth: 1\ndepth: 1", `3: duplicate key "depth" in probe; the first is in line 2`},

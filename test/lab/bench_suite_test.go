@@ -163,3 +163,33 @@ func TestBenchCompare(t *testing.T) {
 		t.Errorf("exit code %d, worse: %s", p.RC, worse)
 	}
 }
+
+// TestRing: two nodes stream to each other at once, and a node that does not allow it takes no part.
+func TestRing(t *testing.T) {
+	onlyLong(t) // TestRingOfThree of probe
+	freshRails(t, 2)
+	meet(t, 0, 1)
+	for i := range 2 {
+		limit(t, i, shape)
+	}
+	for _, n := range []node{1, 2} {
+		keys := []string{listens, withToken, fmt.Sprintf("  peers: [%s]", (3 - n).control()), "  interval: 24h",
+			"  allow_ring: true", "  budget: 50%"}
+		serve(t, n, config(t, n, keys...))
+	}
+	p := node(1).Start(t, railscope, "bench", node(1).control(), node(2).control(), "--token-file=/out/token",
+		"--all-reduce=1MB", "--format=json")
+	select {
+	case <-p.ended:
+	case <-time.After(5 * time.Minute):
+		t.Fatal("the ring still runs")
+	}
+	t.Logf("exit code %d %s%s", p.RC, p.Stdout, p.Stderr)
+	var r struct {
+		Seconds   float64
+		Predicted float64 `json:"predicted_seconds"`
+	}
+	if err := json.Unmarshal([]byte(p.Stdout), &r); err != nil || p.RC != 0 || r.Seconds <= 0 || r.Predicted <= 0 {
+		t.Errorf("%v, %+v", err, r)
+	}
+}

@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe"
+)
+
+// RingOptions are what a ring is measured for.
+type RingOptions struct {
+	Bytes    int64         // of the all-reduce
+	StepTime time.Duration // of a training step; 0: not known
+	Color    bool
+}
+
+// The bands of the part of a step that synchronisation takes.
+const (
+	goodShare = 0.2
+	fairShare = 0.4
+)
+
+// band is what a part of a step means, and its colour.
+func band(share float64) (text, colour string) {
+	switch {
+	case share < goodShare:
+		return "below 20 %: the network is not the limit", terminal.Green
+	case share <= fairShare:
+		return "20 to 40 %: overlap it with computing", terminal.Yellow
+	}
+	return "above 40 %: the network is the limit", terminal.Red
+}
+
+// WriteRing writes a ring for people.
+func WriteRing(w io.Writer, r probe.RingResult, o RingOptions) error {
+	p := grid.NewPrinter(w, o.Color)
+	measured, predicted, tcp := r.Seconds(o.Bytes)
+	head := fmt.Sprintf("All-reduce of %s over %d nodes", Size(o.Bytes), len(r.Members))
+	if measured != nil {
+		p.Line(p.Paint(fmt.Sprintf("%s: %s s.", head, threeDigits(*measured)), terminal.Green))
+	} else {
+		p.Line(p.Paint(head+": not measured.", terminal.Red))
+	}
+	for _, m := range r.Members {
+		if m.Failure != nil {
+			p.Item(m.Node + ": " + m.Failure.Error())
+		}
+	}
+	rows := [][]grid.Cell{{grid.Name("NODE"), grid.Name("TO"), grid.Number("RAILS"), grid.Number("ALONE Gb/s"),
+		grid.Number("TOGETHER Gb/s"), grid.Number("TCP Gb/s")}}
+	for _, m := range r.Members {
+		rows = append(rows, []grid.Cell{grid.Name(m.Node), grid.Name(m.Successor), grid.Number(whole(m.Rails)),
+			gigabitsOf(m.Alone), gigabitsOf(m.Together), gigabitsOf(m.TCP)})
+	}
+	p.Line("")
+	p.Table(rows)
+	if totals := ringTotals(r, o, measured, predicted, tcp); len(totals) > 0 {
+		p.Line("")
+		p.Table(totals)
+	}
+	return p.Flush()
+}
+
+func ringTotals(r probe.RingResult, o RingOptions, measured, predicted, tcp *float64) (rows [][]grid.Cell) {
+	add := func(title, value, unit, colour string) {
+		rows = append(rows, []grid.Cell{{Text: title}, grid.Number(value).ColorIf(colour != "", colour), {Text: unit}})
+	}
+	n := float64(len(r.Members))
+	add("each node sends", grid.Decimal(2*(n-1)/n*float64(o.Bytes)/(1<<30), 2), "GiB, 2 (n − 1) / n of the size", "")
+	for _, one := range []struct {
+		title string
+		v     *float64
+		unit  string
+	}{{"measured", measured, "s, of the slowest node while all send; derived from a burst of 100 ms"},
+		{"predicted", predicted, "s, of the slowest node alone"}, {"over TCP", tcp, "s, of the slowest node alone"}} {
+		if one.v == nil {
+			continue
+		}
+		add(one.title, threeDigits(*one.v), one.unit, "")
+		if o.StepTime > 0 {
+			share := *one.v / o.StepTime.Seconds()
+			text, colour := band(share)
+			add("  of a step", grid.Decimal(100*share, 1), "%, "+text, colour)
+		}
+	}
+	if measured != nil && predicted != nil {
+		add("measured ÷ predicted", grid.Ratio(*measured / *predicted), "above 1: the nodes share something", "")
+	}
+	return rows
+}
+
+// jsonRing is the object of a ring. Every key is always present; what was not measured is null.
+type jsonRing struct {
+	Bytes   int64            `json:"bytes"`
+	Members []jsonRingMember `json:"members"`
+
+	Measured  *float64 `json:"seconds"`
+	Predicted *float64 `json:"predicted_seconds"`
+	TCP       *float64 `json:"tcp_seconds"`
+	Ratio     *float64 `json:"measured_of_predicted_ratio"`
+	StepTime  *float64 `json:"step_seconds"`
+	Share     *float64 `json:"step_ratio"` // that synchronisation by RDMA takes of a step
+	TCPShare  *float64 `json:"tcp_step_ratio"`
+}
+
+type jsonRingMember struct {
+	Node      string       `json:"node"`
+	Successor string       `json:"successor"`
+	Rails     int          `json:"rails"`
+	Alone     *float64     `json:"alone_bytes_per_second"`
+	Together  *float64     `json:"together_bytes_per_second"`
+	TCP       *float64     `json:"tcp_bytes_per_second"`
+	Failure   *jsonFailure `json:"failure"`
+}
+
+// WriteRingJSON writes a ring as one object for scripts.
+func WriteRingJSON(w io.Writer, r probe.RingResult, o RingOptions) error {
+	out := jsonRing{Bytes: o.Bytes, Members: []jsonRingMember{}, StepTime: nonZero(o.StepTime.Seconds())}
+	out.Measured, out.Predicted, out.TCP = r.Seconds(o.Bytes)
+	of := func(a, b *float64) *float64 {
+		if a == nil || b == nil {
+			return nil
+		}
+		return new(*a / *b)
+	}
+	out.Ratio, out.Share, out.TCPShare = of(out.Measured, out.Predicted), of(out.Measured, out.StepTime),
+		of(out.TCP, out.StepTime)
+	for _, m := range r.Members {
+		out.Members = append(out.Members, jsonRingMember{m.Node, m.Successor, m.Rails, finite(m.Alone), finite(m.Together),
+			finite(m.TCP), newJSONFailure(m.Failure)})
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}

@@ -1,0 +1,24 @@
+package main
+
+import "testing"
+
+// TestReduceBytes: the size of an all-reduce, given or of a model's gradients.
+func TestReduceBytes(t *testing.T) {
+	for _, tc := range []struct {
+		flags ringSettings
+		want  int64
+	}{
+		{ringSettings{allReduce: "1GiB"}, 1 << 30},
+		{ringSettings{allReduce: "2GB", model: "7B"}, 2e9},
+		{ringSettings{model: "7B", dtype: "bf16"}, 14e9},
+		{ringSettings{model: "350m", dtype: "fp32"}, 1.4e9},
+		{ringSettings{model: "1000", dtype: "fp8"}, 1000},
+		{ringSettings{allReduce: "much"}, 0}, {ringSettings{allReduce: "0B"}, 0}, {ringSettings{model: "B", dtype: "fp8"}, 0},
+		{ringSettings{model: "-7B", dtype: "fp8"}, 0}, {ringSettings{model: "1e30T", dtype: "fp8"}, 0},
+		{ringSettings{model: "NaN", dtype: "fp8"}, 0},
+	} {
+		if got, err := tc.flags.bytes(); got != tc.want || (err == nil) != (tc.want > 0) {
+			t.Errorf("%+v: %d, %v", tc.flags, got, err)
+		}
+	}
+}
