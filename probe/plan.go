@@ -15,15 +15,18 @@ import (
 //	                    └ no rail is left: one burst over TCP instead
 type plan struct {
 	Options
-	full     bool                        // with solo bursts and TCP baselines
-	runs     int                         // striped bursts, and baselines if RDMA is slower, for the spread of a single round; 0: one
-	rails    int                         // of this node
-	rate     float64                     // of the rails of the slower end together, in bytes per second
-	software bool                        // a device of either end is not an adapter
-	extras   []Extra                     // that follow
-	start    func(context.Context) error // returns when the bursts may begin; nil: at once
-	message  int64                       // bytes of each write; 0: as the rate of the rail suggests
-	least    int64                       // bytes of memory of each rail at the target; 0: as the writes in flight need
+	full     bool    // with solo bursts and TCP baselines
+	runs     int     // striped bursts, and baselines if RDMA is slower, for the spread of a single round; 0: one
+	rails    int     // of this node
+	rate     float64 // of the rails of the slower end together, in bytes per second
+	software bool    // a device of either end is not an adapter
+	extras   []Extra // that follow
+
+	// start returns when the bursts may begin; nil: at once.
+	start func(context.Context) error
+
+	message int64 // bytes of each write; 0: as the rate of the rail suggests
+	least   int64 // bytes of memory of each rail at the target; 0: as the writes in flight need
 }
 
 // rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last three is bursts, and the target verifies

@@ -79,8 +79,8 @@ func (r RingResult) slowest(of func(RingMember) *float64) (least float64, known 
 }
 
 // Seconds are the times of an all-reduce of so many bytes: 2(n−1)/n of them go over each link, and the slowest node
-// counts (Patarasuk and Yuan, 2009). Predicted is from what each carries alone, TCP the same over TCP; nil is not known.
-// All are derived from rates of a short burst.
+// counts (Patarasuk and Yuan, 2009). Predicted is from what each carries alone, TCP the same over TCP; nil is not
+// known. All are derived from rates of a short burst.
 func (r RingResult) Seconds(bytes int64) (measured, predicted, tcp *float64) {
 	n := float64(len(r.Members))
 	each := 2 * (n - 1) / n * float64(bytes)

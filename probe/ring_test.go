@@ -117,7 +117,8 @@ func TestRingRefused(t *testing.T) {
 
 // TestRingSeconds: the slowest node counts, and without its figure nothing is known.
 func TestRingSeconds(t *testing.T) {
-	r := RingResult{Members: []RingMember{{Alone: new(100.0), Together: new(80.0)}, {Alone: new(50.0), Together: new(40.0)}}}
+	r := RingResult{Members: []RingMember{{Alone: new(100.0), Together: new(80.0)},
+		{Alone: new(50.0), Together: new(40.0)}}}
 	measured, predicted, tcp := r.Seconds(1000)
 	if *measured != 25 || *predicted != 20 || tcp != nil {
 		t.Errorf("%v, %v, %v", *measured, *predicted, tcp)

@@ -26,8 +26,8 @@ type ringSettings struct {
 }
 
 func (s *ringSettings) define(cmd *kingpin.CmdClause) {
-	cmd.Flag("all-reduce", "Measure a ring over the named nodes in place of a round: all stream to their successor at once, "+
-		"as an all-reduce of this size does. Each must have probe.allow_ring, and its successor among its peers.").
+	cmd.Flag("all-reduce", "Measure a ring over the named nodes in place of a round: all stream to their successor at "+
+		"once, as an all-reduce of this size does. Each must have probe.allow_ring, and its successor among its peers.").
 		PlaceHolder("BYTES").StringVar(&s.allReduce)
 	cmd.Flag("model", "The same for the gradients of a model with so many parameters, such as 7B.").
 		PlaceHolder("PARAMETERS").StringVar(&s.model)
