@@ -173,8 +173,8 @@ func TestRing(t *testing.T) {
 		limit(t, i, shape)
 	}
 	for _, n := range []node{1, 2} {
-		keys := []string{listens, withToken, fmt.Sprintf("  peers: [%s]", (3 - n).control()), "  interval: 24h",
-			"  allow_ring: true", "  budget: 50%"}
+		keys := []string{listens, withToken, fmt.Sprintf("peers: [%s]", (3 - n).control()), "interval: 24h",
+			"allow_ring: true", "budget: 25%"}
 		serve(t, n, config(t, n, keys...))
 	}
 	p := node(1).Start(t, railscope, "bench", node(1).control(), node(2).control(), "--token-file=/out/token",
