@@ -31,27 +31,25 @@ func extraTables(r probe.Result) (tables [][][]grid.Cell) {
 	return tables
 }
 
-// extraFailures say which extras were not made, or not to the end; kinds of memory that fail alike together.
+// extraFailures say which extras were not made, or not to the end; those that fail alike together.
 func extraFailures(r probe.Result) (list []string) {
-	whats, order := map[string]string{}, []string{}
+	whats := map[string][]string{}
 	for _, m := range r.Extras {
 		if m.Failure == nil {
 			continue
 		}
 		what := strings.ReplaceAll(string(m.Kind), "_", " ")
-		key := what + m.Failure.Error()
 		if m.Memory != "" {
-			what += " memory " + m.Memory
+			what = m.Memory
 		}
-		if before, again := whats[key]; !again {
-			order, whats[key] = append(order, key), what
-			list = append(list, m.Failure.Error())
-		} else if m.Memory != "" {
-			whats[key] = before + ", " + m.Memory
+		why := m.Failure.Error()
+		if whats[why] == nil {
+			list = append(list, why)
 		}
+		whats[why] = append(whats[why], what)
 	}
-	for i, key := range order {
-		list[i] = whats[key] + " not measured: " + list[i]
+	for i, why := range list {
+		list[i] = strings.Join(slices.Compact(whats[why]), ", ") + " not measured: " + why
 	}
 	return list
 }
