@@ -58,10 +58,10 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	s.extras.define(cmd)
 	s.ring.define(cmd)
 	cmd.Flag("save", fmt.Sprintf("Make %d rounds, and write what they measured as JSON, for --compare.", savedRounds)).
-		PlaceHolder("FILE").StringVar(&s.save)
+		Envar("RAILSCOPE_BENCH_SAVE").PlaceHolder("FILE").StringVar(&s.save)
 	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if the "+
 		"ranges of its runs do not overlap and their medians differ by more than 2 %%. The exit code is 1 if one is worse.",
-		savedRounds)).PlaceHolder("FILE").StringVar(&s.compare)
+		savedRounds)).Envar("RAILSCOPE_BENCH_COMPARE").PlaceHolder("FILE").StringVar(&s.compare)
 	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json", "csv")
 	return s
 }

@@ -66,6 +66,8 @@ func withValues(args []string) []string {
 	args = slices.Clone(args)
 	for i, arg := range args {
 		switch arg {
+		case "--": // what follows is of a command to run
+			return args
 		case "--sweep":
 			args[i] += "=" + usualSweep
 		case "--kv-cache":

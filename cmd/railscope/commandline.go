@@ -86,6 +86,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 		"expect":  (&expectSettings{common: &all}).define(app).run,
 		"check":   (&checkSettings{common: &all}).define(app).run,
 		"bench":   (&benchSettings{common: &all}).define(app).run,
+		"run":     (&runSettings{common: &all}).define(app).run,
 		"doctor":  (&doctorSettings{common: &all}).define(app).run,
 		"metrics": (&metricsSettings{common: &all}).define(app).run,
 		"bundle":  (&bundleSettings{common: &all}).define(app).run,
@@ -97,7 +98,11 @@ func application() (*kingpin.Application, map[string]runFunc) {
 func parse(args []string) (runFunc, error) {
 	app, commands := application()
 	args = withValues(args)
-	name, err := "", missingValue(app, args)
+	own := args // not those of a command to run
+	if i := slices.Index(args, "--"); i >= 0 {
+		own = args[:i]
+	}
+	name, err := "", missingValue(app, own)
 	if err == nil {
 		name, err = app.Parse(args)
 	}

@@ -62,6 +62,9 @@ func execute(args []string, limit time.Duration) int {
 	case errors.Is(err, errReported):
 		return exitFailure
 	}
+	if status, ok := errors.AsType[exitStatus](err); ok {
+		return int(status)
+	}
 	fmt.Fprintln(os.Stderr, "railscope:", err)
 	if _, ok := errors.AsType[misuse](err); ok {
 		return exitMisuse
@@ -87,6 +90,7 @@ type unfinished struct {
 	mu     sync.Mutex                 // protects all following fields
 	parts  map[string]func() []string // name → details; nil: no details
 	code   int                        // of a forced exit
+	waits  bool                       // there is none
 	report func(limit time.Duration, still string)
 }
 
@@ -109,6 +113,13 @@ func (u *unfinished) begin(name string, details func() []string) (done func()) {
 	}
 }
 
+// wait makes the process wait for its parts, however long they take after a signal.
+func (u *unfinished) wait() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.waits = true
+}
+
 func (u *unfinished) setExit(code int, report func(limit time.Duration, still string)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -122,6 +133,9 @@ func (u *unfinished) forceStop(ctx context.Context, limit time.Duration, exit fu
 		time.Sleep(limit)
 		u.mu.Lock()
 		defer u.mu.Unlock()
+		if u.waits {
+			return
+		}
 		var list []string
 		for name, details := range u.parts {
 			if details != nil {

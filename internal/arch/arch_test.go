@@ -39,7 +39,7 @@ var rules = []rule{
 	{pkg: "ours/doctor", only: []string{"cmd", "bench"}, tests: true,
 		why: "doctor judges: sources, probe and exporter do not depend on its findings, and a peer's facts travel as " +
 			"bytes"},
-	{pkg: "ours/bench", only: []string{"cmd", "bench"},
+	{pkg: "ours/bench", only: []string{"cmd", "bench"}, tests: true,
 		why: "it prints the output of commands"},
 	{pkg: "ours/doctor/doctortest", tests: true,
 		why: "captured machines are for tests"},

@@ -20,22 +20,27 @@ const (
 var ErrUncounted = errors.New("no byte counter")
 
 type byteFiles struct {
-	dir   string // below the port, or empty for the interface's statistics
-	names [Directions][]string
-	scale uint64
+	dir     string // below the port, or empty for the interface's statistics
+	names   [Directions][]string
+	scale   uint64
+	packets [Directions]string // of the same traffic; empty: not counted
 }
 
 // byteDrivers are the drivers' counters in the order in which they are tried. Several names are added.
 var byteDrivers = []byteFiles{
-	{"counters", [Directions][]string{{"port_rcv_data"}, {"port_xmit_data"}}, 4}, // in words of 4 bytes
-	{"hw_counters", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},         // efa, bnxt_re
-	{"hw_counters", [Directions][]string{{"rdma_rx_bytes"}, {"rdma_tx_bytes"}}, 1},
-	{"hw_counters", [Directions][]string{{"ip4InOctets", "ip6InOctets"}, {"ip4OutOctets", "ip6OutOctets"}}, 1}, // irdma
-	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},                                                  // rxe, siw
+	{"counters", [Directions][]string{{"port_rcv_data"}, {"port_xmit_data"}}, 4, // in words of 4 bytes
+		[Directions]string{"port_rcv_packets", "port_xmit_packets"}},
+	{"hw_counters", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1, // efa, bnxt_re
+		[Directions]string{"rx_pkts", "tx_pkts"}},
+	{"hw_counters", [Directions][]string{{"rdma_rx_bytes"}, {"rdma_tx_bytes"}}, 1, [Directions]string{}},
+	{"hw_counters", [Directions][]string{{"ip4InOctets", "ip6InOctets"}, {"ip4OutOctets", "ip6OutOctets"}}, 1,
+		[Directions]string{}}, // irdma
+	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1, [Directions]string{"rx_packets", "tx_packets"}}, // rxe, siw
 }
 
 type byteCounter struct {
 	found   bool
+	packets [Directions]string // paths; empty: not counted
 	files   [Directions][]portFile
 	scale   uint64
 	age     time.Duration // how long the kernel caches it
@@ -58,6 +63,20 @@ func (p *Port) Bytes(direction int) (value uint64, generation int, err error) {
 		p.bytes.err, p.bytes.lost = err, err
 	}
 	return value, generation, err
+}
+
+// Packets returns the packets of which [Port.Bytes] counts the bytes. Without a counter it wraps [ErrUncounted].
+func (p *Port) Packets(direction int) (uint64, error) {
+	if err := p.FindBytes(); err != nil {
+		return 0, err
+	}
+	path := p.bytes.packets[direction]
+	if path == "" {
+		return 0, fmt.Errorf("%s: packets: %w", Key(p.rail.Device, p.rail.Port), ErrUncounted)
+	}
+	f := p.file(path)
+	defer f.Close()
+	return f.uint(p.buf[:])
 }
 
 // FindBytes finds the port's byte counters, unless they are known. If there are none, the error wraps [ErrUncounted]
@@ -124,6 +143,12 @@ func (p *Port) findBytes() error {
 			dir = filepath.Join(p.netdev, "statistics")
 		}
 		b.scale, b.age, b.shared = driver.scale, 0, driver.dir == ""
+		b.packets = [Directions]string{}
+		for d, name := range driver.packets {
+			if name != "" {
+				b.packets[d] = filepath.Join(dir, name)
+			}
+		}
 		ok := true
 		for d, names := range driver.names {
 			for _, name := range names {

@@ -16,9 +16,10 @@ import (
 type burst struct {
 	rail     int
 	messages int
-	size     int // bytes of payload in a message
-	timeout  int // of an acknowledgement: 4.096 µs × 2^timeout; 0 for patientTimeout
-	depth    int // messages in flight; 0 for 128
+	size     int      // bytes of payload in a message
+	timeout  int      // of an acknowledgement: 4.096 µs × 2^timeout; 0 for patientTimeout
+	depth    int      // messages in flight; 0 for 128
+	through  []string // what starts the client; empty: the lab
 }
 
 // patientTimeout is 4 s: an emulated CPU that is late must not look like a
@@ -84,7 +85,7 @@ func (b burst) begin(t *testing.T) (client, server *process) {
 		}
 		return nil
 	})
-	return node(1).Start(t, append(argv(1), node(2).control())...), server
+	return node(1).Start(t, slices.Concat(b.through, argv(1), []string{node(2).control()})...), server
 }
 
 // flow is traffic from node 1 to node 2 over some rails, until it is stopped.

@@ -1,0 +1,260 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// machine is a sysfs of rails whose counters a test moves: mlx5 devices, or Soft-RoCE.
+type machine struct {
+	t     *testing.T
+	dir   string
+	rails []rail.Rail
+}
+
+func newMachine(t *testing.T, rails int, software bool) *machine {
+	m := &machine{t: t, dir: t.TempDir()}
+	for i := range rails {
+		r := rail.Rail{Name: fmt.Sprint(i), Device: fmt.Sprintf("mlx5_%d", i), Port: 1, Netdev: fmt.Sprintf("eth%d", i),
+			Dir: filepath.Join(m.dir, "class/infiniband", fmt.Sprintf("mlx5_%d", i)), LinkLayer: "Ethernet", Role: "compute",
+			Software: software}
+		m.rails = append(m.rails, r)
+		m.write(i, "state", "4: ACTIVE")
+		m.write(i, "rate", "100 Gb/sec (4X EDR)")
+		for _, name := range []string{"rx_bytes", "tx_bytes", "rx_packets", "tx_packets"} {
+			m.write(i, "net "+name, "1000000")
+		}
+		if software {
+			continue
+		}
+		for _, name := range []string{"port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets"} {
+			m.write(i, "counters/"+name, "1000000")
+		}
+	}
+	return m
+}
+
+// write writes a file of a port, or of its interface's statistics.
+func (m *machine) write(i int, name, value string) {
+	m.t.Helper()
+	path := filepath.Join(m.rails[i].Dir, "ports/1", name)
+	if net, ok := strings.CutPrefix(name, "net "); ok {
+		path = filepath.Join(m.dir, "class/net", m.rails[i].Netdev, "statistics", net)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(value+"\n"), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// send moves the counters of an adapter as messages of so many bytes do: in packets of 4096, with their headers, and an
+// acknowledgement for each message.
+func (m *machine) send(i int, bytes int64) {
+	packets, acks := bytes/4096, bytes>>20
+	m.write(i, "counters/port_xmit_data", fmt.Sprint(1000000+(bytes+packets*headerRDMA)/4))
+	m.write(i, "counters/port_xmit_packets", fmt.Sprint(1000000+packets))
+	m.write(i, "counters/port_rcv_data", fmt.Sprint(1000000+acks*(headerRDMA+4)/4))
+	m.write(i, "counters/port_rcv_packets", fmt.Sprint(1000000+acks))
+}
+
+// bySocket moves the counters of an interface as TCP does.
+func (m *machine) bySocket(i int, bytes int64) {
+	packets := bytes / 1448
+	m.write(i, "net tx_bytes", fmt.Sprint(1000000+bytes+packets*headerTCP))
+	m.write(i, "net tx_packets", fmt.Sprint(1000000+packets))
+}
+
+const gib = 1 << 30
+
+// TestRecord: what the counters of the rails moved while the command ran, and the verdict.
+func TestRecord(t *testing.T) {
+	pairs := func(names ...string) func(string, func(rdmanl.QP)) error {
+		return func(device string, each func(rdmanl.QP)) error {
+			for _, name := range names {
+				if name == device {
+					each(rdmanl.QP{Port: 1, State: rdmanl.RTS, Connected: true})
+				}
+			}
+			return nil
+		}
+	}
+	for _, tc := range []struct {
+		name     string
+		rails    int
+		software bool
+		pairs    func(string, func(rdmanl.QP)) error
+		during   func(m *machine)
+		want     string
+		good     bool
+	}{
+		{"evenly", 2, false, pairs("mlx5_0", "mlx5_1"), func(m *machine) { m.send(0, 4*gib); m.send(1, 4*gib) },
+			"2 rails carried", true},
+		{"one alone", 2, false, nil, func(m *machine) { m.send(1, 4*gib) },
+			"one of 2 rails carried everything: rail 1, ", false},
+		{"two of four", 4, false, nil, func(m *machine) { m.send(0, gib); m.send(2, gib) },
+			"2 of 4 rails carried", false},
+		{"unevenly", 2, false, nil, func(m *machine) { m.send(0, 4*gib); m.send(1, gib) },
+			"2 rails carried .*, unevenly: the slowest had 25 % of its share", false},
+		{"TCP", 2, false, nil, func(m *machine) { m.bySocket(0, gib) }, "nothing went by RDMA: TCP carried", false},
+		{"TCP over a software device", 1, true, pairs(), func(m *machine) { m.bySocket(0, gib) },
+			"nothing went by RDMA: TCP carried 1024.0 MiB", false},
+		{"most by TCP", 1, false, nil, func(m *machine) { m.bySocket(0, 2*gib); m.send(0, gib) }, "most went by TCP", false},
+		{"nothing", 2, false, nil, func(*machine) {}, "the rails carried nothing", false},
+		{"no rail", 0, false, nil, func(*machine) {}, "this node has no rail", false},
+		{"a counter goes back", 1, false, nil, func(m *machine) { m.write(0, "counters/port_xmit_data", "1") },
+			"the rails carried nothing", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := newMachine(t, tc.rails, tc.software)
+			r := Start(Options{Sysfs: m.dir, Procfs: t.TempDir(), Rails: m.rails, QueuePairs: tc.pairs})
+			tc.during(m)
+			rec := r.Stop()
+			if ok := cmp.Equal(true, matches(t, tc.want, rec.Verdict)); !ok || rec.Good != tc.good {
+				t.Errorf("%q, good %v; want %q", rec.Verdict, rec.Good, tc.want)
+			}
+			for _, one := range rec.Rails {
+				if p := one.Transmit.Payload; p != nil && *p > 0 && (*p < gib*98/100 || *p%gib > gib/50 && *p%gib < gib*98/100) {
+					t.Errorf("rail %s sent %d bytes of payload", one.Rail, *p)
+				}
+			}
+			if (tc.name == "a counter goes back") != (len(rec.Notes) > 0) {
+				t.Errorf("notes %q", rec.Notes)
+			}
+		})
+	}
+}
+
+func matches(t *testing.T, want, got string) bool {
+	t.Helper()
+	for part := range strings.SplitSeq(want, ".*") {
+		_, rest, ok := strings.Cut(got, part)
+		if !ok {
+			return false
+		}
+		got = rest
+	}
+	return true
+}
+
+// TestSeries: a series of any length has at most 600 points, which keep the mean.
+func TestSeries(t *testing.T) {
+	w := watched{each: 1}
+	const n = 10_000
+	for i := range n {
+		w.add(Point{At: float64(i + 1), Transmit: float64(i % 2)})
+	}
+	sum, last := 0.0, 0.0
+	for _, p := range w.series {
+		sum += p.Transmit * (p.At - last)
+		last = p.At
+	}
+	if len(w.series) > maxPoints || len(w.series) < maxPoints/2 || sum < n/2-20 || sum > n/2+20 || last != n {
+		t.Errorf("%d points, sum %v, until %v", len(w.series), sum, last)
+	}
+}
+
+// example is a record with everything.
+func example() Record {
+	dir := func(payload int64, peak float64) Direction {
+		return Direction{Wire: new(payload + payload/70), Packets: new(payload / 4096), Payload: &payload, Peak: peak}
+	}
+	r := Record{Version: Version, Command: []string{"python", "train.py"}, Start: time.Unix(1e9, 0).UTC(), Seconds: 12.3,
+		Rails: []Rail{{Rail: "0", Device: "mlx5_0", Netdev: "eth0", Role: "compute", LineRate: new(12.5e9), Pairs: 8,
+			Transmit: dir(100*gib, 12e9), Receive: dir(99*gib, 11.9e9), TCP: new(int64(4 << 20)),
+			Series: []Point{{0.1, 1e9, 2e9}}},
+			{Rail: "1", Device: "mlx5_1", Netdev: "eth1", Role: "compute", LineRate: new(12.5e9)}},
+		Processes: []Process{{"python", map[string]int{"0": 8}}}, GPUs: []Memory{{"GPU 0", 1 * gib, 70 * gib}},
+		Host: &Memory{"host", 40 * gib, 44 * gib}, Environment: map[string]string{"NCCL_IB_HCA": "mlx5_0"},
+		Notes: []string{"queue pairs of rail 1: permission denied"}}
+	r.judge()
+	return r
+}
+
+// TestOutput: the table, which fits a terminal, and the object.
+func TestOutput(t *testing.T) {
+	var table, object bytes.Buffer
+	r := example()
+	if err := r.WriteTable(&table, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteJSON(&object); err != nil || !json.Valid(object.Bytes()) {
+		t.Fatal(err)
+	}
+	figure := new(12.5)
+	run := func(transport string, seconds float64, rdma int64) Run {
+		return Run{Transport: transport, Seconds: seconds, Figure: figure, RDMA: rdma, TCP: new(int64(gib))}
+	}
+	var compared bytes.Buffer
+	c := NewComparison([]string{"job"}, []Run{run(RDMA, 10, gib), run(TCP, 25, 0), run(RDMA, 10.5, gib), run(TCP, 24, 0)})
+	if err := c.WriteTable(&compared, false); err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string][]byte{"record.table": table.Bytes(), "record.json": object.Bytes(),
+		"compare.table": compared.Bytes()} {
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.MkdirAll("testdata", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s (go test ./bench/record -update): %s", path, diff)
+		}
+		for line := range strings.Lines(string(got)) {
+			if n := utf8.RuneCountInString(line); strings.HasSuffix(name, ".table") && n > 101 {
+				t.Errorf("%d columns: %q", n, line)
+			}
+		}
+	}
+}
+
+// TestComparison: what both transports took, and whether that says anything.
+func TestComparison(t *testing.T) {
+	run := func(transport string, seconds float64, rdma int64) Run {
+		return Run{Transport: transport, Seconds: seconds, RDMA: rdma}
+	}
+	for _, tc := range []struct {
+		name string
+		runs []Run
+		want string
+		good bool
+	}{
+		{"faster", []Run{run(RDMA, 10, gib), run(TCP, 20, 0)}, "over RDMA the job is 2.00 × as fast", true},
+		{"a little", []Run{run(RDMA, 10, gib), run(TCP, 12, 0)}, "1.20 × as fast, below 1.5", true},
+		{"slower", []Run{run(RDMA, 20, gib), run(TCP, 12, 0)}, "the job is slower", false},
+		{"overlap", []Run{run(RDMA, 10, gib), run(TCP, 11, 0), run(RDMA, 12, gib), run(TCP, 13, 0)},
+			"no difference beyond the runs' own spread", true},
+		{"no RDMA", []Run{run(RDMA, 10, 0), run(TCP, 20, 0)}, "no run moved bytes by RDMA", false},
+		{"TCP was RDMA", []Run{run(RDMA, 10, gib), run(TCP, 20, gib)}, "runs over TCP moved bytes by RDMA", false},
+		{"failed", []Run{run(RDMA, 10, gib), {Transport: TCP, ExitCode: 1}}, "runs failed", false},
+		{"one", []Run{run(RDMA, 10, gib)}, "not enough runs", false},
+	} {
+		if c := NewComparison(nil, tc.runs); !strings.Contains(c.Verdict, tc.want) || c.Good != tc.good {
+			t.Errorf("%s: %q, good %v", tc.name, c.Verdict, c.Good)
+		}
+	}
+}

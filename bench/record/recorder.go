@@ -1,0 +1,266 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/internal/proc"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+const (
+	interval   = 100 * time.Millisecond // between two readings of the rails
+	slowEvery  = 10                     // readings of the rails to one of queue pairs and memory
+	maxPoints  = 600                    // of a series: then two become one
+	headerRDMA = 58                     // RoCE v2 over IPv4: Ethernet 14, IP 20, UDP 8, BTH 12, ICRC 4
+	headerTCP  = 66                     // Ethernet 14, IPv4 20, TCP with timestamps 32
+	headerIB   = 24                     // LRH 8, BTH 12, ICRC 4
+)
+
+// Options are what a recorder reads. Functions may be nil: nothing of that kind is seen.
+type Options struct {
+	Sysfs, Procfs string
+	Rails         []rail.Rail
+	// QueuePairs calls each for the queue pairs of a device.
+	QueuePairs func(device string, each func(rdmanl.QP)) error
+	// GPUs returns the memory in use of each GPU, by name.
+	GPUs func() (map[string]int64, error)
+}
+
+// Recorder reads in the background until it is stopped.
+type Recorder struct {
+	o       Options
+	rails   []*watched
+	start   time.Time
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	processes map[string]map[string]int // name → rail → queue pairs
+	gpus      map[string]*Memory
+	host      *Memory
+	notes     []string
+}
+
+// watched is one rail.
+type watched struct {
+	rail     rail.Rail
+	port     *rail.Port
+	capacity float64
+	shared   bool // its bytes are the interface's
+
+	first, last [rail.Directions]uint64
+	packets     [rail.Directions]uint64 // at the start
+	counted     [rail.Directions]bool   // packets are
+	netdev      [rail.Directions]uint64 // of the interface, at the start
+	broken      error                   // of the bytes
+
+	at     time.Time // of last
+	peak   [rail.Directions]float64
+	series []Point
+	each   int // readings in one point
+	open   int // readings in the last point
+	pairs  int
+}
+
+// Start reads everything once, and begins.
+func Start(o Options) *Recorder {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &Recorder{o: o, start: time.Now(), cancel: cancel, processes: map[string]map[string]int{},
+		gpus: map[string]*Memory{}}
+	var limits []rail.Limits
+	for _, one := range o.Rails {
+		w := &watched{rail: one, port: rail.NewPort(o.Sysfs, one, nil), each: 1}
+		r.rails = append(r.rails, w)
+		r.begin(w)
+		status, _ := w.port.Status() // without one, the capacity is not known
+		limits = append(limits, status.Limits)
+	}
+	for i, capacity := range rail.Capacities(limits) {
+		r.rails[i].capacity = capacity
+	}
+	r.readSlow()
+	r.running.Go(func() { r.run(ctx) })
+	return r
+}
+
+// begin reads a rail for the first time.
+func (r *Recorder) begin(w *watched) {
+	for d := range rail.Directions {
+		v, _, err := w.port.Bytes(d)
+		if err != nil {
+			w.broken = err
+			return
+		}
+		w.first[d], w.last[d] = v, v
+		packets, err := w.port.Packets(d)
+		w.packets[d], w.counted[d] = packets, err == nil
+		w.netdev[d], _ = r.interfaceBytes(w, d)
+	}
+	w.shared, w.at = w.port.BytesShared(), time.Now()
+}
+
+// interfaceBytes are the bytes of a rail's interface: where an adapter does the work, those of TCP alone.
+func (r *Recorder) interfaceBytes(w *watched, direction int) (uint64, error) {
+	name := [rail.Directions]string{rail.Receive: "rx_bytes", rail.Transmit: "tx_bytes"}[direction]
+	return sysfs.ReadUint(filepath.Join(r.o.Sysfs, "class/net", w.rail.Netdev, "statistics", name))
+}
+
+func (r *Recorder) run(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, w := range r.rails {
+			w.read(time.Now(), r.start)
+		}
+		if n%slowEvery == 0 {
+			r.readSlow()
+		}
+	}
+}
+
+// read takes a reading of the bytes of a rail.
+func (w *watched) read(now, start time.Time) {
+	if w.broken != nil {
+		return
+	}
+	var rate [rail.Directions]float64
+	seconds := now.Sub(w.at).Seconds()
+	for d := range rail.Directions {
+		v, _, err := w.port.Bytes(d)
+		if err != nil || v < w.last[d] {
+			w.broken = cmp.Or(err, errWentBack)
+			return
+		}
+		if seconds > 0 {
+			rate[d] = float64(v-w.last[d]) / seconds
+		}
+		w.last[d], w.peak[d] = v, max(w.peak[d], rate[d])
+	}
+	w.at = now
+	w.add(Point{now.Sub(start).Seconds(), rate[rail.Transmit], rate[rail.Receive]})
+}
+
+// add adds a reading to the series. When that is full, two points become one, and so on: a job of days has as many.
+func (w *watched) add(p Point) {
+	if w.open > 0 && w.open < w.each {
+		last := &w.series[len(w.series)-1]
+		n := float64(w.open)
+		last.At = p.At
+		last.Transmit = (last.Transmit*n + p.Transmit) / (n + 1)
+		last.Receive = (last.Receive*n + p.Receive) / (n + 1)
+		w.open++
+		return
+	}
+	if len(w.series) == maxPoints {
+		half := w.series[:0]
+		for i := 0; i < maxPoints; i += 2 {
+			a, b := w.series[i], w.series[i+1]
+			half = append(half, Point{b.At, (a.Transmit + b.Transmit) / 2, (a.Receive + b.Receive) / 2})
+		}
+		w.series, w.each = half, 2*w.each
+	}
+	w.series, w.open = append(w.series, p), 1
+}
+
+// readSlow reads what costs more.
+func (r *Recorder) readSlow() {
+	if m, err := proc.ReadMemory(r.o.Procfs); err == nil {
+		used := int64(m.Total - m.Available)
+		if r.host == nil {
+			r.host = &Memory{Name: "host", Before: used}
+		}
+		r.host.Most = max(r.host.Most, used)
+	}
+	if r.o.GPUs != nil {
+		used, err := r.o.GPUs()
+		r.note("memory of GPUs", err)
+		for name, bytes := range used {
+			if r.gpus[name] == nil {
+				r.gpus[name] = &Memory{Name: name, Before: bytes}
+			}
+			r.gpus[name].Most = max(r.gpus[name].Most, bytes)
+		}
+	}
+	if r.o.QueuePairs != nil {
+		for _, w := range r.rails {
+			r.readPairs(w)
+		}
+	}
+}
+
+// note adds what is not seen, once.
+func (r *Recorder) note(what string, err error) {
+	if err == nil {
+		return
+	}
+	if text := what + ": " + err.Error(); !slices.Contains(r.notes, text) && len(r.notes) < maxNotes {
+		r.notes = append(r.notes, text)
+	}
+}
+
+const maxNotes = 32
+
+// readPairs counts the connected queue pairs of a rail, by name of their process.
+func (r *Recorder) readPairs(w *watched) {
+	count, all := map[string]int{}, 0
+	err := r.o.QueuePairs(w.rail.Device, func(q rdmanl.QP) {
+		if q.Kernel || !q.Connected || int(q.Port) != w.rail.Port || q.State != rdmanl.RTS && q.State != rdmanl.RTR {
+			return
+		}
+		all++
+		name := "not visible"
+		if q.PID > 0 {
+			if stat, err := proc.ReadStat(r.o.Procfs, int(q.PID)); err == nil {
+				name = stat.Comm
+			}
+		}
+		count[name]++
+	})
+	r.note("queue pairs of rail "+w.rail.Name, err)
+	w.pairs = max(w.pairs, all)
+	for name, n := range count {
+		if r.processes[name] == nil {
+			if len(r.processes) == maxNotes {
+				continue
+			}
+			r.processes[name] = map[string]int{}
+		}
+		r.processes[name][w.rail.Name] = max(r.processes[name][w.rail.Name], n)
+	}
+}
+
+// Stop ends the recording, and returns what was seen.
+func (r *Recorder) Stop() Record {
+	end := time.Now()
+	r.cancel()
+	r.running.Wait()
+	r.readSlow()
+	out := Record{Version: Version, Start: r.start, Seconds: end.Sub(r.start).Seconds(), Rails: []Rail{},
+		Processes: []Process{}, GPUs: []Memory{}, Host: r.host, Environment: map[string]string{}}
+	for _, w := range r.rails {
+		w.read(time.Now(), r.start)
+		out.Rails = append(out.Rails, r.result(w))
+		w.port.Close()
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.gpus)) {
+		out.GPUs = append(out.GPUs, *r.gpus[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.processes)) {
+		out.Processes = append(out.Processes, Process{name, r.processes[name]})
+	}
+	out.Notes = append([]string{}, r.notes...)
+	out.judge()
+	return out
+}

@@ -1,0 +1,134 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
+)
+
+var errWentBack = errors.New("its byte counter went back: the device was reset or replaced")
+
+// result is what a rail carried from the first reading to the last.
+func (r *Recorder) result(w *watched) Rail {
+	out := Rail{Rail: w.rail.Name, Device: w.rail.Device, Netdev: w.rail.Netdev, Role: w.rail.Role, Pairs: w.pairs,
+		Series: append([]Point{}, w.series...), group: rail.Group{Role: w.rail.Role}}
+	if w.capacity > 0 {
+		out.LineRate = new(w.capacity)
+	}
+	if w.broken != nil {
+		r.note("rail "+w.rail.Name, w.broken)
+		return out
+	}
+	byTCP := w.shared && w.pairs == 0 && r.o.QueuePairs != nil // a software device: whose bytes, only queue pairs tell
+	tcp, known := int64(0), !w.shared || byTCP
+	for d, to := range map[int]*Direction{rail.Transmit: &out.Transmit, rail.Receive: &out.Receive} {
+		wire := int64(w.last[d] - w.first[d])
+		now, err := w.port.Packets(d)
+		packets, counted := int64(now-w.packets[d]), w.counted[d] && err == nil && now >= w.packets[d]
+		switch bytes, err := r.interfaceBytes(w, d); {
+		case byTCP:
+			if counted {
+				wire = max(wire-headerTCP*packets, 0)
+			}
+			tcp += wire
+			to.Wire, to.Payload = new(int64(0)), new(int64(0))
+			continue
+		case !w.shared && err == nil && bytes >= w.netdev[d]:
+			tcp += int64(bytes - w.netdev[d])
+		case !w.shared:
+			known = false
+		}
+		to.Wire, to.Peak = &wire, w.peak[d]
+		if counted {
+			to.Packets, to.Payload = &packets, new(max(wire-w.header()*packets, 0))
+		}
+	}
+	if known {
+		out.TCP = &tcp
+	}
+	return out
+}
+
+// header is what the counters count of a packet beside its payload.
+func (w *watched) header() int64 {
+	if w.rail.LinkLayer == "InfiniBand" {
+		return headerIB
+	}
+	return headerRDMA
+}
+
+// Bounds of the verdict.
+const (
+	leastBytes = 1 << 20 // below it, a rail carried nothing to speak of
+	idlePart   = 0.02    // of the best rail's bytes; below it, a rail carried nothing
+	tcpPart    = 0.5     // of all bytes; above it, the job used TCP
+)
+
+// judge sets the verdict.
+func (r *Record) judge() {
+	var loads []rail.Load
+	var all, tcp, best int64
+	var used, idle []string
+	for _, one := range r.Rails {
+		all, best = all+one.carried(), max(best, one.carried())
+		if one.TCP != nil {
+			tcp += *one.TCP
+		}
+	}
+	for _, one := range r.Rails {
+		if n := one.carried(); n >= leastBytes && float64(n) >= idlePart*float64(best) {
+			used = append(used, one.Rail)
+		} else {
+			idle = append(idle, one.Rail)
+		}
+		load := rail.Load{Rate: float64(one.carried()), Group: one.group}
+		if one.LineRate != nil {
+			load.Capacity = *one.LineRate
+		}
+		loads = append(loads, load)
+	}
+	if imbalance, known := rail.Imbalance(loads); known && all >= leastBytes {
+		r.Imbalance = &imbalance
+	}
+	r.Verdict, r.Good = r.sentence(all, tcp, used, idle)
+}
+
+func (r *Record) sentence(all, tcp int64, used, idle []string) (string, bool) {
+	names := func(list []string) string {
+		if len(list) == 1 {
+			return "rail " + list[0]
+		}
+		return "rails " + strings.Join(list, ", ")
+	}
+	mean := func(bytes int64) string {
+		return grid.Gigabits(float64(bytes)/max(r.Seconds, 1e-3)) + " Gb/s on average, sent and received"
+	}
+	switch {
+	case len(r.Rails) == 0:
+		return "this node has no rail: there was nothing to see", false
+	case all < leastBytes && tcp >= leastBytes:
+		return fmt.Sprintf("nothing went by RDMA: TCP carried %s over the rails' interfaces, %s", grid.Mebibytes(tcp),
+			mean(tcp)), false
+	case all < leastBytes:
+		return "the rails carried nothing: the command used other interfaces, or did not communicate", false
+	case float64(tcp) > tcpPart*float64(all+tcp):
+		return fmt.Sprintf("most went by TCP: %s, and %s by RDMA", grid.Mebibytes(tcp), grid.Mebibytes(all)), false
+	case len(used) == 1 && len(r.Rails) > 1:
+		return fmt.Sprintf("one of %d rails carried everything: %s, %s; %s carried nothing", len(r.Rails), names(used),
+			mean(all), names(idle)), false
+	case len(idle) > 0:
+		return fmt.Sprintf("%d of %d rails carried %s; %s carried nothing", len(used), len(r.Rails), mean(all),
+			names(idle)), false
+	case r.Imbalance != nil && *r.Imbalance > rail.ImbalancedAbove:
+		return fmt.Sprintf("%s carried %s, unevenly: the slowest had %s of its share", terminal.Count(len(used), "rail"),
+			mean(all), terminal.Percent(1-*r.Imbalance)), false
+	case len(r.Rails) > 1:
+		return fmt.Sprintf("%d rails carried %s, evenly", len(used), mean(all)), true
+	}
+	return names(slices.Clone(used)) + " carried " + mean(all), true
+}

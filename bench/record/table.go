@@ -1,0 +1,114 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/terminal"
+)
+
+// WriteJSON writes the record as one object for scripts.
+func (r Record) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// WriteTable writes the record for people.
+func (r Record) WriteTable(w io.Writer, color bool) error {
+	p := grid.NewPrinter(w, color)
+	colour := terminal.Yellow
+	if r.Good {
+		colour = terminal.Green
+	}
+	head := fmt.Sprintf("%s ran %.1f s, exit code %d: %s.", terminal.Plain(strings.Join(r.Command, " ")), r.Seconds,
+		r.ExitCode, r.Verdict)
+	for _, line := range terminal.Wrap(head, grid.MaxColumns) {
+		p.Line(p.Paint(line, colour))
+	}
+	tables := [][][]grid.Cell{r.railRows(), r.processRows(), r.memoryRows(), r.environmentRows()}
+	for _, rows := range tables {
+		if len(rows) > 1 {
+			p.Line("")
+			p.Table(rows)
+		}
+	}
+	if len(r.Notes) > 0 {
+		p.Line("")
+		for _, n := range r.Notes {
+			p.Item("not seen: " + n)
+		}
+	}
+	return p.Flush()
+}
+
+func mebibytes(v *int64) grid.Cell {
+	if v == nil {
+		return grid.Number("")
+	}
+	return grid.Number(grid.Decimal(float64(*v)/(1<<20), 1))
+}
+
+// best is the payload of a direction, or its bytes on the wire if packets are not counted.
+func (d Direction) best() *int64 {
+	if d.Payload != nil {
+		return d.Payload
+	}
+	return d.Wire
+}
+
+func (r Record) railRows() [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("RAIL"), grid.Name("DEVICE"), grid.Number("SENT MiB"), grid.Number("PEAK Gb/s"),
+		grid.Number("RECEIVED MiB"), grid.Number("PEAK Gb/s"), grid.Number("TCP MiB"), grid.Number("QUEUE PAIRS")}}
+	for _, one := range r.Rails {
+		row := []grid.Cell{grid.Name(one.Rail), grid.Name(one.Device)}
+		for _, d := range []Direction{one.Transmit, one.Receive} {
+			peak := ""
+			if d.Wire != nil && d.Peak > 0 {
+				peak = grid.Gigabits(d.Peak)
+			}
+			row = append(row, mebibytes(d.best()), grid.Number(peak))
+		}
+		rows = append(rows, append(row, mebibytes(one.TCP), grid.Number(fmt.Sprint(one.Pairs))))
+	}
+	return rows
+}
+
+func (r Record) processRows() [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("PROCESSES"), {Text: "QUEUE PAIRS"}}}
+	for _, one := range r.Processes {
+		var list []string
+		for _, rail := range slices.Sorted(maps.Keys(one.Pairs)) {
+			list = append(list, fmt.Sprintf("%d on rail %s", one.Pairs[rail], rail))
+		}
+		rows = append(rows, []grid.Cell{grid.Name(one.Name), {Text: terminal.Plain(strings.Join(list, ", "))}})
+	}
+	return rows
+}
+
+func (r Record) memoryRows() [][]grid.Cell {
+	rows := [][]grid.Cell{grid.Titles("MEMORY", "BEFORE GiB", "MOST GiB", "MORE GiB")}
+	list := r.GPUs
+	if r.Host != nil {
+		list = append(slices.Clone(list), *r.Host)
+	}
+	for _, m := range list {
+		gib := func(v int64) grid.Cell { return grid.Number(grid.Decimal(float64(v)/(1<<30), 2)) }
+		rows = append(rows, []grid.Cell{grid.Name(m.Name), gib(m.Before), gib(m.Most), gib(m.Most - m.Before)})
+	}
+	return rows
+}
+
+func (r Record) environmentRows() [][]grid.Cell {
+	rows := [][]grid.Cell{{grid.Name("ENVIRONMENT"), {Text: ""}}}
+	for _, name := range slices.Sorted(maps.Keys(r.Environment)) {
+		rows = append(rows, []grid.Cell{{Text: terminal.Plain(name)}, grid.Name(r.Environment[name])})
+	}
+	return rows
+}

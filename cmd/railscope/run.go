@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/railscope/railscope/bench/record"
+	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/rdmanl"
+)
+
+type runSettings struct {
+	*common
+	command []string
+	json    string
+	compare string
+	repeat  int
+	figure  string
+}
+
+func (s *runSettings) define(app *kingpin.Application) *runSettings {
+	cmd := app.Command("run", "Run a command, and show what the rails carried meanwhile: bytes, balance, queue pairs, "+
+		"memory. The report goes to standard error, and the exit code is the command's. Write -- before the command.")
+	cmd.Arg("command", "The command and its arguments.").Required().StringsVar(&s.command)
+	cmd.Flag("json", "Write the report as JSON to a file, too; - is standard output.").
+		Envar("RAILSCOPE_RUN_JSON").PlaceHolder("FILE").
+		StringVar(&s.json)
+	cmd.Flag("compare", "tcp: run the command over RDMA and over TCP in turn (NCCL_IB_DISABLE=1, UCX_TLS=tcp,…), and "+
+		"compare the times.").Envar("RAILSCOPE_RUN_COMPARE").PlaceHolder("tcp").EnumVar(&s.compare, "tcp")
+	cmd.Flag("repeat", "How often each of both runs with --compare.").Envar("RAILSCOPE_RUN_REPEAT").Default("5").
+		IntVar(&s.repeat)
+	cmd.Flag("figure", "Regular expression with one group that finds the command's own figure in its output, such as "+
+		"'([0-9.]+) samples/s'; the last match counts. With --compare.").Envar("RAILSCOPE_RUN_FIGURE").
+		PlaceHolder("REGEX").StringVar(&s.figure)
+	return s
+}
+
+// exitStatus is the exit code of a command that was run.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+const (
+	maxRepeat   = 100
+	exitNoExec  = 126 // as shells have it
+	exitNoFile  = 127
+	exitSignals = 128 // and the number of the signal
+)
+
+func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) error {
+	defer parts.begin("run", nil)()
+	parts.wait() // the command decides when it ends
+	cfg, err := s.load()
+	if err != nil {
+		return err
+	}
+	if s.repeat < 1 || s.repeat > maxRepeat {
+		return misuse{fmt.Errorf("--repeat must be from 1 to %d, not %d", maxRepeat, s.repeat)}
+	}
+	pattern, err := figurePattern(s.figure)
+	if err != nil {
+		return misuse{err}
+	}
+	if pattern != nil && s.compare == "" {
+		return misuse{errors.New("--figure needs --compare=tcp")}
+	}
+	finder, _ := s.newFinder(cfg, listBudget)
+	rails, err := finder.Rails()
+	o := record.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rails: rails,
+		GPUs: gpuMemory(nvml.NewSession(nvml.NewLibrary("")))}
+	links := rdmanl.NewForDumps(time.Second)
+	o.QueuePairs = func(device string, each func(rdmanl.QP)) error {
+		return links.QueuePairs(device, rdmanl.QPLimits{}, each)
+	}
+	r := runner{settings: s, options: o, pattern: pattern}
+	if err != nil {
+		r.notes = append(r.notes, err.Error())
+	}
+	if s.compare != "" {
+		return r.compare(w)
+	}
+	rec, _, err := r.once(nil)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(rec.WriteTable(os.Stderr, isTerminal(os.Stderr)), s.writeJSON(w, rec.WriteJSON)); err != nil {
+		return err
+	}
+	if rec.ExitCode != 0 {
+		return exitStatus(rec.ExitCode)
+	}
+	return nil
+}
+
+// writeJSON writes an object where --json says.
+func (s *runSettings) writeJSON(stdout io.Writer, write func(io.Writer) error) error {
+	switch s.json {
+	case "":
+		return nil
+	case "-":
+		return write(stdout)
+	}
+	var text strings.Builder
+	if err := write(&text); err != nil {
+		return err
+	}
+	return replaceFile(s.json, []byte(text.String()))
+}
+
+func figurePattern(text string) (*regexp.Regexp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	p, err := regexp.Compile(text)
+	if err != nil {
+		return nil, fmt.Errorf("--figure: %w", err)
+	}
+	if p.NumSubexp() != 1 {
+		return nil, fmt.Errorf("--figure must have one group, such as '([0-9.]+) samples/s', not %q", text)
+	}
+	return p, nil
+}
+
+// runner runs the command, and records.
+type runner struct {
+	settings *runSettings
+	options  record.Options
+	pattern  *regexp.Regexp
+	notes    []string
+}
+
+// once runs the command with these variables besides, and returns the record and the figure that the command printed.
+func (r *runner) once(env []string) (record.Record, string, error) {
+	argv := r.settings.command
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // it is what the user asks to run, until it ends
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), env...)
+	var figure lastMatch
+	if r.pattern != nil {
+		figure.pattern = r.pattern
+		cmd.Stdout = io.MultiWriter(os.Stdout, &figure)
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1,
+		syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	watch := record.Start(r.options)
+	if err := cmd.Start(); err != nil {
+		watch.Stop()
+		fmt.Fprintln(os.Stderr, "railscope: run", argv[0]+":", err)
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			return record.Record{}, "", exitStatus(exitNoFile)
+		}
+		return record.Record{}, "", exitStatus(exitNoExec)
+	}
+	ended := make(chan struct{})
+	go forward(signals, ended, cmd.Process, isTerminal(os.Stdin))
+	err := cmd.Wait()
+	close(ended)
+	rec := watch.Stop()
+	rec.Command, rec.ExitCode = argv, exitCode(cmd, err)
+	rec.Notes = append(rec.Notes, r.notes...)
+	for _, v := range environment() {
+		rec.Environment[v.Name] = v.Here
+	}
+	return rec, figure.value, nil
+}
+
+// exitCode is that of a command that has ended, as shells report it.
+func exitCode(cmd *exec.Cmd, err error) int {
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case ok && status.Signaled():
+		return exitSignals + int(status.Signal())
+	case err != nil && cmd.ProcessState.Success(): // its output could not be written
+		return exitFailure
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// forward sends signals on to the command. Those of the keyboard have reached it: it is in the terminal's foreground,
+// too.
+func forward(signals <-chan os.Signal, ended <-chan struct{}, to *os.Process, terminal bool) {
+	for {
+		select {
+		case <-ended:
+			return
+		case sig := <-signals:
+			if keyboard := sig == syscall.SIGINT || sig == syscall.SIGQUIT; !keyboard || !terminal {
+				_ = to.Signal(sig) // it may have just ended
+			}
+		}
+	}
+}
+
+// lastMatch keeps the last match in what is written, line by line.
+type lastMatch struct {
+	pattern *regexp.Regexp
+	line    []byte
+	value   string
+}
+
+// maxFigureLine bounds a line in which a figure is looked for.
+const maxFigureLine = 64 << 10
+
+func (l *lastMatch) Write(p []byte) (int, error) {
+	for _, c := range p {
+		if c != '\n' && c != '\r' {
+			if len(l.line) < maxFigureLine {
+				l.line = append(l.line, c)
+			}
+			continue
+		}
+		l.end()
+	}
+	return len(p), nil
+}
+
+func (l *lastMatch) end() {
+	if m := l.pattern.FindSubmatch(l.line); m != nil {
+		l.value = string(m[1])
+	}
+	l.line = l.line[:0]
+}

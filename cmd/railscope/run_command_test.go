@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/bench/record"
+)
+
+// runs runs a command by railscope, and returns its exit code and both outputs.
+func runs(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	cmd := command(t, nil, append([]string{"run", "--path.sysfs=" + t.TempDir()}, args...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Run() // the exit code is checked
+	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+}
+
+// TestRunExitCodes: the command's exit code and output are kept, and its flags are its own.
+func TestRunExitCodes(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{"good", []string{"--", "echo", "--sweep", "--config.file"}, 0, "--sweep --config.file\n", "exit code 0"},
+		{"bad", []string{"--", "sh", "-c", "exit 3"}, 3, "", "exit code 3"},
+		{"a signal", []string{"--", "sh", "-c", "kill -TERM $$"}, 143, "", "exit code 143"},
+		{"no such command", []string{"--", "/no/such/command"}, 127, "", "no such file"},
+		{"not executable", []string{"--", "/dev/null"}, 126, "", "permission denied"},
+		{"nothing to run", nil, 2, "", "required argument 'command' not provided"},
+		{"a figure without a group", []string{"--compare=tcp", "--figure=x", "--", "true"}, 2, "", "must have one group"},
+		{"a figure of one run", []string{"--figure=(x)", "--", "true"}, 2, "", "--figure needs --compare=tcp"},
+		{"too often", []string{"--repeat=0", "--", "true"}, 2, "", "--repeat must be from 1 to 100"},
+		{"in turn", []string{"--compare=tcp", "--repeat=2", "--figure=([0-9.]+) samples/s", "--", "sh", "-c",
+			"echo ${NCCL_IB_DISABLE:-0}.5 samples/s"}, 0, "0.5 samples/s\n1.5 samples/s\n0.5 samples/s\n1.5 samples/s\n",
+			"median, tcp"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if code, out, errs := runs(t, tc.args...); code != tc.code || out != tc.out || !strings.Contains(errs, tc.errs) {
+				t.Errorf("exit code %d, it said %q and %q, want %d, %q and %q", code, out, errs, tc.code, tc.out, tc.errs)
+			}
+		})
+	}
+}
+
+// TestRunJSON: the object is whole, and on standard output nothing but it and what the command wrote.
+func TestRunJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.json")
+	if code, _, errs := runs(t, "--json="+file, "--", "true"); code != 0 {
+		t.Fatal(code, errs)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r record.Record
+	if err := json.Unmarshal(text, &r); err != nil || r.Version != record.Version || r.Command[0] != "true" {
+		t.Errorf("%v: %s", err, text)
+	}
+	if code, out, _ := runs(t, "--json=-", "--", "true"); code != 0 || !json.Valid([]byte(out)) {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
+// TestRunSignal: a signal that ends other commands is for the command that runs.
+func TestRunSignal(t *testing.T) {
+	cmd := command(t, nil, "run", "--path.sysfs="+t.TempDir(), "--", "sh", "-c",
+		`trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.05; done`)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	buf, said := make([]byte, 64), ""
+	for !strings.Contains(said, "ready") {
+		n, err := stdout.Read(buf)
+		if said += string(buf[:n]); err != nil {
+			t.Fatal(said, err)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		n, err := stdout.Read(buf)
+		if said += string(buf[:n]); err != nil {
+			break
+		}
+	}
+	_ = cmd.Wait() // the exit code is checked
+	if code := cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(said, "caught") {
+		t.Errorf("exit code %d, it said %q", code, said)
+	}
+}
