@@ -49,10 +49,19 @@ func (c Cell) ColorIf(off bool, colour string) Cell {
 type Printer struct {
 	w     *bufio.Writer
 	color bool
+	width int // of a table at most
 }
 
 // NewPrinter returns a printer on w, with colours if it is a terminal that wants them.
-func NewPrinter(w io.Writer, color bool) Printer { return Printer{bufio.NewWriter(w), color} }
+func NewPrinter(w io.Writer, color bool) Printer {
+	return Printer{bufio.NewWriter(w), color, MaxColumns}
+}
+
+// Wide returns the printer with tables of at most so many columns; 0: as many as usual.
+func (p Printer) Wide(columns int) Printer {
+	p.width = cmp.Or(columns, MaxColumns)
+	return p
+}
 
 // Flush writes what is buffered, and returns the first error of all writes.
 func (p Printer) Flush() error { return p.w.Flush() }
@@ -86,7 +95,7 @@ func (p Printer) Table(rows [][]Cell) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c.Text))
 		}
 	}
-	fit(widths, rows[0])
+	fit(widths, rows[0], p.width)
 	for _, row := range rows {
 		var b strings.Builder
 		for i, c := range row {
@@ -109,7 +118,7 @@ func (p Printer) Table(rows [][]Cell) {
 }
 
 // fit narrows the widest columns of names until a line fits.
-func fit(widths []int, titles []Cell) {
+func fit(widths []int, titles []Cell, most int) {
 	const least = 6
 	for {
 		total, widest := 2*(len(widths)-1), -1
@@ -119,7 +128,7 @@ func fit(widths []int, titles []Cell) {
 				widest = i
 			}
 		}
-		if total <= MaxColumns || widest < 0 {
+		if total <= most || widest < 0 {
 			return
 		}
 		widths[widest]--

@@ -86,6 +86,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 		"expect":  (&expectSettings{common: &all}).define(app).run,
 		"check":   (&checkSettings{common: &all}).define(app).run,
 		"bench":   (&benchSettings{common: &all}).define(app).run,
+		"read":    (&readSettings{common: &all}).define(app).run,
 		"run":     (&runSettings{common: &all}).define(app).run,
 		"doctor":  (&doctorSettings{common: &all}).define(app).run,
 		"metrics": (&metricsSettings{common: &all}).define(app).run,

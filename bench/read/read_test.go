@@ -1,0 +1,174 @@
+package read
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// all reads the files of testdata, which are written after the tools' printing code as the parsers name it.
+func all(t *testing.T) (results []Result, errs []string) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slices.DeleteFunc(files, func(p string) bool { return strings.Contains(p, ".golden") }) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := File(filepath.Base(path), f)
+		if results = append(results, found...); err != nil {
+			errs = append(errs, err.Error())
+		}
+		_ = f.Close() // it was only read
+	}
+	return results, errs
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (go test ./bench/read -update): %s", path, diff)
+	}
+}
+
+// TestFiles: every row of every tool, in base units, and what is wrong with the files that are cut or of nothing known.
+func TestFiles(t *testing.T) {
+	results, errs := all(t)
+	beside := Beside{Rails: []Rail{{"rocep1s0f0", 25e9}, {"mlx5_0", 40e9}}, LastRound: 24e9}
+	Mark(results, 0, beside.Rails)
+	var table, object bytes.Buffer
+	if err := WriteTable(&table, results, beside, 140, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteJSON(&object, results); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "all.golden.table", table.Bytes())
+	golden(t, "all.golden.json", object.Bytes())
+	golden(t, "all.golden.errors", []byte(strings.Join(errs, "\n")+"\n"))
+	for line := range strings.Lines(table.String()) {
+		if n := utf8.RuneCountInString(line); n > 141 {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}
+
+// TestUnits: the figures that tutorials read wrongly.
+func TestUnits(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want float64 // Gb/s
+	}{
+		{" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n" +
+			" 65536 5000 11682.40 11678.83 0.186861\n", 97.97},
+		{" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n" +
+			" 65536 5000 98.00 97.97 0.186861\n", 97.97},
+		{" #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n" +
+			" 65536 5000 21300.00 21234.00 0.186861\n", 178.1},
+	} {
+		got, err := File("f", strings.NewReader(tc.text))
+		if err != nil || len(got) != 1 || got[0].Rate == nil {
+			t.Fatal(got, err)
+		}
+		if g := *got[0].Rate * 8 / 1e9; g < tc.want-0.05 || g > tc.want+0.05 {
+			t.Errorf("%q: %.2f Gb/s, want %v", tc.text, g, tc.want)
+		}
+	}
+}
+
+// TestMark: what cannot be is marked, and kept.
+func TestMark(t *testing.T) {
+	row := func(bytes int64, rate, seconds float64) Result {
+		r := Result{Rail: "mlx5_0", Bytes: &bytes}
+		if rate > 0 {
+			r.Rate = &rate
+		}
+		if seconds > 0 {
+			r.Latency = &Latency{Avg: &seconds}
+		}
+		return r
+	}
+	for _, tc := range []struct {
+		name     string
+		r        Result
+		lineRate float64
+		marks    int
+	}{
+		{"possible", row(64<<20, 12e9, 5.6e-3), 12.5e9, 0},
+		{"above the line rate", row(65536, 13e9, 0), 12.5e9, 1},
+		{"above the rail's", row(65536, 51e9, 0), 0, 1},
+		{"too fast to arrive", row(64<<20, 0, 3.12e-6), 12.5e9, 1},
+		{"not the rate of the row", row(64<<20, 22e9, 3.12e-6), 0, 1},
+		{"small messages wait for more than the wire", row(8, 1e6, 2e-6), 12.5e9, 0},
+		{"no limit is known", Result{Rail: "other", Rate: new(1e12)}, 0, 0},
+	} {
+		list := []Result{tc.r}
+		Mark(list, tc.lineRate, []Rail{{"mlx5_0", 50e9}})
+		if len(list[0].Marks) != tc.marks {
+			t.Errorf("%s: %q", tc.name, list[0].Marks)
+		}
+	}
+}
+
+// TestStream: rows of nixlbench arrive as they are printed.
+func TestStream(t *testing.T) {
+	text, err := os.ReadFile("testdata/nixlbench.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int64
+	if err := Nixlbench("nixlbench", bytes.NewReader(text), func(r Result) { sizes = append(sizes, *r.Bytes) }); err != nil ||
+		!slices.Equal(sizes, []int64{32 << 20, 64 << 20}) {
+		t.Errorf("%v, %v", sizes, err)
+	}
+}
+
+// FuzzFile: any file is read, and what is found can be written.
+func FuzzFile(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.[tjlp]*")
+	for _, path := range files {
+		if text, err := os.ReadFile(path); err == nil && len(text) < 1<<16 {
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		results, err := File("f", bytes.NewReader(text))
+		if len(results) == 0 && err == nil {
+			t.Error("neither a result nor a reason")
+		}
+		Mark(results, 1e9, []Rail{{"mlx5_0", 1e9}})
+		var table, object bytes.Buffer
+		if err := WriteTable(&table, results, Beside{}, 0, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteJSON(&object, results); err != nil || !json.Valid(object.Bytes()) {
+			t.Fatal(err)
+		}
+		if strings.ContainsAny(table.String(), "\x1b\x00") {
+			t.Errorf("%q", table.String())
+		}
+	})
+}
