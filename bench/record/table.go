@@ -55,8 +55,8 @@ func mebibytes(v *int64) grid.Cell {
 	return grid.Number(grid.Decimal(float64(*v)/(1<<20), 1))
 }
 
-// best is the payload of a direction, or its bytes on the wire if packets are not counted.
-func (d Direction) best() *int64 {
+// Best is the payload of a direction, or its bytes on the wire if packets are not counted; nil: not known.
+func (d Direction) Best() *int64 {
 	if d.Payload != nil {
 		return d.Payload
 	}
@@ -73,7 +73,7 @@ func (r Record) railRows() [][]grid.Cell {
 			if d.Wire != nil && d.Peak > 0 {
 				peak = grid.Gigabits(d.Peak)
 			}
-			row = append(row, mebibytes(d.best()), grid.Number(peak))
+			row = append(row, mebibytes(d.Best()), grid.Number(peak))
 		}
 		rows = append(rows, append(row, mebibytes(one.TCP), grid.Number(fmt.Sprint(one.Pairs))))
 	}

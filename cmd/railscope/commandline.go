@@ -81,17 +81,18 @@ func application() (*kingpin.Application, map[string]runFunc) {
 	var all common
 	all.define(app)
 	return app, map[string]runFunc{ // the help has this order
-		"serve":   (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run,
-		"rails":   (&railsSettings{common: &all}).define(app).run,
-		"expect":  (&expectSettings{common: &all}).define(app).run,
-		"check":   (&checkSettings{common: &all}).define(app).run,
-		"bench":   (&benchSettings{common: &all}).define(app).run,
-		"read":    (&readSettings{common: &all}).define(app).run,
-		"run":     (&runSettings{common: &all}).define(app).run,
-		"doctor":  (&doctorSettings{common: &all}).define(app).run,
-		"metrics": (&metricsSettings{common: &all}).define(app).run,
-		"bundle":  (&bundleSettings{common: &all}).define(app).run,
-		"demo":    (&demoSettings{common: &all}).define(app).run,
+		"serve":     (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run,
+		"rails":     (&railsSettings{common: &all}).define(app).run,
+		"expect":    (&expectSettings{common: &all}).define(app).run,
+		"check":     (&checkSettings{common: &all}).define(app).run,
+		"bench":     (&benchSettings{common: &all}).define(app).run,
+		"read":      (&readSettings{common: &all}).define(app).run,
+		"nixlbench": (&nixlbenchSettings{common: &all}).define(app).run,
+		"run":       (&runSettings{common: &all}).define(app).run,
+		"doctor":    (&doctorSettings{common: &all}).define(app).run,
+		"metrics":   (&metricsSettings{common: &all}).define(app).run,
+		"bundle":    (&bundleSettings{common: &all}).define(app).run,
+		"demo":      (&demoSettings{common: &all}).define(app).run,
 	}
 }
 

@@ -66,6 +66,12 @@ func parseUCXTLS(text string) ucxTransports {
 	}
 }
 
+// UCXReliable reports whether a value of UCX_TLS leaves UCX a reliable RDMA transport, or may do so.
+func UCXReliable(value string) bool {
+	t := parseUCXTLS(value)
+	return !t.known || t.reliable
+}
+
 func judgeUCXTLS(_ *facts.Facts, env facts.Env) verdict {
 	t := parseUCXTLS(env.Vars["UCX_TLS"])
 	switch {
