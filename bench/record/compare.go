@@ -86,9 +86,23 @@ func (c Comparison) seconds(transport string) (list []float64) {
 	return list
 }
 
+// figure is the median of what the command printed; empty: nothing.
+func (c Comparison) figure(transport string) string {
+	var list []float64
+	for _, r := range c.Runs {
+		if r.Transport == transport && r.ExitCode == 0 && r.Figure != nil {
+			list = append(list, *r.Figure)
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.4g", median(list))
+}
+
 func (c Comparison) sentence() (string, bool) {
 	failed := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.ExitCode != 0 })
-	without := !slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Transport == RDMA && r.RDMA >= leastBytes })
+	without := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Transport == RDMA && r.RDMA < leastBytes })
 	leaks := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Transport == TCP && r.RDMA >= leastBytes })
 	switch {
 	case failed:
@@ -96,7 +110,7 @@ func (c Comparison) sentence() (string, bool) {
 	case c.Speedup == nil:
 		return "not enough runs", false
 	case without:
-		return "no run moved bytes by RDMA: both are the same transport, or the rails do not count it", false
+		return "a run over RDMA moved nothing by RDMA: both are the same transport, or the rails do not count it", false
 	case leaks:
 		return "runs over TCP moved bytes by RDMA as well: the variables that forbid it did not reach the job", false
 	case !c.Clear:
@@ -147,8 +161,9 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 			grid.Number(figure), mebibytes(&r.RDMA), mebibytes(r.TCP), grid.Number(fmt.Sprint(r.ExitCode))})
 	}
 	if c.RDMA != nil && c.TCP != nil {
-		rows = append(rows, []grid.Cell{grid.Name("median, rdma"), grid.Number(grid.Decimal(*c.RDMA, 2))},
-			[]grid.Cell{grid.Name("median, tcp"), grid.Number(grid.Decimal(*c.TCP, 2))})
+		rows = append(rows, []grid.Cell{grid.Name("median, rdma"), grid.Number(grid.Decimal(*c.RDMA, 2)),
+			grid.Number(c.figure(RDMA))}, []grid.Cell{grid.Name("median, tcp"), grid.Number(grid.Decimal(*c.TCP, 2)),
+			grid.Number(c.figure(TCP))})
 	}
 	p.Line("")
 	p.Table(rows)

@@ -41,7 +41,8 @@ type Rail struct {
 	TCP      *int64    `json:"tcp_bytes"`   // in both directions; nil: not told apart from RDMA
 	Series   []Point   `json:"series"`
 
-	group rail.Group
+	group  rail.Group
+	broken bool // nothing is known of it
 }
 
 // Direction is one direction of a rail.

@@ -118,11 +118,18 @@ func TestRecord(t *testing.T) {
 		{"most by TCP", 1, false, nil, func(m *machine) { m.bySocket(0, 2*gib); m.send(0, gib) }, "most went by TCP", false},
 		{"nothing", 2, false, nil, func(*machine) {}, "the rails carried nothing", false},
 		{"no rail", 0, false, nil, func(*machine) {}, "this node has no rail", false},
-		{"a counter goes back", 1, false, nil, func(m *machine) { m.write(0, "counters/port_xmit_data", "1") },
-			"the rails carried nothing", false},
+		{"a counter goes back", 2, false, nil, func(m *machine) {
+			m.send(0, 4*gib)
+			m.write(1, "counters/port_xmit_data", "1")
+		}, "rail 1 could not be read; of the others, rail 0 carried", false},
+		{"another role is idle", 3, false, nil, func(m *machine) { m.send(0, gib); m.send(1, gib) },
+			"2 rails carried .*, evenly", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := newMachine(t, tc.rails, tc.software)
+			if tc.name == "another role is idle" {
+				m.rails[2].Role = "storage"
+			}
 			r := Start(Options{Sysfs: m.dir, Procfs: t.TempDir(), Rails: m.rails, QueuePairs: tc.pairs})
 			tc.during(m)
 			rec := r.Stop()
@@ -248,9 +255,11 @@ func TestComparison(t *testing.T) {
 		{"slower", []Run{run(RDMA, 20, gib), run(TCP, 12, 0)}, "the job is slower", false},
 		{"overlap", []Run{run(RDMA, 10, gib), run(TCP, 11, 0), run(RDMA, 12, gib), run(TCP, 13, 0)},
 			"no difference beyond the runs' own spread", true},
-		{"no RDMA", []Run{run(RDMA, 10, 0), run(TCP, 20, 0)}, "no run moved bytes by RDMA", false},
+		{"no RDMA", []Run{run(RDMA, 10, 0), run(TCP, 20, 0)}, "a run over RDMA moved nothing", false},
 		{"TCP was RDMA", []Run{run(RDMA, 10, gib), run(TCP, 20, gib)}, "runs over TCP moved bytes by RDMA", false},
 		{"failed", []Run{run(RDMA, 10, gib), {Transport: TCP, ExitCode: 1}}, "runs failed", false},
+		{"one without RDMA", []Run{run(RDMA, 10, gib), run(TCP, 20, 0), run(RDMA, 10, 0), run(TCP, 20, 0)},
+			"a run over RDMA moved nothing", false},
 		{"one", []Run{run(RDMA, 10, gib)}, "not enough runs", false},
 	} {
 		if c := NewComparison(nil, tc.runs); !strings.Contains(c.Verdict, tc.want) || c.Good != tc.good {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	interval   = 100 * time.Millisecond // between two readings of the rails
-	slowEvery  = 10                     // readings of the rails to one of queue pairs and memory
-	maxPoints  = 600                    // of a series: then two become one
-	headerRDMA = 58                     // RoCE v2 over IPv4: Ethernet 14, IP 20, UDP 8, BTH 12, ICRC 4
-	headerTCP  = 66                     // Ethernet 14, IPv4 20, TCP with timestamps 32
-	headerIB   = 24                     // LRH 8, BTH 12, ICRC 4
+	interval     = 100 * time.Millisecond // between two readings of the rails
+	slowInterval = time.Second            // of queue pairs and memory
+	maxPoints    = 600                    // of a series: then two become one
+	headerRDMA   = 58                     // RoCE v2 over IPv4: Ethernet 14, IP 20, UDP 8, BTH 12, ICRC 4
+	headerTCP    = 66                     // Ethernet 14, IPv4 20, TCP with timestamps 32
+	headerIB     = 24                     // LRH 8, BTH 12, ICRC 4
 )
 
 // Options are what a recorder reads. Functions may be nil: nothing of that kind is seen.
@@ -53,13 +53,15 @@ type watched struct {
 	rail     rail.Rail
 	port     *rail.Port
 	capacity float64
+	group    rail.Group
 	shared   bool // its bytes are the interface's
 
-	first, last [rail.Directions]uint64
-	packets     [rail.Directions]uint64 // at the start
-	counted     [rail.Directions]bool   // packets are
-	netdev      [rail.Directions]uint64 // of the interface, at the start
-	broken      error                   // of the bytes
+	first, now [rail.Directions]uint64
+	last       [rail.Directions]uint64 // at the end of the last point
+	packets    [rail.Directions]uint64 // at the start
+	counted    [rail.Directions]bool   // packets are
+	netdev     [rail.Directions]uint64 // of the interface, at the start
+	broken     error                   // of the bytes
 
 	at     time.Time // of last
 	peak   [rail.Directions]float64
@@ -81,12 +83,14 @@ func Start(o Options) *Recorder {
 		r.begin(w)
 		status, _ := w.port.Status() // without one, the capacity is not known
 		limits = append(limits, status.Limits)
+		w.group = rail.Group{Role: one.Role, LinkLayer: one.LinkLayer, Rate: status.Limits.Rate}
 	}
 	for i, capacity := range rail.Capacities(limits) {
 		r.rails[i].capacity = capacity
 	}
 	r.readSlow()
-	r.running.Go(func() { r.run(ctx) })
+	r.running.Go(func() { every(ctx, interval, r.readRails) })
+	r.running.Go(func() { every(ctx, slowInterval, r.readSlow) }) // a GPU that hangs delays no rail
 	return r
 }
 
@@ -98,7 +102,7 @@ func (r *Recorder) begin(w *watched) {
 			w.broken = err
 			return
 		}
-		w.first[d], w.last[d] = v, v
+		w.first[d], w.now[d], w.last[d] = v, v, v
 		packets, err := w.port.Packets(d)
 		w.packets[d], w.counted[d] = packets, err == nil
 		w.netdev[d], _ = r.interfaceBytes(w, d)
@@ -112,41 +116,47 @@ func (r *Recorder) interfaceBytes(w *watched, direction int) (uint64, error) {
 	return sysfs.ReadUint(filepath.Join(r.o.Sysfs, "class/net", w.rail.Netdev, "statistics", name))
 }
 
-func (r *Recorder) run(ctx context.Context) {
-	tick := time.NewTicker(interval)
+// every calls fn at each tick until ctx is done.
+func every(ctx context.Context, d time.Duration, fn func()) {
+	tick := time.NewTicker(d)
 	defer tick.Stop()
-	for n := 1; ; n++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		for _, w := range r.rails {
-			w.read(time.Now(), r.start)
-		}
-		if n%slowEvery == 0 {
-			r.readSlow()
+			fn()
 		}
 	}
 }
 
-// read takes a reading of the bytes of a rail.
+func (r *Recorder) readRails() {
+	for _, w := range r.rails {
+		w.read(time.Now(), r.start)
+	}
+}
+
+// read takes a reading of the bytes of a rail. One that follows another too soon has no rate: counters move in steps.
 func (w *watched) read(now, start time.Time) {
 	if w.broken != nil {
 		return
 	}
-	var rate [rail.Directions]float64
-	seconds := now.Sub(w.at).Seconds()
 	for d := range rail.Directions {
 		v, _, err := w.port.Bytes(d)
-		if err != nil || v < w.last[d] {
+		if err != nil || v < w.now[d] {
 			w.broken = cmp.Or(err, errWentBack)
 			return
 		}
-		if seconds > 0 {
-			rate[d] = float64(v-w.last[d]) / seconds
-		}
-		w.last[d], w.peak[d] = v, max(w.peak[d], rate[d])
+		w.now[d] = v
+	}
+	took := now.Sub(w.at)
+	if took < interval/2 {
+		return
+	}
+	var rate [rail.Directions]float64
+	for d := range rail.Directions {
+		rate[d] = float64(w.now[d]-w.last[d]) / took.Seconds()
+		w.last[d], w.peak[d] = w.now[d], max(w.peak[d], rate[d])
 	}
 	w.at = now
 	w.add(Point{now.Sub(start).Seconds(), rate[rail.Transmit], rate[rail.Receive]})

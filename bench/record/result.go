@@ -16,18 +16,19 @@ var errWentBack = errors.New("its byte counter went back: the device was reset o
 // result is what a rail carried from the first reading to the last.
 func (r *Recorder) result(w *watched) Rail {
 	out := Rail{Rail: w.rail.Name, Device: w.rail.Device, Netdev: w.rail.Netdev, Role: w.rail.Role, Pairs: w.pairs,
-		Series: append([]Point{}, w.series...), group: rail.Group{Role: w.rail.Role}}
+		Series: append([]Point{}, w.series...), group: w.group}
 	if w.capacity > 0 {
 		out.LineRate = new(w.capacity)
 	}
 	if w.broken != nil {
 		r.note("rail "+w.rail.Name, w.broken)
+		out.broken = true
 		return out
 	}
 	byTCP := w.shared && w.pairs == 0 && r.o.QueuePairs != nil // a software device: whose bytes, only queue pairs tell
 	tcp, known := int64(0), !w.shared || byTCP
 	for d, to := range map[int]*Direction{rail.Transmit: &out.Transmit, rail.Receive: &out.Receive} {
-		wire := int64(w.last[d] - w.first[d])
+		wire := int64(w.now[d] - w.first[d])
 		now, err := w.port.Packets(d)
 		packets, counted := int64(now-w.packets[d]), w.counted[d] && err == nil && now >= w.packets[d]
 		switch bytes, err := r.interfaceBytes(w, d); {
@@ -69,21 +70,33 @@ const (
 	tcpPart    = 0.5     // of all bytes; above it, the job used TCP
 )
 
-// judge sets the verdict.
+// judge sets the verdict: over the rails that could be read, of those roles of which one carried something.
 func (r *Record) judge() {
 	var loads []rail.Load
 	var all, tcp, best int64
-	var used, idle []string
+	var broken []string
 	for _, one := range r.Rails {
 		all, best = all+one.carried(), max(best, one.carried())
 		if one.TCP != nil {
 			tcp += *one.TCP
 		}
+		if one.broken {
+			broken = append(broken, one.Rail)
+		}
 	}
+	carries := func(one Rail) bool {
+		n := one.carried()
+		return n >= leastBytes && float64(n) >= idlePart*float64(best)
+	}
+	var used, idle []string
 	for _, one := range r.Rails {
-		if n := one.carried(); n >= leastBytes && float64(n) >= idlePart*float64(best) {
+		role := slices.ContainsFunc(r.Rails, func(o Rail) bool { return o.Role == one.Role && carries(o) })
+		switch {
+		case one.broken || !role:
+			continue
+		case carries(one):
 			used = append(used, one.Rail)
-		} else {
+		default:
 			idle = append(idle, one.Rail)
 		}
 		load := rail.Load{Rate: float64(one.carried()), Group: one.group}
@@ -95,16 +108,21 @@ func (r *Record) judge() {
 	if imbalance, known := rail.Imbalance(loads); known && all >= leastBytes {
 		r.Imbalance = &imbalance
 	}
-	r.Verdict, r.Good = r.sentence(all, tcp, used, idle)
+	if r.Verdict, r.Good = r.sentence(all, tcp, used, idle); len(broken) > 0 {
+		r.Verdict, r.Good = names(broken)+" could not be read; of the others, "+r.Verdict, false
+	}
+}
+
+// names are rails as a sentence has them.
+func names(list []string) string {
+	if len(list) == 1 {
+		return "rail " + list[0]
+	}
+	return "rails " + strings.Join(list, ", ")
 }
 
 func (r *Record) sentence(all, tcp int64, used, idle []string) (string, bool) {
-	names := func(list []string) string {
-		if len(list) == 1 {
-			return "rail " + list[0]
-		}
-		return "rails " + strings.Join(list, ", ")
-	}
+	judged := len(used) + len(idle)
 	mean := func(bytes int64) string {
 		return grid.Gigabits(float64(bytes)/max(r.Seconds, 1e-3)) + " Gb/s on average, sent and received"
 	}
@@ -118,17 +136,17 @@ func (r *Record) sentence(all, tcp int64, used, idle []string) (string, bool) {
 		return "the rails carried nothing: the command used other interfaces, or did not communicate", false
 	case float64(tcp) > tcpPart*float64(all+tcp):
 		return fmt.Sprintf("most went by TCP: %s, and %s by RDMA", grid.Mebibytes(tcp), grid.Mebibytes(all)), false
-	case len(used) == 1 && len(r.Rails) > 1:
-		return fmt.Sprintf("one of %d rails carried everything: %s, %s; %s carried nothing", len(r.Rails), names(used),
+	case len(used) == 1 && judged > 1:
+		return fmt.Sprintf("one of %d rails carried everything: %s, %s; %s carried nothing", judged, names(used),
 			mean(all), names(idle)), false
 	case len(idle) > 0:
-		return fmt.Sprintf("%d of %d rails carried %s; %s carried nothing", len(used), len(r.Rails), mean(all),
+		return fmt.Sprintf("%d of %d rails carried %s; %s carried nothing", len(used), judged, mean(all),
 			names(idle)), false
 	case r.Imbalance != nil && *r.Imbalance > rail.ImbalancedAbove:
 		return fmt.Sprintf("%s carried %s, unevenly: the slowest had %s of its share", terminal.Count(len(used), "rail"),
 			mean(all), terminal.Percent(1-*r.Imbalance)), false
-	case len(r.Rails) > 1:
+	case judged > 1:
 		return fmt.Sprintf("%d rails carried %s, evenly", len(used), mean(all)), true
 	}
-	return names(slices.Clone(used)) + " carried " + mean(all), true
+	return names(used) + " carried " + mean(all), true
 }

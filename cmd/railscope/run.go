@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/bench/record"
 	"github.com/railscope/railscope/internal/nvml"
@@ -52,6 +53,7 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 const (
+	outputTime  = 5 * time.Second // for what the command left running with its output
 	maxRepeat   = 100
 	exitNoExec  = 126 // as shells have it
 	exitNoFile  = 127
@@ -146,6 +148,7 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // it is what the user asks to run, until it ends
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = outputTime
 	var figure lastMatch
 	if r.pattern != nil {
 		figure.pattern = r.pattern
@@ -165,9 +168,12 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 		return record.Record{}, "", exitStatus(exitNoExec)
 	}
 	ended := make(chan struct{})
-	go forward(signals, ended, cmd.Process, isTerminal(os.Stdin))
+	go forward(signals, ended, cmd.Process, inForeground())
 	err := cmd.Wait()
 	close(ended)
+	if r.pattern != nil {
+		figure.end() // of a last line that has no end
+	}
 	rec := watch.Stop()
 	rec.Command, rec.ExitCode = argv, exitCode(cmd, err)
 	rec.Notes = append(rec.Notes, r.notes...)
@@ -189,15 +195,26 @@ func exitCode(cmd *exec.Cmd, err error) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// forward sends signals on to the command. Those of the keyboard have reached it: it is in the terminal's foreground,
-// too.
-func forward(signals <-chan os.Signal, ended <-chan struct{}, to *os.Process, terminal bool) {
+// inForeground reports whether this process is in the foreground of its terminal: then signals of the keyboard reach
+// the command, too.
+func inForeground() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false // there is none
+	}
+	defer func() { _ = tty.Close() }() // nothing was written
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// forward sends signals on to the command, those of the keyboard only if that does not.
+func forward(signals <-chan os.Signal, ended <-chan struct{}, to *os.Process, foreground bool) {
 	for {
 		select {
 		case <-ended:
 			return
 		case sig := <-signals:
-			if keyboard := sig == syscall.SIGINT || sig == syscall.SIGQUIT; !keyboard || !terminal {
+			if keyboard := sig == syscall.SIGINT || sig == syscall.SIGQUIT; !keyboard || !foreground {
 				_ = to.Signal(sig) // it may have just ended
 			}
 		}

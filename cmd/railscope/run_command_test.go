@@ -45,6 +45,8 @@ func TestRunExitCodes(t *testing.T) {
 		{"in turn", []string{"--compare=tcp", "--repeat=2", "--figure=([0-9.]+) samples/s", "--", "sh", "-c",
 			"echo ${NCCL_IB_DISABLE:-0}.5 samples/s"}, 0, "0.5 samples/s\n1.5 samples/s\n0.5 samples/s\n1.5 samples/s\n",
 			"median, tcp"},
+		{"a last line without an end", []string{"--compare=tcp", "--repeat=1", "--figure=([0-9.]+) samples/s", "--", "printf",
+			"7.5 samples/s"}, 0, "7.5 samples/s7.5 samples/s", "7.5"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if code, out, errs := runs(t, tc.args...); code != tc.code || out != tc.out || !strings.Contains(errs, tc.errs) {
