@@ -110,9 +110,12 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	return n
 }
 
-// workerCommand is this binary, or RAILSCOPE_TEST_WORKER_COMMAND: the same for another architecture, and what runs it.
+// otherWorker is the variable with the worker of another architecture, and what emulates that (scripts/arm64.sh).
+const otherWorker = "RAILSCOPE_TEST_WORKER_COMMAND"
+
+// workerCommand is this binary, or the one of otherWorker.
 func workerCommand() []string {
-	if other := strings.Fields(os.Getenv("RAILSCOPE_TEST_WORKER_COMMAND")); len(other) > 0 {
+	if other := strings.Fields(os.Getenv(otherWorker)); len(other) > 0 {
 		return other
 	}
 	return os.Args[:1]

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,9 @@ func TestRoundByRDMA(t *testing.T) {
 	p := newPair(t, 2, nil)
 	res := p.round()
 	t.Logf("%+v", res)
+	if os.Getenv(otherWorker) != "" && res.Reason == failure.Disturbed && res.Verified {
+		t.Skip("an emulated thread did not poll in time: the bytes were verified, and there is no figure")
+	}
 	if res.Outcome != OK || res.Transport != RDMA || res.Reason != "" || !res.Verified || len(res.Failures) != 0 {
 		t.Fatalf("outcome %s by %s, reason %q, verified %v, failures %v", res.Outcome, res.Transport, res.Reason,
 			res.Verified, res.Failures)
