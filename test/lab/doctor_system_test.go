@@ -36,6 +36,9 @@ func TestDoctorEnvironment(t *testing.T) {
 	d := finds(t, []string{"nccl_ib_disable", "ucx_net_devices"})
 	pid := strconv.Itoa(job.PID)
 	for _, f := range d.Findings {
+		if other(f.Check) {
+			continue
+		}
 		t.Logf("%s: %s: %s: %s; %s", f.Severity, f.Check, f.Subject, f.Evidence, f.Where)
 		if want := "/proc/" + pid + "/environ (sleep)"; !strings.Contains(f.Where, want) {
 			t.Errorf("%s: %q, want %q", f.Check, f.Where, want)
