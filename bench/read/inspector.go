@@ -36,6 +36,9 @@ func (p *inspector) text(l line) {
 		return
 	}
 	i, known := p.rowOf[m[3]]
+	if known && i >= 0 && p.has(i, m[2]) { // of another scrape
+		known = false
+	}
 	if !known {
 		labels := map[string]string{}
 		for _, label := range inspectorLabel.FindAllStringSubmatch(m[3], -1) {
@@ -56,6 +59,15 @@ func (p *inspector) text(l line) {
 	} else {
 		r.BusRate = r.figure("bandwidth", m[4], 1e9)
 	}
+}
+
+// has reports whether a row has the value of a metric.
+func (p *inspector) has(i int, metric string) bool {
+	r := &p.rows[i]
+	if strings.HasSuffix(metric, "exec_time_microseconds") {
+		return r.Latency != nil && r.Latency.Avg != nil
+	}
+	return r.BusRate != nil
 }
 
 func (p *inspector) end() {
@@ -92,7 +104,8 @@ func (p *inspector) document(d *document) bool {
 	var meta struct {
 		Version string `json:"inspector_output_format_version"`
 	}
-	if !d.has(name) && !d.get("metadata", &meta) && !strings.Contains(string(d.text[:min(len(d.text), 1000)]), "n_ranks") {
+	if !d.has(name) && !(d.get("metadata", &meta) && meta.Version != "") &&
+		!strings.Contains(string(d.text[:min(len(d.text), 1000)]), "n_ranks") {
 		return false
 	}
 	var j inspectorJSON

@@ -60,6 +60,7 @@ func (p *iperf3) text(l line) {
 		_, text, _ := strings.Cut(l.text, "iperf3: error - ")
 		p.opened = 0
 		p.fail(l.number, "iperf3 failed: %s", text)
+	case strings.Contains(l.text, "datagrams received out-of-order"):
 	case p.intervals > 0 && iperf3Partial.MatchString(l.text) && strings.Contains(l.text, " sec"):
 		p.fail(l.number, "iperf3: the row is cut")
 	default:

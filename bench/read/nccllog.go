@@ -8,11 +8,12 @@ import (
 // The messages are those of NCCL 2.10 to 2.30: src/init.cc, src/graph/topo.cc, src/transport/{net_socket,net_ib}.cc and
 // net_ib/init.cc; "NET/IB/GDR enabled" is in tutorials.
 var (
-	ncclDevice  = regexp.MustCompile(`\[\d+\](([\w.+-]+):\d+(?:/[\w.-]+)?)`)
+	ncclDevice  = regexp.MustCompile(`\[\d+\] ?(([\w.+-]+):\d+(?:/[\w.-]+)?)`)
 	ncclSocket  = regexp.MustCompile(`\[\d+\]([\w.-]+):`)
 	ncclGDR     = regexp.MustCompile(`^NET/([\w .-]+) : GPU Direct RDMA (Enabled|Disabled) for HCA \d+ '([^']*)'`)
+	ncclGDROld  = regexp.MustCompile(`^GPU Direct RDMA (Enabled|Disabled) for (GPU \S+ / HCA \S+(?: \(distance[^)]*\))?)`)
 	ncclVirtual = regexp.MustCompile(`^NET/IB : Made virtual device \[\d+\] name=(\S+) speed=(\d+) ndevs=(\d+)`)
-	ncclVia     = regexp.MustCompile(`^Channel .* via ((?:NET|COLLNET)/[\w .+-]+/\d+(?:\(\d+\))?(?:/GDRDMA)?` +
+	ncclVia     = regexp.MustCompile(`^(?:Channel|CollNet) .* via ((?:NET|COLLNET)/[\w .+-]+/\d+(?:\(\d+\))?(?:/GDRDMA)?` +
 		`(?:\(PCI\))?(?:/Shared)?)(?: comm .*)?$`)
 	ncclMark = regexp.MustCompile(`NCCL (INFO|WARN) `)
 )
@@ -86,7 +87,11 @@ func (p *ncclLog) message(l line, text string) {
 		} else if m := ncclVirtual.FindStringSubmatch(text); m != nil {
 			p.row(l, "network IB virtual device of "+m[3], strings.ReplaceAll(m[1], "+", ","))
 		}
-	case strings.HasPrefix(text, "Channel "):
+	case strings.HasPrefix(text, "GPU Direct RDMA "): // until 2.27
+		if m := ncclGDROld.FindStringSubmatch(text); m != nil {
+			p.row(l, "GPUDirect RDMA "+strings.ToLower(m[1])+", "+m[2], "")
+		}
+	case strings.HasPrefix(text, "Channel "), strings.HasPrefix(text, "CollNet "):
 		if m := ncclVia.FindStringSubmatch(text); m != nil {
 			p.row(l, "channels via "+m[1], "")
 		}

@@ -48,6 +48,7 @@ func (p *ncclTests) text(l line) {
 		p.header, p.count = l.number, 0
 	case p.header > 0:
 		p.row(l)
+	case strings.Contains(l.text, "Collective test concluded"):
 	case strings.Contains(l.text, "_perf") && !strings.Contains(l.text, "NCCL "):
 		if m := ncclTestsName.FindStringSubmatch(l.text); m != nil {
 			p.name = m[1]

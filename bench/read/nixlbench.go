@@ -80,8 +80,10 @@ func (p *nixlbench) row(l line) {
 		r.average(text, 1e-6)
 	}
 	for column, to := range map[string]func(*Latency) **float64{
-		"P50 Tx (us)": func(l *Latency) **float64 { return &l.P50 },
-		"P99 Tx (us)": func(l *Latency) **float64 { return &l.P99 },
+		"P50 Tx (us)":   func(l *Latency) **float64 { return &l.P50 },
+		"P99 Tx (us)":   func(l *Latency) **float64 { return &l.P99 },
+		"P50 Lat. (us)": func(l *Latency) **float64 { return &l.P50 },
+		"P99 Lat. (us)": func(l *Latency) **float64 { return &l.P99 },
 	} {
 		if text, ok := cells[column]; ok {
 			*to(r.latency()) = r.figure(column, text, 1e-6)

@@ -163,7 +163,7 @@ func short(s string) string {
 
 // figure parses a number. One that JSON cannot represent is marked and absent; a negative one is marked.
 func (r *Result) figure(name, text string, unit float64) *float64 {
-	v, err := strconv.ParseFloat(text, 64)
+	v, err := parseFloat(text)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return nil
 	}

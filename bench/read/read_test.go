@@ -172,3 +172,31 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// TestForms: forms of other versions, which were lost or refused.
+func TestForms(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		want       []string // test and rail of each row
+	}{
+		{"NCCL until 2.27", "h:1:1 [0] NCCL INFO GPU Direct RDMA Disabled for GPU 0 / HCA 1 (distance 9 > 5)\n",
+			[]string{"GPUDirect RDMA disabled, GPU 0 / HCA 1 (distance 9 > 5) "}},
+		{"merged NICs", "NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [RO]; OOB eth0:10.0.0.1<0>\n",
+			[]string{"network IB mlx5_0:1/RoCE mlx5_0", "network IB mlx5_1:1/RoCE mlx5_1"}},
+		{"CollNet", "NCCL INFO CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA\n",
+			[]string{"channels via COLLNET/SHARP/0/GDRDMA "}},
+		{"-nan", " #bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n 65536 0 0.00 -nan -nan\n",
+			[]string{"bandwidth "}},
+		{"two scrapes", strings.Repeat("nccl_bus_bandwidth_gbs{collective=\"A\"} 21.5\n"+
+			"nccl_collective_exec_time_microseconds{collective=\"A\"} 97.4\n", 2), []string{"A ", "A "}},
+	} {
+		got, err := File("f", strings.NewReader(tc.text))
+		var rows []string
+		for _, r := range got {
+			rows = append(rows, r.Test+" "+r.Rail)
+		}
+		if err != nil || !slices.Equal(rows, tc.want) {
+			t.Errorf("%s: %q, %v", tc.name, rows, err)
+		}
+	}
+}

@@ -176,8 +176,13 @@ func (noDocuments) document(*document) bool { return false }
 
 // numeric reports whether a field of a table is a figure.
 func numeric(field string) bool {
-	_, err := strconv.ParseFloat(field, 64)
+	_, err := parseFloat(field)
 	return err == nil || errors.Is(err, strconv.ErrRange) || field == "N/A"
+}
+
+// parseFloat is [strconv.ParseFloat] with -nan, which the C library prints for 0 ÷ 0.
+func parseFloat(text string) (float64, error) {
+	return strconv.ParseFloat(strings.Replace(strings.ToLower(text), "-nan", "nan", 1), 64)
 }
 
 // columns are those of a table, by the names in its header.
