@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules kubernetes slurm image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules alerts kubernetes slurm image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # Version information of the binary. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -29,8 +29,9 @@ run: announce build ## build and show this machine's rails, or two simulated nod
 announce:
 	@$(info $(if $(ARGS),As asked: railscope $(ARGS),$(if $(rdma),RDMA on this machine ($(notdir $(rdma))): railscope serves it,No RDMA device on this machine: railscope demo shows two simulated nodes) at http://localhost:10091)):
 
-build: deps ## build ./railscope
+build: deps ## build ./railscope, and ./railscope-bench, which writes its reports
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o railscope ./cmd/railscope
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o railscope-bench ./cmd/railscope-bench
 
 test: deps ## vet, and every test under the race detector
 	go vet -tags lab ./...
@@ -68,7 +69,10 @@ rules: deps .bin/promtool ## check and test the alerts, and the metrics that the
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd test/check && go vet ./rules ./catalog ./demo && go test -count=1 ./rules ./catalog ./demo # reads files outside its module, which the test cache does not track
+	cd test/check && go vet ./rules ./catalog && go test -count=1 ./rules ./catalog # reads files outside its module, which the test cache does not track
+
+alerts: ## test which alerts fire for a simulated pair with faults, at its own pace
+	cd test/check && go vet ./demo && go test -count=1 ./demo # builds files outside its module, which the test cache does not track
 
 dashboards: ## update the Grafana dashboards, and check every query with Prometheus' own storage
 	go test ./dashboards -update

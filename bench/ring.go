@@ -39,9 +39,9 @@ func band(share float64) (text, colour string) {
 func WriteRing(w io.Writer, r probe.RingResult, o RingOptions) error {
 	p := grid.NewPrinter(w, o.Color)
 	measured, predicted, tcp := r.Seconds(o.Bytes)
-	head := fmt.Sprintf("All-reduce of %s over %d nodes", Size(o.Bytes), len(r.Members))
+	head := fmt.Sprintf("All-reduce of %s over %d nodes", grid.Size(o.Bytes), len(r.Members))
 	if measured != nil {
-		p.Line(p.Paint(fmt.Sprintf("%s: %s s.", head, threeDigits(*measured)), terminal.Green))
+		p.Line(p.Paint(fmt.Sprintf("%s: %s s.", head, grid.ThreeDigits(*measured)), terminal.Green))
 	} else {
 		p.Line(p.Paint(head+": not measured.", terminal.Red))
 	}
@@ -54,7 +54,7 @@ func WriteRing(w io.Writer, r probe.RingResult, o RingOptions) error {
 		grid.Number("TOGETHER Gb/s"), grid.Number("TCP Gb/s")}}
 	for _, m := range r.Members {
 		rows = append(rows, []grid.Cell{grid.Name(m.Node), grid.Name(m.Successor), grid.Number(whole(m.Rails)),
-			gigabitsOf(m.Alone), gigabitsOf(m.Together), gigabitsOf(m.TCP)})
+			grid.Rate(m.Alone), grid.Rate(m.Together), grid.Rate(m.TCP)})
 	}
 	p.Line("")
 	p.Table(rows)
@@ -80,7 +80,7 @@ func ringTotals(r probe.RingResult, o RingOptions, measured, predicted, tcp *flo
 		if one.v == nil {
 			continue
 		}
-		add(one.title, threeDigits(*one.v), one.unit, "")
+		add(one.title, grid.ThreeDigits(*one.v), one.unit, "")
 		if o.StepTime > 0 {
 			share := *one.v / o.StepTime.Seconds()
 			text, colour := band(share)

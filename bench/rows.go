@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
@@ -204,7 +205,7 @@ func (b *rowBuilder) extra(m probe.Measured) (row suite.Row, ok bool) {
 	case probe.QueuePairs:
 		row.Name += ", " + terminal.Count(m.QueuePairs, "queue pair")
 	case probe.Sizes:
-		row.Name = Size(m.Size)
+		row.Name = grid.Size(m.Size)
 		if l := latency(m.Transfer, m.Size); l != nil {
 			row.Latency = append(row.Latency, *l)
 		}

@@ -1,8 +1,9 @@
 package bench
 
 import (
+	"github.com/railscope/railscope/bench/tables"
+
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func addFlow(row *suite.Row, f probe.MeasuredFlow) {
 	if f.Latency == nil || row.Size > 0 {
 		return
 	}
-	l := latency(f.Latency, smallMessage)
+	l := latency(f.Latency, tables.SmallMessage)
 	switch {
 	case l == nil:
 	case len(row.Latency) == 0:
@@ -37,9 +38,6 @@ func addFlow(row *suite.Row, f probe.MeasuredFlow) {
 		row.Latency[0] = *l
 	}
 }
-
-// smallMessage is the size of the messages of a round's latencies, in bytes.
-const smallMessage = 8
 
 func failureText(f *probe.Failure) string {
 	if f == nil {
@@ -79,7 +77,7 @@ func (b *rowBuilder) latencies(kind probe.Kind, op probe.Op, rails []string) []s
 	}
 	if kind == "" {
 		kind = probe.Messages
-		worst(func(rail string) *suite.Latency { return latency(b.rails[rail].Latency, smallMessage) })
+		worst(func(rail string) *suite.Latency { return latency(b.rails[rail].Latency, tables.SmallMessage) })
 	}
 	for _, m := range b.result.Extras {
 		if m.Kind != kind {
@@ -126,20 +124,6 @@ func (b *rowBuilder) who(rails []string, kind probe.Kind) string {
 	return "rails " + strings.Join(rails, ", ")
 }
 
-// Size is a number of bytes as a person writes it: 64 KiB, 1 MiB.
-func Size(bytes int64) string {
-	for _, unit := range []struct {
-		size int64
-		name string
-	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
-		if bytes >= unit.size {
-			text := strconv.FormatFloat(float64(bytes)/float64(unit.size), 'f', 2, 64)
-			return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " " + unit.name
-		}
-	}
-	return strconv.FormatInt(bytes, 10) + " B"
-}
-
 func gigabitsPerSecond(bytesPerSecond float64) string { return grid.Gigabits(bytesPerSecond) + " Gb/s" }
 
 // Cache is a KV cache whose transfer time is asked for.
@@ -164,13 +148,6 @@ func Caches(name string, gpus int) (list []Cache) {
 	return list
 }
 
-// How the pages of a cache were moved.
-const (
-	oneRail  = "one rail"
-	allRails = "all rails"
-	overTCPs = "TCP"
-)
-
 // caches are the times to move caches, from bursts of their pages.
 func (b *rowBuilder) caches(s suite.Suite, o Options) (list []suite.KVCache) {
 	type key struct {
@@ -183,11 +160,11 @@ func (b *rowBuilder) caches(s suite.Suite, o Options) (list []suite.KVCache) {
 		if m.Kind != probe.Pages || m.Failure != nil {
 			continue
 		}
-		row := oneRail
+		row := tables.OneRail
 		if m.TCP != nil {
-			row = overTCPs
+			row = tables.OverTCP
 		} else if len(m.Flows) > 1 {
-			row = allRails
+			row = tables.AllRails
 		}
 		measured[key{m.Size, row}] = m
 		if !slices.Contains(ways, row) {
@@ -221,7 +198,7 @@ func pagesGoodput(m probe.Measured) (float64, bool) {
 
 // headline is the goodput that a burst of long messages has by the same way: reads if these were measured, else writes.
 func (b *rowBuilder) headline(rows []suite.Row, way string) (best float64) {
-	if way == overTCPs {
+	if way == tables.OverTCP {
 		if tcp := bestTCP(b.result); tcp != nil {
 			return tcp.BytesPerSecond
 		}
@@ -230,7 +207,7 @@ func (b *rowBuilder) headline(rows []suite.Row, way string) (best float64) {
 	for _, op := range []probe.Op{probe.Read, probe.Write} {
 		for _, row := range rows {
 			if row.Goodput != nil && row.Op == string(op) && row.Memory == host && row.Size == 0 &&
-				(len(row.Rails) == 1) == (way == oneRail) && (way == allRails || row.Rails[0] == firstRail(b.result)) {
+				(len(row.Rails) == 1) == (way == tables.OneRail) && (way == tables.AllRails || row.Rails[0] == firstRail(b.result)) {
 				best = max(best, *row.Goodput)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/suite"
+	"github.com/railscope/railscope/bench/tables"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
@@ -49,9 +50,9 @@ func WriteTable(w io.Writer, r probe.Result, o Options) error {
 			p.Item(string(f.Severity) + ": " + f.Title() + ": " + f.Evidence)
 		}
 	}
-	tables := append([][][]grid.Cell{railRows(r), partRows(r), totals(r)}, suiteTables(Suite(r, o), asked(r))...)
-	tables = append(append(tables, extraTables(r)...), changeRows(o.Compared))
-	for _, rows := range tables {
+	list := append([][][]grid.Cell{railRows(r), partRows(r), totals(r)}, suiteTables(Suite(r, o), asked(r))...)
+	list = append(append(list, extraTables(r)...), tables.Changes(o.Compared))
+	for _, rows := range list {
 		if len(rows) > 0 {
 			p.Line("")
 			p.Table(rows)
@@ -198,4 +199,18 @@ func totals(r probe.Result) [][]grid.Cell {
 		add("payload", grid.Ratio(float64(r.Bytes)/(1<<20)), unit, false)
 	}
 	return rows
+}
+
+// asked reports whether a round has extras that are compared with it: without these, its own tables say it all.
+func asked(r probe.Result) bool {
+	compared := []probe.Kind{probe.Reads, probe.QueuePairs, probe.Subset, probe.Messages, probe.TCPTime, probe.Bond}
+	return slices.ContainsFunc(r.Extras, func(m probe.Measured) bool { return slices.Contains(compared, m.Kind) })
+}
+
+// suiteTables are the comparison, the bytes by the ports' counters, the sweep and the KV caches.
+func suiteTables(s suite.Suite, compared bool) (list [][][]grid.Cell) {
+	if compared {
+		list = append(list, tables.Comparison(s.Rows), tables.ByPorts(s.Rows))
+	}
+	return append(list, tables.Sweep(s.Sweep), tables.Caches(s.KVCache))
 }

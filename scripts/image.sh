@@ -1,6 +1,6 @@
 #!/bin/sh
 # image.sh BINARY builds the container image of deploy/container/Dockerfile
-# around that binary, for this machine, without Docker and without a registry: the
+# around that binary and BINARY-bench beside it, for this machine, without Docker and without a registry: the
 # base is what debian:13-slim has, made of Debian's packages.
 # image.sh run ARG... runs it as Kubernetes would: root file system read-only,
 # no capabilities, no new privileges, seccomp, network of the host.
@@ -29,6 +29,7 @@ fi
 platform=linux/$(dpkg --print-architecture)
 mkdir -p "$keep/context/$platform"
 cp "$1" "$keep/context/$platform/railscope"
+cp "$1-bench" "$keep/context/$platform/railscope-bench"
 if ! podman image exists localhost/debian-slim; then
 	scripts/need.sh mmdebstrap=mmdebstrap
 	# What the official slim image leaves out, and how it keeps apt's cache empty.

@@ -1,7 +1,8 @@
 #!/bin/sh
 # package-files.sh RAILSCOPE DIR writes what packages have beside the program:
 # the manual page and completions, which are made of it, and DIR/doc, with the
-# licenses of the Go modules in it. RAILSCOPE is the program, built for this machine.
+# licenses of the Go modules in it. RAILSCOPE is the program, built for this machine,
+# and RAILSCOPE-bench is beside it.
 set -eu
 
 railscope=$1 dir=$2
@@ -34,8 +35,8 @@ for file in deploy/packages/completion/*; do
 done
 
 {
-	echo "railscope contains these Go modules and the Go standard library."
-	go version -m "$railscope" | awk '$1 == "dep" { print $2 "@" $3 }' | while read -r module; do
+	echo "railscope and railscope-bench contain these Go modules and the Go standard library."
+	go version -m "$railscope" "$railscope-bench" | awk '$1 == "dep" { print $2 "@" $3 }' | sort -u | while read -r module; do
 		where=$(go list -m -f '{{.Dir}}' "${module%@*}")
 		[ -n "$where" ] || where=$(go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 		files=$(find "$where" -maxdepth 1 -type f \( -iname 'license*' -o -iname 'copying*' -o -iname 'notice*' \) | sort)

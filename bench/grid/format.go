@@ -2,6 +2,7 @@ package grid
 
 import (
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -40,4 +41,27 @@ func Shorten(s string, width int) string {
 		return s
 	}
 	return "…" + string([]rune(s)[n-width+1:])
+}
+
+// Size is a number of bytes as a person writes it: 64 KiB, 1 MiB.
+func Size(bytes int64) string {
+	for _, unit := range []struct {
+		size int64
+		name string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if bytes >= unit.size {
+			text := strconv.FormatFloat(float64(bytes)/float64(unit.size), 'f', 2, 64)
+			return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " " + unit.name
+		}
+	}
+	return strconv.FormatInt(bytes, 10) + " B"
+}
+
+// ThreeDigits is a time in seconds with three digits that count.
+func ThreeDigits(seconds float64) string {
+	decimals := 4
+	for limit := 0.1; decimals > 0 && seconds >= limit; limit *= 10 {
+		decimals--
+	}
+	return Decimal(seconds, decimals)
 }

@@ -28,6 +28,14 @@ func Name(s string) Cell { return Cell{Text: cmp.Or(terminal.Plain(s), "-"), nam
 // Number is a cell with a figure; empty: not measured.
 func Number(s string) Cell { return Cell{Text: cmp.Or(s, "-"), Right: true} }
 
+// Rate is a cell with bytes per second in Gb/s; nil: not measured.
+func Rate(bytesPerSecond *float64) Cell {
+	if bytesPerSecond == nil {
+		return Number("")
+	}
+	return Number(Gigabits(*bytesPerSecond))
+}
+
 // Titles are a row of the title of names and those of figures.
 func Titles(name string, figures ...string) []Cell {
 	row := []Cell{Name(name)}

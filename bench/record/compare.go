@@ -151,6 +151,13 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 	for _, line := range terminal.Wrap(terminal.Plain(c.Verdict)+".", grid.MaxColumns) {
 		p.Line(p.Paint(line, colour))
 	}
+	p.Line("")
+	p.Table(c.Table())
+	return p.Flush()
+}
+
+// Table has a line for each run, and one for the median of each transport.
+func (c Comparison) Table() [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("RUN", "SECONDS", "FIGURE", "RDMA MiB", "TCP MiB", "EXIT CODE")}
 	for _, r := range c.Runs {
 		figure := ""
@@ -165,7 +172,5 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 			grid.Number(c.figure(RDMA))}, []grid.Cell{grid.Name("median, tcp"), grid.Number(grid.Decimal(*c.TCP, 2)),
 			grid.Number(c.figure(TCP))})
 	}
-	p.Line("")
-	p.Table(rows)
-	return p.Flush()
+	return rows
 }

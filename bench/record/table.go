@@ -32,8 +32,7 @@ func (r Record) WriteTable(w io.Writer, color bool) error {
 	for _, line := range terminal.Wrap(head, grid.MaxColumns) {
 		p.Line(p.Paint(line, colour))
 	}
-	tables := [][][]grid.Cell{r.railRows(), r.processRows(), r.memoryRows(), r.environmentRows()}
-	for _, rows := range tables {
+	for _, rows := range r.Tables() {
 		if len(rows) > 1 {
 			p.Line("")
 			p.Table(rows)
@@ -46,6 +45,11 @@ func (r Record) WriteTable(w io.Writer, color bool) error {
 		}
 	}
 	return p.Flush()
+}
+
+// Tables are the rails, processes, memory and environment; one that has only titles is empty.
+func (r Record) Tables() [][][]grid.Cell {
+	return [][][]grid.Cell{r.railRows(), r.processRows(), r.memoryRows(), r.environmentRows()}
 }
 
 func mebibytes(v *int64) grid.Cell {

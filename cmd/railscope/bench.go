@@ -29,6 +29,7 @@ type benchSettings struct {
 	peers                   []string
 	ring                    ringSettings
 	save, compare           string
+	reports                 reports
 	caches                  []bench.Cache
 	options                 map[string]*string // by key below probe; empty: as configured
 	extras                  extraSettings
@@ -62,6 +63,7 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if the "+
 		"ranges of its runs do not overlap and their medians differ by more than 2 %%. The exit code is 1 if one is worse.",
 		savedRounds)).Envar("RAILSCOPE_BENCH_COMPARE").PlaceHolder("FILE").StringVar(&s.compare)
+	s.reports.define(cmd, "BENCH")
 	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json", "csv")
 	return s
 }
@@ -76,7 +78,13 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err != nil {
 		return err
 	}
+	if err := s.reports.check(); err != nil {
+		return err
+	}
 	if s.ring.asked() {
+		if s.reports.asked() {
+			return misuse{errors.New("--report and --plot are of a benchmark of one peer; a ring has neither")}
+		}
 		return s.runRing(ctx, cfg, w)
 	}
 	if s.peer = s.peers[0]; len(s.peers) > 1 {
@@ -91,9 +99,9 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 		return err
 	}
 	if running, err := s.runningStatus(ctx, doctorBudget); err == nil && running.Simulated {
-		if len(opts.Extras) > 0 || s.save != "" || s.compare != "" {
+		if len(opts.Extras) > 0 || s.save != "" || s.compare != "" || s.reports.asked() {
 			return misuse{errors.New("railscope demo simulates a single round alone: leave out all flags of other " +
-				"measurements, --save and --compare, or stop the demo to measure real rails")}
+				"measurements, --save, --compare, --report and --plot, or stop the demo to measure real rails")}
 		}
 		return s.benchDemo(ctx, peer, w)
 	}
@@ -104,7 +112,7 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if before != nil {
 		out.Compared = suite.Compare(*before, all)
 	}
-	if err := s.write(w, last, out); err != nil {
+	if err := s.write(ctx, w, last, out); err != nil {
 		return err
 	}
 	for _, c := range out.Compared {
@@ -172,7 +180,7 @@ func (s *benchSettings) readSaved() (*suite.Suite, error) {
 	return &saved, nil
 }
 
-func (s *benchSettings) write(w io.Writer, res probe.Result, o bench.Options) error {
+func (s *benchSettings) write(ctx context.Context, w io.Writer, res probe.Result, o bench.Options) error {
 	if s.save != "" {
 		var text bytes.Buffer
 		if err := bench.WriteJSON(&text, res, o); err != nil {
@@ -182,7 +190,9 @@ func (s *benchSettings) write(w io.Writer, res probe.Result, o bench.Options) er
 			return err
 		}
 	}
-	return writeRound(w, s.format, res, o)
+	return errors.Join(writeRound(w, s.format, res, o), s.reports.write(ctx, "bench", func(to io.Writer) error {
+		return bench.WriteJSON(to, res, o)
+	}))
 }
 
 func writeRound(w io.Writer, format string, res probe.Result, o bench.Options) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/units"
 
 	"github.com/railscope/railscope/bench"
+	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/kvcache"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/rail"
@@ -149,8 +150,8 @@ func (s *extraSettings) sizes() (list []int, err error) {
 	first, err := units.ParseStrictBytes(from)
 	last, err2 := units.ParseStrictBytes(to)
 	if !ok || err != nil || err2 != nil || first < probe.MinSize || last > probe.MaxSize || first > last {
-		return nil, fmt.Errorf("--sweep must be sizes from %s to %s, such as %s, not %q", bench.Size(probe.MinSize),
-			bench.Size(probe.MaxSize), usualSweep, s.sweep)
+		return nil, fmt.Errorf("--sweep must be sizes from %s to %s, such as %s, not %q", grid.Size(probe.MinSize),
+			grid.Size(probe.MaxSize), usualSweep, s.sweep)
 	}
 	for size := first; size <= last; size *= 2 {
 		list = append(list, int(size))

@@ -28,6 +28,7 @@ type runSettings struct {
 	compare string
 	repeat  int
 	figure  string
+	reports reports
 }
 
 func (s *runSettings) define(app *kingpin.Application) *runSettings {
@@ -44,6 +45,7 @@ func (s *runSettings) define(app *kingpin.Application) *runSettings {
 	cmd.Flag("figure", "Regular expression with one group that finds the command's own figure in its output, such as "+
 		"'([0-9.]+) samples/s'; the last match counts. With --compare.").Envar("RAILSCOPE_RUN_FIGURE").
 		PlaceHolder("REGEX").StringVar(&s.figure)
+	s.reports.define(cmd, "RUN")
 	return s
 }
 
@@ -77,6 +79,9 @@ func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) err
 	if pattern != nil && s.compare == "" {
 		return misuse{errors.New("--figure needs --compare=tcp")}
 	}
+	if err := s.reports.check(); err != nil {
+		return err
+	}
 	finder, _ := s.newFinder(cfg, listBudget)
 	rails, err := finder.Rails()
 	o := record.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rails: rails,
@@ -96,7 +101,8 @@ func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) err
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(rec.WriteTable(os.Stderr, isTerminal(os.Stderr)), s.writeJSON(w, rec.WriteJSON)); err != nil {
+	if err := errors.Join(rec.WriteTable(os.Stderr, isTerminal(os.Stderr)), s.writeJSON(w, rec.WriteJSON),
+		s.reports.write(context.Background(), "run", rec.WriteJSON)); err != nil {
 		return err
 	}
 	if rec.ExitCode != 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,8 @@ func (r *runner) compare(w io.Writer) error {
 		}
 	}
 	c := record.NewComparison(r.settings.command, runs)
-	err := errors.Join(c.WriteTable(os.Stderr, isTerminal(os.Stderr)), r.settings.writeJSON(w, c.WriteJSON))
+	err := errors.Join(c.WriteTable(os.Stderr, isTerminal(os.Stderr)), r.settings.writeJSON(w, c.WriteJSON),
+		r.settings.reports.write(context.Background(), "run", c.WriteJSON))
 	if err != nil {
 		return err
 	}

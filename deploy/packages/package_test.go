@@ -220,7 +220,7 @@ func TestChecksums(t *testing.T) {
 			}
 		}
 	}
-	if packages != 8 { // deb, rpm, tar.gz and SBOM, for two architectures
+	if packages != 10 { // deb, rpm, tar.gz and an SBOM of each program, for two architectures
 		t.Errorf("dist has %d packages", packages)
 	}
 }

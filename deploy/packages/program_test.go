@@ -114,47 +114,55 @@ func newerGlibc(a, b string) bool {
 // into it: every module, and no other.
 func TestSBOM(t *testing.T) {
 	for _, m := range machines {
-		info, err := buildinfo.ReadFile(program(t, m.arch))
-		if err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"railscope", "railscope-bench"} {
+			sbom(t, m.arch, name)
 		}
-		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
-		for _, dep := range info.Deps {
-			want = append(want, "pkg:golang/"+dep.Path+"@"+dep.Version)
+	}
+}
+
+func sbom(t *testing.T, arch, name string) {
+	t.Helper()
+	file := filepath.Join(filepath.Dir(program(t, arch)), name)
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
+	for _, dep := range info.Deps {
+		want = append(want, "pkg:golang/"+dep.Path+"@"+dep.Version)
+	}
+	text, err := os.ReadFile(artifact(t, name+"-[0-9]*.linux-"+arch+".cdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bom struct {
+		BOMFormat, SpecVersion string
+		Metadata               struct {
+			Component struct{ Hashes []struct{ Content string } }
 		}
-		text, err := os.ReadFile(artifact(t, "railscope-*.linux-"+m.arch+".cdx.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var bom struct {
-			BOMFormat, SpecVersion string
-			Metadata               struct {
-				Component struct{ Hashes []struct{ Content string } }
-			}
-			Components []struct{ Purl string }
-		}
-		if err := json.Unmarshal(text, &bom); err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, c := range bom.Components {
-			got = append(got, c.Purl)
-		}
-		slices.Sort(got)
-		slices.Sort(want)
-		if bom.BOMFormat != "CycloneDX" || len(want) < 20 || !slices.Equal(got, want) {
-			t.Errorf("%s: %s lists %q, the program is of %q", m.arch, bom.BOMFormat, got, want)
-		}
-		sum := strings.Fields(output(t, "sha256sum", program(t, m.arch)))[0]
-		if h := bom.Metadata.Component.Hashes; len(h) != 1 || h[0].Content != sum {
-			t.Errorf("%s: the document is of %v, the program is %s", m.arch, h, sum)
-		}
-		licenses := ask(t, `dpkg-deb --fsys-tarfile "$1" | tar -xO ./usr/share/doc/railscope/THIRD-PARTY.txt`,
-			artifact(t, "railscope_*_"+m.arch+".deb"))
-		for _, dep := range info.Deps {
-			if !strings.Contains(licenses, "\n==== "+dep.Path+"@"+dep.Version+"\n") {
-				t.Errorf("%s: THIRD-PARTY.txt has no license of %s", m.arch, dep.Path)
-			}
+		Components []struct{ Purl string }
+	}
+	if err := json.Unmarshal(text, &bom); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range bom.Components {
+		got = append(got, c.Purl)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if bom.BOMFormat != "CycloneDX" || len(want) < 20 || !slices.Equal(got, want) {
+		t.Errorf("%s: %s lists %q, the program is of %q", arch, bom.BOMFormat, got, want)
+	}
+	sum := strings.Fields(output(t, "sha256sum", file))[0]
+	if h := bom.Metadata.Component.Hashes; len(h) != 1 || h[0].Content != sum {
+		t.Errorf("%s: the document is of %v, the program is %s", arch, h, sum)
+	}
+	licenses := ask(t, `dpkg-deb --fsys-tarfile "$1" | tar -xO ./usr/share/doc/railscope/THIRD-PARTY.txt`,
+		artifact(t, "railscope_*_"+arch+".deb"))
+	for _, dep := range info.Deps {
+		if !strings.Contains(licenses, "\n==== "+dep.Path+"@"+dep.Version+"\n") {
+			t.Errorf("%s: THIRD-PARTY.txt has no license of %s", arch, dep.Path)
 		}
 	}
 }

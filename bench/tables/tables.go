@@ -1,4 +1,5 @@
-package bench
+// Package tables shows what a benchmark measured as tables, for terminal and report.
+package tables
 
 import (
 	"fmt"
@@ -8,25 +9,20 @@ import (
 	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
 )
 
-// asked reports whether a round has extras that are compared with it: without these, its own tables say it all.
-func asked(r probe.Result) bool {
-	compared := []probe.Kind{probe.Reads, probe.QueuePairs, probe.Subset, probe.Messages, probe.TCPTime, probe.Bond}
-	return slices.ContainsFunc(r.Extras, func(m probe.Measured) bool { return slices.Contains(compared, m.Kind) })
-}
+// Ways of moving a KV cache, as rows of [suite.KVCache] are called.
+const (
+	OneRail  = "one rail"
+	AllRails = "all rails"
+	OverTCP  = "TCP"
+)
 
-// suiteTables are the comparison, the bytes by the ports' counters, the sweep and the KV caches.
-func suiteTables(s suite.Suite, compared bool) (tables [][][]grid.Cell) {
-	if compared {
-		tables = append(tables, comparison(s.Rows), byPorts(s.Rows))
-	}
-	return append(tables, sweepRows(s.Sweep), cacheRows(s.KVCache))
-}
+// SmallMessage is the size of the messages of a round's latencies, in bytes.
+const SmallMessage = 8
 
-// leastSamples are those from which a P95 and a P99 are shown.
-const leastSamples = 100
+// LeastSamples are those from which a P95 and a P99 are shown.
+const LeastSamples = 100
 
 // timeOf is a figure of a row's latency of messages of so many bytes, in µs.
 func timeOf(row suite.Row, bytes int64, of func(suite.Latency) float64, least int) grid.Cell {
@@ -42,14 +38,8 @@ func p50(l suite.Latency) float64  { return l.P50 }
 func p95(l suite.Latency) float64  { return l.P95 }
 func p99(l suite.Latency) float64  { return l.P99 }
 
-func gigabitsOf(v *float64) grid.Cell {
-	if v == nil {
-		return grid.Number("")
-	}
-	return grid.Number(grid.Gigabits(*v))
-}
-
-func comparison(rows []suite.Row) [][]grid.Cell {
+// Comparison has a line for each row.
+func Comparison(rows []suite.Row) [][]grid.Cell {
 	table := [][]grid.Cell{grid.Titles("COMPARISON", "Gb/s", "OF LINE", "× TCP", "8 B: MEAN", "P50", "P99 µs",
 		"4 KiB: P50", "P99 µs")}
 	for _, row := range rows {
@@ -61,9 +51,9 @@ func comparison(rows []suite.Row) [][]grid.Cell {
 			ratio = grid.Ratio(*row.Speedup)
 		}
 		table = append(table, []grid.Cell{grid.Name(row.Name).ColorIf(row.Failure != "", terminal.Red),
-			gigabitsOf(row.Goodput), grid.Number(line), grid.Number(ratio), timeOf(row, smallMessage, mean, 1),
-			timeOf(row, smallMessage, p50, 1), timeOf(row, smallMessage, p99, leastSamples), timeOf(row, 4096, p50, 1),
-			timeOf(row, 4096, p99, leastSamples)})
+			grid.Rate(row.Goodput), grid.Number(line), grid.Number(ratio), timeOf(row, SmallMessage, mean, 1),
+			timeOf(row, SmallMessage, p50, 1), timeOf(row, SmallMessage, p99, LeastSamples), timeOf(row, 4096, p50, 1),
+			timeOf(row, 4096, p99, LeastSamples)})
 	}
 	return table
 }
@@ -71,8 +61,8 @@ func comparison(rows []suite.Row) [][]grid.Cell {
 // maxPorts is how many columns of rails fit beside each other.
 const maxPorts = 8
 
-// byPorts are the bytes that the ports counted during each measurement, by rail or member of a bond.
-func byPorts(rows []suite.Row) [][]grid.Cell {
+// ByPorts are the bytes that the ports counted during each measurement, by rail or member of a bond.
+func ByPorts(rows []suite.Row) [][]grid.Cell {
 	var names []string
 	for _, row := range rows {
 		for _, p := range row.PerRail {
@@ -111,7 +101,8 @@ func shortRail(name string) string {
 	return grid.Shorten(name, 10)
 }
 
-func sweepRows(rows []suite.Row) [][]grid.Cell {
+// Sweep has a line for each size.
+func Sweep(rows []suite.Row) [][]grid.Cell {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -122,15 +113,15 @@ func sweepRows(rows []suite.Row) [][]grid.Cell {
 			samples = fmt.Sprint(row.Latency[0].Samples)
 		}
 		table = append(table, []grid.Cell{grid.Name(row.Name).ColorIf(row.Failure != "", terminal.Yellow),
-			gigabitsOf(row.Goodput), timeOf(row, row.Size, mean, 1), timeOf(row, row.Size, p50, 1),
-			timeOf(row, row.Size, p95, leastSamples), timeOf(row, row.Size, p99, leastSamples), grid.Number(samples)})
+			grid.Rate(row.Goodput), timeOf(row, row.Size, mean, 1), timeOf(row, row.Size, p50, 1),
+			timeOf(row, row.Size, p95, LeastSamples), timeOf(row, row.Size, p99, LeastSamples), grid.Number(samples)})
 	}
 	return table
 }
 
-// cacheRows are a row per cache, with the time of each way.
-func cacheRows(list []suite.KVCache) (table [][]grid.Cell) {
-	ways := []string{oneRail, allRails, overTCPs}
+// Caches are a row per cache, with the time of each way.
+func Caches(list []suite.KVCache) (table [][]grid.Cell) {
+	ways := []string{OneRail, AllRails, OverTCP}
 	for i, c := range list {
 		if i == 0 {
 			table = append(table, grid.Titles("KV CACHE", "TOKENS", "SIZE", "PAGE", "ONE RAIL s", "ALL RAILS s", "TCP s",
@@ -143,7 +134,7 @@ func cacheRows(list []suite.KVCache) (table [][]grid.Cell) {
 		if c.Tokens > 0 {
 			tokens = fmt.Sprint(c.Tokens)
 		}
-		line := []grid.Cell{grid.Name(c.Model), grid.Number(tokens), grid.Number(Size(c.Bytes)), grid.Number(Size(c.Page))}
+		line := []grid.Cell{grid.Name(c.Model), grid.Number(tokens), grid.Number(grid.Size(c.Bytes)), grid.Number(grid.Size(c.Page))}
 		headline := ""
 		for _, way := range ways {
 			text := ""
@@ -151,8 +142,8 @@ func cacheRows(list []suite.KVCache) (table [][]grid.Cell) {
 				if one.Model != c.Model || one.Tokens != c.Tokens || one.Row != way || one.Seconds == nil {
 					continue
 				}
-				text = threeDigits(*one.Seconds)
-				if way != overTCPs && one.Headline != nil {
+				text = grid.ThreeDigits(*one.Seconds)
+				if way != OverTCP && one.Headline != nil {
 					headline = terminal.Percent(*one.Headline)
 				}
 			}
@@ -163,17 +154,8 @@ func cacheRows(list []suite.KVCache) (table [][]grid.Cell) {
 	return table
 }
 
-// threeDigits is a time in seconds with three digits that count.
-func threeDigits(seconds float64) string {
-	decimals := 4
-	for limit := 0.1; decimals > 0 && seconds >= limit; limit *= 10 {
-		decimals--
-	}
-	return grid.Decimal(seconds, decimals)
-}
-
-// changeRows are the rows of a comparison with a saved suite.
-func changeRows(list []suite.Change) (table [][]grid.Cell) {
+// Changes are the rows of a Comparison with a saved suite.
+func Changes(list []suite.Change) (table [][]grid.Cell) {
 	for i, c := range list {
 		if i == 0 {
 			table = append(table, []grid.Cell{grid.Name("CHANGES"), grid.Number("BEFORE Gb/s"), grid.Number("NOW Gb/s"),
@@ -191,8 +173,15 @@ func changeRows(list []suite.Change) (table [][]grid.Cell) {
 		if c.Before > 0 && c.After > 0 {
 			change = fmt.Sprintf("%+.1f %%", 100*(c.After/c.Before-1))
 		}
-		table = append(table, []grid.Cell{grid.Name(c.Name), gigabitsOf(positive(c.Before)), gigabitsOf(positive(c.After)),
+		table = append(table, []grid.Cell{grid.Name(c.Name), grid.Rate(positive(c.Before)), grid.Rate(positive(c.After)),
 			grid.Number(change), {Text: what, Colour: colour}})
 	}
 	return table
+}
+
+func positive(v float64) *float64 {
+	if v <= 0 {
+		return nil
+	}
+	return &v
 }

@@ -1,0 +1,56 @@
+// Command railscope-bench is the part of railscope that needs large libraries. railscope runs it from its own folder.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/version"
+)
+
+// Exit codes, as those of railscope: 1 is a failure, 2 a command line that must be changed.
+const (
+	exitFailure = 1
+	exitMisuse  = 2
+)
+
+// errReported is a failure that the output of the command explains.
+var errReported = errors.New("reported")
+
+// misuse is an error that the user fixes on the command line.
+type misuse struct{ error }
+
+func main() { os.Exit(execute(os.Args[1:])) }
+
+func execute(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	app := kingpin.New("railscope-bench", "Writes reports of what railscope measured. railscope runs it; by hand, it makes "+
+		"a report of saved JSON.")
+	app.Version(version.Print("railscope-bench"))
+	app.HelpFlag.Short('h')
+	commands := map[string]func(context.Context) error{}
+	report := new(reportSettings)
+	commands[report.define(app)] = report.run
+	name, err := app.Parse(args)
+	if err != nil {
+		err = misuse{fmt.Errorf("%w; railscope-bench --help shows the commands and flags", err)}
+	} else {
+		err = commands[name](ctx)
+	}
+	if err == nil {
+		return 0
+	}
+	if !errors.Is(err, errReported) {
+		fmt.Fprintln(os.Stderr, "railscope-bench:", err)
+	}
+	if _, ok := errors.AsType[misuse](err); ok {
+		return exitMisuse
+	}
+	return exitFailure
+}

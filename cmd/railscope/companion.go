@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+)
+
+// companionName is the program with the large libraries, which is installed beside this one.
+const companionName = "railscope-bench"
+
+// companion is the path of that program.
+func companion() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", companionName, err)
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	path := filepath.Join(filepath.Dir(self), companionName)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w: it writes reports and is part of the package: install it beside railscope, or build "+
+			"both by make build", err)
+	}
+	return path, nil
+}
+
+// reports are the files that a command writes beside its output.
+type reports struct{ html, plot string }
+
+func (r *reports) define(cmd *kingpin.CmdClause, env string) {
+	cmd.Flag("report", "Write a report with tables and plots to this file, one HTML page without outside resources.").
+		Envar("RAILSCOPE_" + env + "_REPORT").PlaceHolder("FILE.html").StringVar(&r.html)
+	cmd.Flag("plot", "Write the plots to this file, a PNG or SVG by its suffix.").
+		Envar("RAILSCOPE_" + env + "_PLOT").PlaceHolder("FILE.png").StringVar(&r.plot)
+}
+
+func (r reports) asked() bool { return r.html != "" || r.plot != "" }
+
+// check refuses what could not be written, before anything is measured.
+func (r reports) check() error {
+	if !r.asked() {
+		return nil
+	}
+	if suffix := r.suffix(); r.plot != "" && suffix != "png" && suffix != "svg" {
+		return misuse{fmt.Errorf("--plot must end in .png or .svg, not %q", r.plot)}
+	}
+	for _, one := range []struct{ flag, file string }{{"report", r.html}, {"plot", r.plot}} {
+		if one.file == "" {
+			continue
+		}
+		f, err := os.CreateTemp(filepath.Dir(one.file), "."+companionName+".")
+		if err != nil {
+			return misuse{fmt.Errorf("--%s: %w", one.flag, err)}
+		}
+		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+			return err
+		}
+	}
+	_, err := companion()
+	return err
+}
+
+func (r reports) suffix() string {
+	return strings.ToLower(strings.TrimPrefix(filepath.Ext(r.plot), "."))
+}
+
+// write writes them from what the JSON of a command has.
+func (r reports) write(ctx context.Context, of string, json func(io.Writer) error) error {
+	if !r.asked() {
+		return nil
+	}
+	var input bytes.Buffer
+	if err := json(&input); err != nil {
+		return err
+	}
+	for _, one := range []struct{ file, as string }{{r.html, "html"}, {r.plot, r.suffix()}} {
+		if one.file == "" {
+			continue
+		}
+		text, err := drawReport(ctx, of, one.as, input.Bytes())
+		if err == nil {
+			err = replaceFile(one.file, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reportTime is how long drawing may take.
+const reportTime = time.Minute
+
+func drawReport(ctx context.Context, of, as string, input []byte) ([]byte, error) {
+	path, err := companion()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "report", "--of="+of, "--as="+as) //nolint:gosec // it is this package's own
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &said
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", path, err, strings.TrimSpace(said.String()))
+	}
+	return out.Bytes(), nil
+}
