@@ -79,9 +79,8 @@ type watched struct {
 
 // TestAlerts runs the demo once for each trouble, all at once and for about a
 // minute, stretches what it served to the time that alerts take, and holds that
-// those fire that should, and no other. What a demo's rails carry is measured, and
-// less where the machine has other work: one that disagrees runs once more, after
-// the others.
+// those fire that should, and no other. What a demo's rails carry is measured, hence
+// slow ones: a machine with other work carries them, too.
 func TestAlerts(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "railscope")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/railscope")
@@ -103,16 +102,6 @@ func TestAlerts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := <-results[i]
 			got, err := w.alerts(t)
-			if err != nil || !slices.Equal(got, tc.want) {
-				t.Logf("once more; %v, and these fired:\n  %s", err, strings.Join(got, "\n  "))
-				for _, r := range results[i+1:] {
-					w := <-r
-					r <- w
-				}
-				nodes, _ := start(t, binary, tc.flags)
-				w = tc.watch(nodes)
-				got, err = w.alerts(t)
-			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,9 +198,8 @@ func start(t *testing.T, binary string, flags []string) (nodes []string, end fun
 	for !free(port) {
 		port = 20000 + 4*rand.IntN(3000)
 	}
-	// Rails that a machine at work with three other demos carries, too.
 	cmd := exec.Command(binary,
-		append([]string{"demo", "--rate=0.25", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port)}, flags...)...)
+		append([]string{"demo", "--rate=0.1", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port)}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
