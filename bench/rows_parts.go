@@ -207,7 +207,8 @@ func (b *rowBuilder) headline(rows []suite.Row, way string) (best float64) {
 	for _, op := range []probe.Op{probe.Read, probe.Write} {
 		for _, row := range rows {
 			if row.Goodput != nil && row.Op == string(op) && row.Memory == host && row.Size == 0 &&
-				(len(row.Rails) == 1) == (way == tables.OneRail) && (way == tables.AllRails || row.Rails[0] == firstRail(b.result)) {
+				(len(row.Rails) == 1) == (way == tables.OneRail) &&
+				(way == tables.AllRails || row.Rails[0] == firstRail(b.result)) {
 				best = max(best, *row.Goodput)
 			}
 		}

@@ -121,7 +121,8 @@ func TestCaches(t *testing.T) {
 		if c.Model != "Llama 3 8B" || c.Tokens != 8192 {
 			continue
 		}
-		want, headline := map[string]float64{tables.OneRail: 60 * gb, tables.AllRails: 120 * gb, tables.OverTCP: 9 * gb}[c.Row],
+		want, headline := map[string]float64{tables.OneRail: 60 * gb,
+			tables.AllRails: 120 * gb, tables.OverTCP: 9 * gb}[c.Row],
 			map[string]float64{tables.OneRail: 91 * gb, tables.AllRails: 180.5 * gb, tables.OverTCP: 12.4 * gb}[c.Row]
 		if c.Seconds == nil || *c.Seconds != float64(1<<30)/want || c.Headline == nil || *c.Headline != want/headline {
 			t.Errorf("%+v", c)

@@ -73,7 +73,8 @@ func goodputs(s suite.Suite) *figure {
 	if len(list) == 0 {
 		return nil
 	}
-	f := rates("Goodput", "Goodput of each measurement. The mark is the line rate of its rails.", list)
+	f := rates("Goodput", "Goodput of each measurement. The mark is the line rate of its rails, unless it is "+
+		"more than 10 times the best.", list)
 	return &f
 }
 
@@ -85,7 +86,8 @@ func memories(s suite.Suite) *figure {
 			continue
 		}
 		if i := slices.IndexFunc(s.Rows, func(other suite.Row) bool {
-			return drawable(other.Goodput) && other.Memory == "host" && other.Op == row.Op && slices.Equal(other.Rails, row.Rails)
+			return drawable(other.Goodput) && other.Memory == "host" && other.Op == row.Op &&
+				slices.Equal(other.Rails, row.Rails)
 		}); i >= 0 {
 			host := s.Rows[i]
 			list = append(list, rate{host.Name, false, *host.Goodput, limit(host.LineRate)})
@@ -176,8 +178,8 @@ func railShares(s suite.Suite) *figure {
 	for i, rail := range rails {
 		names[i] = railName(rail)
 	}
-	f := shares("Share of each rail", "By the bytes that the ports sent meanwhile, where they count; else by goodput.", names,
-		list)
+	f := shares("Share of each rail", "By the bytes that the ports sent meanwhile, where they count; else by goodput.",
+		names, list)
 	return &f
 }
 
@@ -195,8 +197,11 @@ func sweep(s suite.Suite) *figure {
 	if n := len(measured.points); n < 2 || measured.points[0].X >= measured.points[n-1].X {
 		return nil
 	}
-	list := []curve{measured}
-	if len(line.points) > 1 {
+	list, best := []curve{measured}, 0.0
+	for _, p := range measured.points {
+		best = max(best, p.Y)
+	}
+	if len(line.points) > 1 && line.points[0].Y <= farthest*best {
 		list = append(list, line)
 	}
 	f := sizes("Goodput by size of messages", "All rails together.", list)

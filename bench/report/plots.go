@@ -29,6 +29,7 @@ const (
 	plotHeight = 240 // of one without bars
 	legendRoom = 1.2 // of a plot of lines, so that its legend is above them
 	maxLines   = 200 // of one plot
+	farthest   = 10  // times what was measured: a line rate beyond that would hide it
 )
 
 // byName is a plot with a line for each name, the first at the top.
@@ -44,7 +45,7 @@ func byName(t theme, title, unit string, names []string) *plot.Plot {
 		reversed[i] = plain(name)
 	}
 	p.NominalY(reversed...)
-	p.Y.Tick.Length, p.Y.Width = 0, 0
+	p.Y.Tick.Length, p.Y.Width, p.Y.Padding = 0, 0, 6
 	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
 	return p
 }
@@ -68,10 +69,14 @@ func rates(title, caption string, list []rate) figure {
 	list = list[:min(len(list), maxLines)]
 	return named(title, caption, len(list), func(t theme) (*plot.Plot, error) {
 		names, rdma, tcp, marks := []string{}, plotter.Values{}, plotter.Values{}, plotter.XYs{}
+		best := 0.0
+		for _, r := range list {
+			best = max(best, r.value)
+		}
 		for i, r := range list {
 			names = append(names, r.name)
 			at := float64(len(list) - 1 - i)
-			if r.line > 0 {
+			if r.line > 0 && r.line <= farthest*best {
 				marks = append(marks, plotter.XY{X: gigabits(r.line), Y: at})
 			}
 		}
@@ -220,7 +225,7 @@ func curves(t theme, title string, list []curve, dots bool) (*plot.Plot, error) 
 			points.GlyphStyle = draw.GlyphStyle{Color: t.rail(i), Radius: 2.6, Shape: draw.CircleGlyph{}}
 			p.Add(points)
 		}
-		p.Legend.Add(plain(c.name), line)
+		p.Legend.Add(plain(c.name)+" ", line)
 	}
 	return p, nil
 }
@@ -264,7 +269,7 @@ func shares(title, caption string, rails []string, list []share) figure {
 			}
 			below = bars
 			p.Add(bars)
-			p.Legend.Add(plain(rail), bars)
+			p.Legend.Add(plain(rail)+" ", bars)
 		}
 		p.X.Min, p.X.Max = 0, 100
 		p.Y.Max++ // for the legend

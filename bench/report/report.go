@@ -99,12 +99,12 @@ func fromGrid(rows [][]grid.Cell) (t table) {
 		var line []cell
 		for _, c := range row {
 			class := ""
-			switch {
-			case c.Colour == terminal.Red:
+			switch c.Colour {
+			case terminal.Red:
 				class = "bad"
-			case c.Colour == terminal.Yellow:
+			case terminal.Yellow:
 				class = "warn"
-			case c.Colour == terminal.Green:
+			case terminal.Green:
 				class = "good"
 			}
 			if c.Right {

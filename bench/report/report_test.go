@@ -48,7 +48,7 @@ func elements(t testing.TB, text string) (names, values []string) {
 	d := xml.NewDecoder(strings.NewReader(text))
 	for {
 		token, err := d.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return names, values
 		} else if err != nil {
 			t.Fatalf("%v in %.2000s", err, text)
@@ -183,7 +183,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %q", want)
 		}
 	}
-	c := record.NewComparison(r.Command, []record.Run{{Transport: record.RDMA, Seconds: 2}, {Transport: record.TCP, Seconds: 4}})
+	c := record.NewComparison(r.Command, []record.Run{{Transport: record.RDMA, Seconds: 2},
+		{Transport: record.TCP, Seconds: 4}})
 	if text := page(t, Compared(c)); !strings.Contains(text, "median, rdma") {
 		t.Errorf("no medians in %s", text)
 	}

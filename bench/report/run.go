@@ -47,7 +47,8 @@ func carried(rec record.Record) *figure {
 	if total == 0 || len(names) < 2 {
 		return nil
 	}
-	f := shares("Share of each rail", "By payload, estimated from the bytes and packets that the ports counted.", names, list)
+	f := shares("Share of each rail", "By payload, estimated from the bytes and packets that the ports counted.", names,
+		list)
 	return &f
 }
 

@@ -134,7 +134,8 @@ func Caches(list []suite.KVCache) (table [][]grid.Cell) {
 		if c.Tokens > 0 {
 			tokens = fmt.Sprint(c.Tokens)
 		}
-		line := []grid.Cell{grid.Name(c.Model), grid.Number(tokens), grid.Number(grid.Size(c.Bytes)), grid.Number(grid.Size(c.Page))}
+		line := []grid.Cell{grid.Name(c.Model), grid.Number(tokens), grid.Number(grid.Size(c.Bytes)),
+			grid.Number(grid.Size(c.Page))}
 		headline := ""
 		for _, way := range ways {
 			text := ""

@@ -30,13 +30,15 @@ func main() { os.Exit(execute(os.Args[1:])) }
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	app := kingpin.New("railscope-bench", "Writes reports of what railscope measured. railscope runs it; by hand, it makes "+
-		"a report of saved JSON.")
+	app := kingpin.New("railscope-bench", "Writes reports of what railscope measured. railscope runs it; by hand, it "+
+		"makes a report of saved JSON.")
 	app.Version(version.Print("railscope-bench"))
 	app.HelpFlag.Short('h')
 	commands := map[string]func(context.Context) error{}
 	report := new(reportSettings)
 	commands[report.define(app)] = report.run
+	storage := new(storageSettings)
+	commands[storage.define(app)] = storage.run
 	name, err := app.Parse(args)
 	if err != nil {
 		err = misuse{fmt.Errorf("%w; railscope-bench --help shows the commands and flags", err)}

@@ -28,6 +28,9 @@ func benchSuite(t *testing.T, flags ...string) (suite.Suite, *process) {
 	case <-time.After(10 * time.Minute):
 		t.Fatalf("%q still runs", flags)
 	}
+	if err := os.WriteFile("/out/bench.json", []byte(p.Stdout), 0o644); err != nil { // for reports
+		t.Error(err)
+	}
 	t.Logf("%q took %v, exit code %d %s", flags, time.Since(begin).Round(time.Second), p.RC, p.Stderr)
 	var s suite.Suite
 	if err := json.Unmarshal([]byte(p.Stdout), &s); err != nil {

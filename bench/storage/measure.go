@@ -1,0 +1,199 @@
+// Package storage measures how fast a checkpoint is saved to and loaded from directories and buckets.
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Options say what is written and how.
+type Options struct {
+	Size, Part int64
+	Streams    int
+	Timeout    time.Duration // of one target, without the removal
+	Root       string        // of /sys, for the interfaces
+	Endpoint   string        // of buckets; empty: AWS, and Google
+}
+
+// Percentiles are of the times of parts.
+type Percentiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+// PartSeconds are the times of parts in both directions.
+type PartSeconds struct {
+	Save Percentiles `json:"save"`
+	Load Percentiles `json:"load"`
+}
+
+// Result is what one target did.
+type Result struct {
+	Target             string      `json:"target"`
+	Bytes              int64       `json:"bytes"`
+	GzipBytes          int64       `json:"gzip_bytes"`
+	GzipOfBytes        int64       `json:"gzip_of_bytes"` // what was compressed: the first parts
+	Streams            int         `json:"streams"`
+	SaveSeconds        float64     `json:"save_seconds"`
+	LoadSeconds        float64     `json:"load_seconds"`
+	SaveBytesPerSecond float64     `json:"save_bytes_per_second"`
+	LoadBytesPerSecond float64     `json:"load_bytes_per_second"`
+	PartSeconds        PartSeconds `json:"part_seconds"`
+	Cache              string      `json:"cache,omitempty"` // how a directory bypassed it: direct or advised
+	Memory             bool        `json:"memory,omitempty"`
+	Interfaces         []Interface `json:"interfaces"`
+	Failure            string      `json:"failure,omitempty"`
+}
+
+// Target is a place for one checkpoint. Parts are written and read by several streams at once.
+type Target interface {
+	Create(ctx context.Context, size, part int64) error
+	WritePart(ctx context.Context, index int, data []byte) error
+	Finish(ctx context.Context) error // the checkpoint is durable afterwards
+	ReadPart(ctx context.Context, index int, data []byte) error
+	Remove(ctx context.Context) error // also after a failure or before Create
+	Describe(*Result)
+}
+
+// removeTimeout is how long a removal may take after an interruption.
+const removeTimeout = 30 * time.Second
+
+// Measure saves to the target, loads from it and removes what it wrote. Failures are in the result.
+func Measure(ctx context.Context, name string, target Target, o Options) Result {
+	r := Result{Target: name, Streams: o.Streams, Interfaces: []Interface{}}
+	if err := measure(ctx, target, o, &r); err != nil {
+		r.Failure = err.Error()
+	}
+	return r
+}
+
+func measure(ctx context.Context, target Target, o Options, r *Result) (err error) {
+	if o.Size <= 0 || o.Part <= 0 || o.Streams <= 0 {
+		return errors.New("size, part size and streams must be positive")
+	}
+	defer func() { // a fresh context: it removes also after an interruption
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		err = errors.Join(err, target.Remove(ctx))
+	}()
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	if err := target.Create(ctx, o.Size, o.Part); err != nil {
+		return err
+	}
+	p := newPattern(min(o.Part, o.Size))
+	if r.GzipOfBytes, r.GzipBytes, err = p.compressed(ctx, o); err != nil {
+		return err
+	}
+	before := readInterfaces(o.Root)
+	defer func() { r.Interfaces = carried(before, readInterfaces(o.Root)); target.Describe(r) }()
+	if err := save(ctx, target, o, p, r); err != nil {
+		return fmt.Errorf("save: %w", err)
+	}
+	if err := load(ctx, target, o, p, r); err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	return nil
+}
+
+// save times the writes and the end that makes them durable, by the wall clock. Between two parts a stream only stamps
+// its buffer.
+func save(ctx context.Context, target Target, o Options, p pattern, r *Result) error {
+	start := time.Now()
+	times, _, err := streams(ctx, o, p, 1, func(ctx context.Context, i int, data []byte) (time.Duration, error) {
+		p.stamp(data, i)
+		start := time.Now()
+		err := target.WritePart(ctx, i, data)
+		return time.Since(start), err
+	}, func([]byte, int) error { return nil })
+	if err != nil {
+		return err
+	}
+	if err := target.Finish(ctx); err != nil {
+		return err
+	}
+	r.Bytes = o.Size
+	r.SaveSeconds = time.Since(start).Seconds()
+	r.SaveBytesPerSecond = float64(o.Size) / max(r.SaveSeconds, 1e-9)
+	r.PartSeconds.Save = percentiles(times)
+	return nil
+}
+
+// load times the reads, by the wall clock. Each part is verified while its stream reads the next.
+func load(ctx context.Context, target Target, o Options, p pattern, r *Result) error {
+	start := time.Now()
+	times, end, err := streams(ctx, o, p, 2, func(ctx context.Context, i int, data []byte) (time.Duration, error) {
+		start := time.Now()
+		err := target.ReadPart(ctx, i, data)
+		return time.Since(start), err
+	}, p.verify)
+	if err != nil {
+		return err
+	}
+	r.LoadSeconds = end.Sub(start).Seconds()
+	r.LoadBytesPerSecond = float64(o.Size) / max(r.LoadSeconds, 1e-9)
+	r.PartSeconds.Load = percentiles(times)
+	return nil
+}
+
+// streams runs do for every part, and after for its buffer while the stream goes on with another of its buffers. It
+// returns the time of each part, and when the last do ended.
+func streams(ctx context.Context, o Options, p pattern, buffers int,
+	do func(ctx context.Context, index int, data []byte) (time.Duration, error),
+	after func(data []byte, index int) error) (times []time.Duration, end time.Time, err error) {
+	parts := int((o.Size + o.Part - 1) / o.Part)
+	times, ends := make([]time.Duration, parts), make([]time.Time, o.Streams)
+	group, ctx := errgroup.WithContext(ctx)
+	for s := range min(o.Streams, parts) {
+		spare := make(chan []byte, buffers)
+		for range buffers {
+			spare <- p.buffer()
+		}
+		group.Go(func() error {
+			for i := s; i < parts; i += o.Streams {
+				var buffer []byte
+				select {
+				case buffer = <-spare:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				data := buffer[:min(o.Part, o.Size-int64(i)*o.Part)]
+				took, err := do(ctx, i, data)
+				if err != nil {
+					return fmt.Errorf("part %d: %w", i, err)
+				}
+				times[i], ends[s] = took, time.Now()
+				group.Go(func() error {
+					defer func() { spare <- buffer }()
+					if err := after(data, i); err != nil {
+						return fmt.Errorf("part %d: %w", i, err)
+					}
+					return nil
+				})
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	return times, slices.MaxFunc(ends, time.Time.Compare), err
+}
+
+// percentiles are by nearest rank.
+func percentiles(times []time.Duration) Percentiles {
+	slices.Sort(times)
+	at := func(q float64) float64 {
+		return times[max(int(math.Ceil(q*float64(len(times))))-1, 0)].Seconds()
+	}
+	return Percentiles{P50: at(0.5), P99: at(0.99)}
+}
+
+// Failed is the result of a target that could not be opened.
+func Failed(name string, o Options, err error) Result {
+	return Result{Target: name, Streams: o.Streams, Interfaces: []Interface{}, Failure: err.Error()}
+}
