@@ -18,23 +18,6 @@ type RingOptions struct {
 	Color    bool
 }
 
-// The bands of the part of a step that synchronisation takes.
-const (
-	goodShare = 0.2
-	fairShare = 0.4
-)
-
-// band is what a part of a step means, and its colour.
-func band(share float64) (text, colour string) {
-	switch {
-	case share < goodShare:
-		return "below 20 %: the network is not the limit", terminal.Green
-	case share <= fairShare:
-		return "20 to 40 %: overlap it with computing", terminal.Yellow
-	}
-	return "above 40 %: the network is the limit", terminal.Red
-}
-
 // WriteRing writes a ring for people.
 func WriteRing(w io.Writer, r probe.RingResult, o RingOptions) error {
 	p := grid.NewPrinter(w, o.Color)
@@ -83,7 +66,7 @@ func ringTotals(r probe.RingResult, o RingOptions, measured, predicted, tcp *flo
 		add(one.title, grid.ThreeDigits(*one.v), one.unit, "")
 		if o.StepTime > 0 {
 			share := *one.v / o.StepTime.Seconds()
-			text, colour := band(share)
+			text, colour := grid.Band(share)
 			add("  of a step", grid.Decimal(100*share, 1), "%, "+text, colour)
 		}
 	}

@@ -213,3 +213,22 @@ LIBFABRIC  VRAM    all           1        -  failed        -       -           -
 		t.Errorf("%q", keys)
 	}
 }
+
+// TestOutput: of much output the beginning and the end are kept, which have the settings and the last error.
+func TestOutput(t *testing.T) {
+	b := &bounded{}
+	for _, text := range []string{"first\n", strings.Repeat("x", maxOutput/2), strings.Repeat("y\n", maxOutput), "last\n"} {
+		if n, err := b.Write([]byte(text)); n != len(text) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	got := b.String()
+	if !strings.HasPrefix(got, "first\nxxx") || !strings.HasSuffix(got, "y\nlast\n") || len(got) > 2*maxOutput {
+		t.Errorf("%d bytes: %.20q … %q", len(got), got, got[len(got)-20:])
+	}
+	short := &bounded{}
+	_, _ = short.Write([]byte("all\n"))
+	if short.String() != "all\n" {
+		t.Errorf("%q", short.String())
+	}
+}

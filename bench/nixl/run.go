@@ -24,7 +24,7 @@ type Runner struct {
 	Output      io.Writer         // of nixlbench, as it comes; nil: nowhere
 }
 
-// maxOutput bounds what is kept of the output of a run.
+// maxOutput bounds what is kept of the output of a run, in bytes: up to as much again of its end.
 const maxOutput = 4 << 20
 
 // Run runs one combination. The target is started by the user: its command is printed, and the initiator, which waits
@@ -77,7 +77,7 @@ func (r *Runner) once(ctx context.Context, c Combination) (string, *record.Recor
 	if watch != nil {
 		rec = new(watch.Stop())
 	}
-	return out.text.String(), rec, err
+	return out.String(), rec, err
 }
 
 // addRails adds what the rails carried meanwhile.
@@ -119,14 +119,30 @@ func lastLine(output string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the beginning and the end of what is written.
 type bounded struct {
-	text bytes.Buffer
-	also io.Writer
+	head, tail bytes.Buffer
+	dropped    bool
+	also       io.Writer
+}
+
+// String is what was kept, with a line break where something is missing.
+func (b *bounded) String() string {
+	gap := ""
+	if b.dropped {
+		gap = "\n"
+	}
+	return b.head.String() + gap + b.tail.String()
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	b.text.Write(p[:min(len(p), maxOutput-b.text.Len())])
+	n := min(len(p), maxOutput/2-b.head.Len())
+	b.head.Write(p[:n])
+	b.tail.Write(p[n:])
+	if b.tail.Len() > maxOutput {
+		b.tail.Next(b.tail.Len() - maxOutput/2)
+		b.dropped = true
+	}
 	if b.also != nil {
 		_, _ = b.also.Write(p) // the terminal may be gone
 	}

@@ -21,6 +21,8 @@ type iperf3 struct {
 	opened    int  // line of the connection of a client; 0: none, or it is done
 	accepted  bool // it is of a server, which does not say when it is done
 	intervals int  // line of the first one
+	ruled     bool // the line before is one of dashes
+	summary   bool // a header came after it: rows are sums, which UDP of iperf 3.1 does not name
 	reverse   bool
 	streams   int // of JSON
 	protocol  string
@@ -42,6 +44,8 @@ func newIperf3(s *sink) parser {
 
 func (p *iperf3) text(l line) {
 	m := iperf3Row.FindStringSubmatch(l.text)
+	p.summary = p.summary || p.ruled && strings.Contains(l.text, "] Interval ")
+	p.ruled = strings.Contains(l.text, "- - - - -")
 	switch {
 	case m != nil:
 		p.row(l, m)
@@ -75,6 +79,9 @@ func (p *iperf3) row(l line, m []string) {
 		p.intervals = l.number
 	}
 	tail := strings.Fields(m[6])
+	if p.summary && len(tail) > 0 && strings.HasSuffix(tail[len(tail)-1], "%)") {
+		tail, p.protocol = append(tail, "receiver"), "UDP" // with jitter and loss, which the receiver counts
+	}
 	if len(tail) == 0 || tail[len(tail)-1] != "receiver" && tail[len(tail)-1] != "sender" {
 		return // an interval
 	}
@@ -167,6 +174,7 @@ func (p *iperf3) document(d *document) bool {
 	switch {
 	case stream && event == "start":
 		var start iperf3Start
+		p.end() // of one that was cut
 		if d.get("data", &start) {
 			p.opened = d.line
 			p.begin(start)

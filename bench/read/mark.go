@@ -35,6 +35,28 @@ func Mark(results []Result, lineRate float64, rails []Rail) {
 			r.Marks = append(r.Marks, fmt.Sprintf("%s of %s is above %s, %s", name, gigabits(rate), of, gigabits(limit)))
 		}
 		r.markLatency(limit, of)
+		r.markOrder()
+	}
+}
+
+// markOrder marks a time that is above one that it cannot exceed: in different units, or of different runs.
+func (r *Result) markOrder() {
+	l := r.Latency
+	if l == nil {
+		return
+	}
+	type named struct {
+		name string
+		v    *float64
+	}
+	for _, pair := range [][2]named{{{"min", l.Min}, {"avg", l.Avg}}, {{"min", l.Min}, {"P50", l.P50}},
+		{{"P50", l.P50}, {"P99", l.P99}}, {{"P99", l.P99}, {"max", l.Max}}, {{"avg", l.Avg}, {"max", l.Max}}} {
+		low, high := pair[0], pair[1]
+		if low.v == nil || high.v == nil || *low.v <= *high.v*roundedUp+2*r.rounding {
+			continue
+		}
+		r.Marks = append(r.Marks, fmt.Sprintf("%s of %s µs is above %s of %s µs", low.name,
+			grid.Microseconds(duration(*low.v)), high.name, grid.Microseconds(duration(*high.v))))
 	}
 }
 

@@ -24,7 +24,17 @@ type ncclTests struct {
 	names  []string
 	before int // fields that a log puts before each line
 	count  int // rows of that table
+	half   half
 }
+
+// half is the beginning of a row into which NCCL has logged: the program prints size and type before it measures, and
+// the figures after.
+type half struct {
+	number int // line; 0: none
+	about  []string
+}
+
+var ncclTestsLogged = regexp.MustCompile(`\S*:\d+:\d+ \[\d+\] (?:[\d.]+ )?NCCL (?:INFO|WARN|TRACE|VERSION|CALL)\b`)
 
 func newNCCLTests(s *sink) parser { return &ncclTests{sink: s} }
 
@@ -36,6 +46,7 @@ func (p *ncclTests) text(l line) {
 		_, name, _ := strings.Cut(l.text, "# Collective test starting: ")
 		p.name = path.Base(strings.TrimSpace(name))
 	case strings.Contains(l.text, "Avg bus bandwidth"):
+		p.dropHalf()
 		if p.header > 0 && p.count == 0 {
 			p.fail(l.number, "nccl-tests: no rows in the table of line %d", p.header)
 		}
@@ -85,7 +96,14 @@ func (p *ncclTests) columns(text string) bool {
 
 // row reads the columns from the right: those before the times may be empty.
 func (p *ncclTests) row(l line) {
+	if at := ncclTestsLogged.FindStringIndex(l.text); at != nil {
+		p.logged(l, strings.Fields(l.text[:at[0]]))
+		return
+	}
 	fields := strings.Fields(l.text)
+	if p.half.number > 0 && len(fields) > 0 && p.rest(l, fields) {
+		return
+	}
 	fields = fields[min(p.before, len(fields)):]
 	if len(fields) < 2 && !l.cut || len(fields) == 0 || size(fields[0]) == nil ||
 		len(fields) > 1 && size(fields[1]) == nil ||
@@ -99,23 +117,67 @@ func (p *ncclTests) row(l line) {
 	n := len(p.names) - max(times, 0)
 	names := p.names[len(p.names)-n:]
 	complete := times > 2 && len(fields) >= 3+n && len(fields) <= len(p.names)
-	if complete {
-		for i, f := range fields[len(fields)-n:] {
-			complete = complete && (numeric(f) || names[i] == "timestamp")
-		}
-	}
-	if !complete || l.cut && p.opened > 0 {
+	if !complete || !ncclTestsFigures(fields[len(fields)-n:], names) || l.cut && p.opened > 0 {
 		p.fail(l.number, "nccl-tests: the row is cut, or does not match its header in line %d", p.header)
 		return
 	}
+	p.addFields(l.number, fields[:len(fields)-n], fields[len(fields)-n:])
+}
+
+func ncclTestsFigures(fields, names []string) bool {
+	for i, f := range fields {
+		if !numeric(f) && names[i] != "timestamp" {
+			return false
+		}
+	}
+	return true
+}
+
+// addFields adds a row. Of columns that are there twice the first is out of place.
+func (p *ncclTests) addFields(number int, about, fields []string) {
 	figures := map[string]string{}
-	for i, f := range fields[len(fields)-n:] {
-		if _, inPlace := figures[names[i]]; !inPlace {
-			figures[names[i]] = f
+	for i, f := range fields {
+		name := p.names[len(p.names)-len(fields)+i]
+		if _, inPlace := figures[name]; !inPlace {
+			figures[name] = f
 		}
 	}
 	p.count++
-	p.addRow(l.number, fields[:len(fields)-n], figures)
+	p.addRow(number, about, figures)
+}
+
+// logged keeps what stands before a message of NCCL, if that begins a row.
+func (p *ncclTests) logged(l line, fields []string) {
+	fields = fields[min(p.before, len(fields)):]
+	if len(fields) < 3 || size(fields[0]) == nil || size(fields[1]) == nil || !ncclTestsType.MatchString(fields[2]) {
+		return
+	}
+	p.dropHalf()
+	p.half = half{l.number, fields}
+}
+
+// rest joins the figures of a row with its beginning.
+func (p *ncclTests) rest(l line, fields []string) bool {
+	times := slices.IndexFunc(p.names, func(n string) bool { return n == "time" || n == "cputime" })
+	n := len(p.names) - max(times, 0)
+	if times < 3 || len(fields) < n || len(fields) > n+p.before+1 {
+		return false
+	}
+	fields = fields[len(fields)-n:]
+	if !ncclTestsFigures(fields, p.names[times:]) {
+		return false
+	}
+	p.addFields(p.half.number, p.half.about, fields)
+	p.half = half{}
+	return true
+}
+
+// dropHalf ends the wait for the rest of a row.
+func (p *ncclTests) dropHalf() {
+	if p.half.number > 0 {
+		p.fail(p.half.number, "nccl-tests: the row is cut: NCCL has logged into it, and its figures are not there")
+	}
+	p.half = half{}
 }
 
 func (p *ncclTests) addRow(number int, about []string, figures map[string]string) {
@@ -155,6 +217,7 @@ func ncclTestsTest(program, kind, operation string) string {
 }
 
 func (p *ncclTests) end() {
+	p.dropHalf()
 	switch {
 	case p.opened > 0 && p.header == 0:
 		p.fail(p.opened, "nccl-tests: no table of results")

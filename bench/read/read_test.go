@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -198,5 +200,68 @@ func TestForms(t *testing.T) {
 		if err != nil || !slices.Equal(rows, tc.want) {
 			t.Errorf("%s: %q, %v", tc.name, rows, err)
 		}
+	}
+}
+
+// TestLogs: what launchers, containers and NCCL put between and before the lines of a tool is no part of its output.
+func TestLogs(t *testing.T) {
+	const head = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n" +
+		"#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n" +
+		"#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
+	const average = "# Avg bus bandwidth    : 40.5\n"
+	for name, tc := range map[string]struct {
+		text string
+		want []string // test, size, rate
+		errs string
+	}{
+		"NCCL logs into a row": {head + "     1048576        262144     float     sum      -1node01:1234:1250 [0] NCCL INFO " +
+			"Channel 00/0 : 0[0] -> 1[0] via P2P\nnode01:1234:1251 [0] NCCL INFO Connected all rings\n" +
+			"    29.41   35.65   66.85      0    28.10   37.31   69.96      0\n" + average, []string{"float sum 1048576 3.565e+10"}, ""},
+		"and the rest is missing": {head + "     1048576        262144     float     sum      -1node01:1:2 [0] NCCL INFO x\n" +
+			average, nil, "f:4: nccl-tests: the row is cut: NCCL has logged into it"},
+		"udp of iperf 3.1": {"Connecting to host b, port 5201\n[  4] local 10.0.0.1 port 5 connected to 10.0.0.2 port 5201\n" +
+			"[ ID] Interval           Transfer     Bandwidth       Total Datagrams\n" +
+			"[  4]   0.00-1.00   sec   116 KBytes   950 Kbits/sec  15\n- - - - - - - - - - - - - - - - - - - - - - - - -\n" +
+			"[ ID] Interval           Transfer     Bandwidth       Jitter    Lost/Total Datagrams\n" +
+			"[  4]   0.00-1.00   sec   116 KBytes   960 Kbits/sec  0.018 ms  0/15 (0%)\n[  4] Sent 15 datagrams\n\niperf Done.\n",
+			[]string{"UDP - 1.2e+05"}, ""},
+		"kubectl's times and srun's ranks": {"2026-07-01T10:00:00.123456789Z  0: {\n2026-07-01T10:00:00.2Z  0:  \"start\": " +
+			"{\"test_start\": {\"protocol\": \"TCP\", \"num_streams\": 2, \"blksize\": 131072}},\n2026-07-01T10:00:01Z 0:  \"end\": " +
+			"{\"sum_received\": {\"bits_per_second\": 8e9}}\n[2026-07-01 10:00:02] }\n", []string{"TCP, 2 streams 131072 1e+09"}, ""},
+		"a cut document, then another tool": {"{\n  \"start\": {\"test_start\": {\"protocol\": \"TCP\n" + head +
+			"     1048576        262144     float     sum      -1    29.41   35.65   66.85      0    28.10   37.31   69.96      0\n" +
+			average, []string{"float sum 1048576 3.565e+10"}, "f:2: invalid JSON, or it was cut"},
+		"two streams, the first cut": {`{"event":"start","data":{"test_start":{"protocol":"TCP","num_streams":1}}}` + "\n" +
+			`{"event":"start","data":{"test_start":{"protocol":"TCP","num_streams":1}}}` + "\n" +
+			`{"event":"end","data":{"sum_received":{"bits_per_second":8e9}}}` + "\n", []string{"TCP - 1e+09"}, "f:1: iperf3: the output is cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows, err := File("f", strings.NewReader(tc.text))
+			var got []string
+			for _, r := range rows {
+				size := "-"
+				if r.Bytes != nil {
+					size = strconv.FormatInt(*r.Bytes, 10)
+				}
+				got = append(got, fmt.Sprintf("%s %s %.4g", r.Test, size, *r.Rate))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if (err == nil) != (tc.errs == "") || err != nil && !strings.HasPrefix(err.Error(), tc.errs) {
+				t.Errorf("%v, want %q", err, tc.errs)
+			}
+		})
+	}
+}
+
+// TestOrder: times that contradict each other are marked.
+func TestOrder(t *testing.T) {
+	results := []Result{{Latency: &Latency{Avg: new(3e-6), Min: new(5e-6), P50: new(5e-6), P99: new(4e-6)}},
+		{Latency: &Latency{Avg: new(3e-6), Min: new(3e-6), P50: new(3e-6), P99: new(3e-6), Max: new(3e-6)}}}
+	Mark(results, 0, nil)
+	want := []string{"min of 5.00 µs is above avg of 3.00 µs", "P50 of 5.00 µs is above P99 of 4.00 µs"}
+	if diff := cmp.Diff(want, results[0].Marks); diff != "" || len(results[1].Marks) > 0 {
+		t.Errorf("%s; %q", diff, results[1].Marks)
 	}
 }

@@ -50,9 +50,11 @@ func scan(r io.Reader, s *sink, parsers []parser) {
 	}
 }
 
-// Launchers put a rank before each line: mpirun --tag-output "[1,0]<stdout>:", srun --label "0: ".
+// Launchers put a rank before each line: mpirun --tag-output "[1,0]<stdout>:", srun --label "0: ", which it pads. Logs
+// of containers put a time before it: kubectl logs --timestamps.
 var (
-	rank   = regexp.MustCompile(`^(?:\[\d+,\d+\](?:<\w+>)?:|\d+: )`)
+	rank   = regexp.MustCompile(`^(?:\[\d+,\d+\](?:<\w+>)?:| {0,6}\d+: )`)
+	clock  = regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? `)
 	colour = regexp.MustCompile(`\x1b(\[[^@-~]*[@-~]?)?`)
 )
 
@@ -62,8 +64,11 @@ func trim(raw []byte) []byte {
 		raw = colour.ReplaceAll(raw, nil)
 	}
 	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
-	if len(raw) > 0 && (raw[0] == '[' || raw[0] >= '0' && raw[0] <= '9') {
-		raw = raw[len(rank.Find(raw)):]
+	for range 2 { // in either order
+		if len(raw) > 0 && (raw[0] == '[' || raw[0] == ' ' || raw[0] >= '0' && raw[0] <= '9') {
+			raw = raw[len(clock.Find(raw)):]
+			raw = raw[len(rank.Find(raw)):]
+		}
 	}
 	return raw
 }
@@ -82,7 +87,9 @@ type collector struct {
 
 func (c *collector) line(l line) {
 	switch begin := strings.TrimLeft(l.text, " \t"); {
-	case c.start == 0 || c.inString:
+	case c.start == 0:
+	case c.inString, begin != "" && !withinDocument(begin): // a string has no line break
+		c.close() // it was cut
 	case c.seen && strings.HasPrefix(l.text, "{"):
 		c.close() // the one before was cut
 	case !c.seen && begin != "" && begin[0] != '"' && begin[0] != '}':
@@ -108,6 +115,14 @@ func (c *collector) line(l line) {
 			p.text(l)
 		}
 	}
+}
+
+// barewords can begin a line of JSON, or of what perftest writes for it.
+var barewords = regexp.MustCompile(`^(?:true|false|null|sl:|-?nan|-?inf|-?\d)`)
+
+// withinDocument reports whether a line can be a part of a JSON document.
+func withinDocument(text string) bool {
+	return strings.IndexByte(`"{}[],:`, text[0]) >= 0 || barewords.MatchString(text)
 }
 
 func opensDocument(text string) bool {

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,11 +19,14 @@ type Run struct {
 	Figure    *float64 `json:"figure"`     // that the command printed
 	RDMA      int64    `json:"rdma_bytes"` // that the rails carried
 	TCP       *int64   `json:"tcp_bytes"`
+
+	Collectives *Collectives `json:"collectives"` // by NCCL Inspector
 }
 
 // NewRun is what a comparison keeps of a record.
 func NewRun(transport string, r Record, figure *float64) Run {
-	out := Run{Transport: transport, Seconds: r.Seconds, ExitCode: r.ExitCode, Figure: figure}
+	out := Run{Transport: transport, Seconds: r.Seconds, ExitCode: r.ExitCode, Figure: figure,
+		Collectives: r.Collectives}
 	for _, one := range r.Rails {
 		out.RDMA += one.carried()
 		if one.TCP != nil {
@@ -151,8 +155,12 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 	for _, line := range terminal.Wrap(terminal.Plain(c.Verdict)+".", grid.MaxColumns) {
 		p.Line(p.Paint(line, colour))
 	}
-	p.Line("")
-	p.Table(c.Table())
+	for _, rows := range [][][]grid.Cell{c.Table(), c.CollectiveTable()} {
+		if len(rows) > 1 {
+			p.Line("")
+			p.Table(rows)
+		}
+	}
 	return p.Flush()
 }
 
@@ -171,6 +179,24 @@ func (c Comparison) Table() [][]grid.Cell {
 		rows = append(rows, []grid.Cell{grid.Name("median, rdma"), grid.Number(grid.Decimal(*c.RDMA, 2)),
 			grid.Number(c.figure(RDMA))}, []grid.Cell{grid.Name("median, tcp"), grid.Number(grid.Decimal(*c.TCP, 2)),
 			grid.Number(c.figure(TCP))})
+	}
+	return rows
+}
+
+// CollectiveTable has a line for each transport of which NCCL Inspector has dumped collectives.
+func (c Comparison) CollectiveTable() [][]grid.Cell {
+	rows := [][]grid.Cell{collectiveTitles()}
+	for _, transport := range []string{RDMA, TCP} {
+		var list []*Collectives
+		for _, r := range c.Runs {
+			if r.Transport == transport && r.ExitCode == 0 && r.Collectives != nil {
+				list = append(list, r.Collectives)
+			}
+		}
+		if len(list) > 0 {
+			slices.SortFunc(list, func(a, b *Collectives) int { return cmp.Compare(a.Share, b.Share) })
+			rows = append(rows, list[len(list)/2].row("median, "+transport))
+		}
 	}
 	return rows
 }

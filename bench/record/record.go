@@ -24,6 +24,7 @@ type Record struct {
 	Processes   []Process         `json:"processes"`       // with queue pairs, most of them first
 	GPUs        []Memory          `json:"gpus"`
 	Host        *Memory           `json:"host"`
+	Collectives *Collectives      `json:"collectives"` // by NCCL Inspector
 	Environment map[string]string `json:"environment"` // that NCCL and UCX read
 	Notes       []string          `json:"notes"`       // what was not seen, and why
 }

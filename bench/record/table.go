@@ -47,9 +47,13 @@ func (r Record) WriteTable(w io.Writer, color bool) error {
 	return p.Flush()
 }
 
-// Tables are the rails, processes, memory and environment; one that has only titles is empty.
+// Tables are the rails, collectives, processes, memory and environment; one that has only titles is empty.
 func (r Record) Tables() [][][]grid.Cell {
-	return [][][]grid.Cell{r.railRows(), r.processRows(), r.memoryRows(), r.environmentRows()}
+	collectives := [][]grid.Cell{collectiveTitles()}
+	if r.Collectives != nil {
+		collectives = append(collectives, r.Collectives.row("of the busiest process"))
+	}
+	return [][][]grid.Cell{r.railRows(), collectives, r.processRows(), r.memoryRows(), r.environmentRows()}
 }
 
 func mebibytes(v *int64) grid.Cell {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -183,10 +184,25 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 	rec := watch.Stop()
 	rec.Command, rec.ExitCode = argv, exitCode(cmd, err)
 	rec.Notes = append(rec.Notes, r.notes...)
+	if dir := variable(cmd.Env, record.InspectorVariable); dir != "" {
+		if rec.Collectives, err = record.ReadInspector(dir, rec.Start, rec.Seconds); err != nil {
+			rec.Notes = append(rec.Notes, "collectives: "+err.Error())
+		}
+	}
 	for _, v := range environment() {
 		rec.Environment[v.Name] = v.Here
 	}
 	return rec, figure.value, nil
+}
+
+// variable is the value of a variable in an environment; the last one counts.
+func variable(environment []string, name string) string {
+	for _, v := range slices.Backward(environment) {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // exitCode is that of a command that has ended, as shells report it.

@@ -199,7 +199,7 @@ func start(t *testing.T, binary string, flags []string) (nodes []string, end fun
 		port = 20000 + 4*rand.IntN(3000)
 	}
 	cmd := exec.Command(binary,
-		append([]string{"demo", "--rate=0.1", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port)}, flags...)...)
+		append([]string{"demo", "--rate=0.25", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port)}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -1,0 +1,62 @@
+package record
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReadInspector: lines as plugins/profiler/inspector/inspector_json.cc of NCCL writes them (form v4.0), one file for
+// each process. Of two processes the one that waited longer counts; earlier runs do not.
+func TestReadInspector(t *testing.T) {
+	dir, start := t.TempDir(), time.Now().Add(-time.Minute)
+	dump := func(pid, sn int, coll string, micros float64, at time.Time) string {
+		return fmt.Sprintf(`{"header":{"id":"0x7f","rank":0,"n_ranks":2,"nnodes":2},"metadata":{`+
+			`"inspector_output_format_version":"v4.0","git_rev":"","rec_mechanism":"nccl_profiler_interface",`+
+			`"dump_timestamp_us":%d,"hostname":"spark-01","pid":%d},"coll_perf":{"coll":"%s","coll_sn":%d,`+
+			`"coll_msg_size_bytes":1048576,"coll_exec_time_us":%g,"coll_algobw_gbs":1,"coll_busbw_gbs":1}}`+"\n",
+			at.UnixMicro(), pid, coll, sn, micros)
+	}
+	write := func(name string, lines ...string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Join(lines, "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	write("spark-01-pid11.log", dump(11, 1, "AllReduce", 9e9, start.Add(-time.Hour)), dump(11, 10, "AllReduce", 2000, now),
+		dump(11, 10, "AllReduce", 2000, now), dump(11, 19, "AllReduce", 4000, now), dump(11, 5, "Broadcast", 1000, now),
+		`{"header":{"id":"0x7f","ra`)
+	write("spark-01-pid12.log", dump(12, 10, "AllReduce", 1000, now))
+	write("spark-01.prom", "nccl_bus_bandwidth_gbs{} 1\n")
+	got, err := ReadInspector(dir, start, 0.155)
+	if err != nil || got == nil || math.Abs(got.Seconds-0.031) > 1e-9 || math.Abs(got.Share-0.2) > 1e-9 || got.Dumped != 3 ||
+		got.Of != 11 || got.Processes != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ReadInspector(t.TempDir(), start, 1); got != nil || err != nil {
+		t.Errorf("of an empty directory: %+v, %v", got, err)
+	}
+}
+
+// TestCollectives: a comparison shows them beside the bands.
+func TestCollectives(t *testing.T) {
+	run := func(transport string, seconds, share float64) Run {
+		return Run{Transport: transport, Seconds: seconds, RDMA: 1 << 40,
+			Collectives: &Collectives{Seconds: share * seconds, Share: share, Dumped: 10, Of: 100}}
+	}
+	c := NewComparison([]string{"x"}, []Run{run(RDMA, 10, 0.1), run(TCP, 20, 0.55), run(RDMA, 10, 0.11), run(TCP, 20, 0.5),
+		run(RDMA, 10, 0.12), run(TCP, 20, 0.6)})
+	var b strings.Builder
+	if err := c.WriteTable(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"median, rdma     1.10         11 %      10  100  below 20 %", "above 40 %", "median, tcp      11.0"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
