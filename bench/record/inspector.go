@@ -63,8 +63,9 @@ type counted struct {
 	first, last int64
 }
 
-// ReadInspector reads what NCCL Inspector dumped into a directory since a command started; nil without an error: nothing.
-// It dumps the latest collective from time to time, not each, so their number is taken from the sequence numbers.
+// ReadInspector reads what NCCL Inspector dumped into a directory since a command started; nil without an error:
+// nothing. It dumps the latest collective from time to time, not each, so their number is taken from the sequence
+// numbers.
 func ReadInspector(dir string, start time.Time, seconds float64) (*Collectives, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {

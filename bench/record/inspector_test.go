@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestReadInspector: lines as plugins/profiler/inspector/inspector_json.cc of NCCL writes them (form v4.0), one file for
-// each process. Of two processes the one that waited longer counts; earlier runs do not.
+// TestReadInspector: lines as plugins/profiler/inspector/inspector_json.cc of NCCL writes them (form v4.0), one file
+// for each process. Of two processes the one that waited longer counts; earlier runs do not.
 func TestReadInspector(t *testing.T) {
 	dir, start := t.TempDir(), time.Now().Add(-time.Minute)
 	dump := func(pid, sn int, coll string, micros float64, at time.Time) string {
@@ -27,14 +27,15 @@ func TestReadInspector(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	write("spark-01-pid11.log", dump(11, 1, "AllReduce", 9e9, start.Add(-time.Hour)), dump(11, 10, "AllReduce", 2000, now),
+	write("spark-01-pid11.log", dump(11, 1, "AllReduce", 9e9, start.Add(-time.Hour)),
+		dump(11, 10, "AllReduce", 2000, now),
 		dump(11, 10, "AllReduce", 2000, now), dump(11, 19, "AllReduce", 4000, now), dump(11, 5, "Broadcast", 1000, now),
 		`{"header":{"id":"0x7f","ra`)
 	write("spark-01-pid12.log", dump(12, 10, "AllReduce", 1000, now))
 	write("spark-01.prom", "nccl_bus_bandwidth_gbs{} 1\n")
 	got, err := ReadInspector(dir, start, 0.155)
-	if err != nil || got == nil || math.Abs(got.Seconds-0.031) > 1e-9 || math.Abs(got.Share-0.2) > 1e-9 || got.Dumped != 3 ||
-		got.Of != 11 || got.Processes != 2 {
+	if err != nil || got == nil || math.Abs(got.Seconds-0.031) > 1e-9 || math.Abs(got.Share-0.2) > 1e-9 ||
+		got.Dumped != 3 || got.Of != 11 || got.Processes != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if got, err := ReadInspector(t.TempDir(), start, 1); got != nil || err != nil {

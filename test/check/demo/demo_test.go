@@ -80,7 +80,7 @@ type watched struct {
 // TestAlerts runs the demo once for each trouble, all at once and for about a
 // minute, stretches what it served to the time that alerts take, and holds that
 // those fire that should, and no other. What a demo's rails carry is measured, hence
-// slow ones: a machine with other work carries them, too.
+// slow ones. Below this rate its TCP is too little for a suspicion.
 func TestAlerts(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "railscope")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/railscope")
