@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules alerts storage kubernetes slurm image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules alerts services kubernetes slurm image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # Version information of the binary. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -74,8 +74,9 @@ rules: deps .bin/promtool ## check and test the alerts, and the metrics that the
 alerts: ## test which alerts fire for a simulated pair with faults, at its own pace
 	cd test/check && go vet ./demo && go test -count=1 ./demo # builds files outside its module, which the test cache does not track
 
-storage: ## test railscope storage against versitygw, a real S3 server, and against one with faults
-	cd test/storage && go vet ./... && go test -count=1 ./... # builds files outside its module, which the test cache does not track
+services: ## test storage and nixlbench against real servers, versitygw and etcd, and against one with faults
+	cd test/storage && go vet ./... && go test -count=1 ./... # both build files outside their module, which the test cache does not track
+	cd test/etcd && go vet ./... && go test -count=1 ./...
 
 dashboards: ## update the Grafana dashboards, and check every query with Prometheus' own storage
 	go test ./dashboards -update

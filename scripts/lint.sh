@@ -10,6 +10,7 @@ echo "golangci-lint run"
 (cd test/check/npd && ../../../.bin/golangci-lint run ./...) || bad=1
 (cd tools/sbom && ../../.bin/golangci-lint run ./...) || bad=1
 (cd test/storage && ../../.bin/golangci-lint run ./...) || bad=1
+(cd test/etcd && ../../.bin/golangci-lint run ./...) || bad=1
 (cd test/browser && ../../.bin/golangci-lint run ./...) || bad=1
 echo "go mod tidy -diff"
 go mod tidy -diff || bad=1
@@ -18,6 +19,7 @@ go mod tidy -diff || bad=1
 (cd test/check/npd && go mod tidy -diff) || bad=1
 (cd tools/sbom && go mod tidy -diff) || bad=1
 (cd test/storage && go mod tidy -diff) || bad=1
+(cd test/etcd && go mod tidy -diff) || bad=1
 (cd test/browser && go mod tidy -diff) || bad=1
 echo "shellcheck"
 files=$(git ls-files --cached --others --exclude-standard) # fails, and ends this, where there is no checkout
