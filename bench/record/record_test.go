@@ -40,6 +40,9 @@ func newMachine(t *testing.T, rails int, software bool) *machine {
 			m.write(i, "net "+name, "1000000")
 		}
 		if software {
+			m.write(i, "hw_counters/sent_pkts", "1000000")
+			m.write(i, "hw_counters/rcvd_pkts", "1000000")
+			m.write(i, "net ../mtu", "1500")
 			continue
 		}
 		for _, name := range []string{"port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets"} {
@@ -64,6 +67,12 @@ func (m *machine) write(i int, name, value string) {
 	}
 }
 
+func (m *machine) remove(i int, name string) {
+	if err := os.RemoveAll(filepath.Join(m.rails[i].Dir, "ports/1", name)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 // send moves the counters of an adapter as messages of so many bytes do: in packets of 4096, with their headers, and an
 // acknowledgement for each message.
 func (m *machine) send(i int, bytes int64) {
@@ -79,6 +88,14 @@ func (m *machine) bySocket(i int, bytes int64) {
 	packets := bytes / 1448
 	m.write(i, "net tx_bytes", fmt.Sprint(1000000+bytes+packets*headerTCP))
 	m.write(i, "net tx_packets", fmt.Sprint(1000000+packets))
+}
+
+// bySoftware moves the counters of an interface as RDMA of rxe does: packets of 1024.
+func (m *machine) bySoftware(i int, bytes int64) {
+	packets := bytes / 1024
+	m.write(i, "net tx_bytes", fmt.Sprint(1000000+bytes+packets*headerRDMA))
+	m.write(i, "net tx_packets", fmt.Sprint(1000000+packets))
+	m.write(i, "hw_counters/sent_pkts", fmt.Sprint(1000000+packets))
 }
 
 const gib = 1 << 30
@@ -115,6 +132,16 @@ func TestRecord(t *testing.T) {
 		{"TCP", 2, false, nil, func(m *machine) { m.bySocket(0, gib) }, "nothing went by RDMA: TCP carried", false},
 		{"TCP over a software device", 1, true, pairs(), func(m *machine) { m.bySocket(0, gib) },
 			"nothing went by RDMA: TCP carried 1024.0 MiB", false},
+		{"a software device whose queue pairs nobody saw", 2, true, pairs(), func(m *machine) { m.bySoftware(1, gib) },
+			"one of 2 rails carried everything: rail 1, ", false},
+		{"TCP over siw, which counts no packets", 1, true, pairs(), func(m *machine) {
+			m.bySocket(0, gib)
+			m.remove(0, "hw_counters")
+		}, "nothing went by RDMA: TCP carried 1024.0 MiB", false},
+		{"RDMA over siw", 1, true, pairs("mlx5_0"), func(m *machine) {
+			m.bySoftware(0, gib)
+			m.remove(0, "hw_counters")
+		}, "rail 0 carried", true},
 		{"most by TCP", 1, false, nil, func(m *machine) { m.bySocket(0, 2*gib); m.send(0, gib) }, "most went by TCP", false},
 		{"nothing", 2, false, nil, func(*machine) {}, "the rails carried nothing", false},
 		{"no rail", 0, false, nil, func(*machine) {}, "this node has no rail", false},

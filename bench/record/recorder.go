@@ -60,6 +60,7 @@ type watched struct {
 	last       [rail.Directions]uint64 // at the end of the last point
 	packets    [rail.Directions]uint64 // at the start
 	counted    [rail.Directions]bool   // packets are
+	software   uint64                  // packets of RDMA of a software device, at the start, of both directions
 	netdev     [rail.Directions]uint64 // of the interface, at the start
 	broken     error                   // of the bytes
 
@@ -108,6 +109,35 @@ func (r *Recorder) begin(w *watched) {
 		w.netdev[d], _ = r.interfaceBytes(w, d)
 	}
 	w.shared, w.at = w.port.BytesShared(), time.Now()
+	w.software, _ = w.softwarePackets()
+}
+
+// softwarePackets are the packets of RDMA that a software device has counted, of both directions; false: it does not.
+func (w *watched) softwarePackets() (sum uint64, known bool) {
+	for d := range rail.Directions {
+		v, _, err := w.port.SoftwarePackets(d)
+		if err != nil {
+			return 0, false
+		}
+		sum += v
+	}
+	return sum, true
+}
+
+// byTCP reports whether the bytes of a software device, which are those of its interface, were mostly TCP's: more than
+// its packets of RDMA can have had. Where they are not counted, queue pairs tell, if these are read.
+func (w *watched) byTCP(pairsRead bool) bool {
+	const frame = 18 // that the interface counts of a packet above its MTU: Ethernet header and VLAN tag
+	now, known := w.softwarePackets()
+	mtu, _, err := w.port.MTU()
+	if !known || err != nil || now < w.software {
+		return pairsRead && w.pairs == 0
+	}
+	var all uint64
+	for d := range rail.Directions {
+		all += w.now[d] - w.first[d]
+	}
+	return float64(now-w.software)*float64(mtu+frame) < (1-tcpPart)*float64(all)
 }
 
 // interfaceBytes are the bytes of a rail's interface: where an adapter does the work, those of TCP alone.

@@ -25,7 +25,7 @@ func (r *Recorder) result(w *watched) Rail {
 		out.broken = true
 		return out
 	}
-	byTCP := w.shared && w.pairs == 0 && r.o.QueuePairs != nil // a software device: whose bytes, only queue pairs tell
+	byTCP := w.shared && w.byTCP(r.o.QueuePairs != nil)
 	tcp, known := int64(0), !w.shared || byTCP
 	for d, to := range map[int]*Direction{rail.Transmit: &out.Transmit, rail.Receive: &out.Receive} {
 		wire := int64(w.now[d] - w.first[d])

@@ -2,15 +2,12 @@ package sampler
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // tcpEvery is the time between two reads of TCP traffic, for which mlx5's firmware collects all statistics.
@@ -37,8 +34,7 @@ type tcpReader struct {
 	stats *rail.Statistics // of hardware
 
 	// Of a software device.
-	port    *rail.Port // bytes and MTU
-	packets [directions]rail.File
+	port *rail.Port
 }
 
 type tcpReading struct {
@@ -127,39 +123,28 @@ func (r *tcpReader) Close() {
 	}
 	if r.port != nil {
 		r.port.Close()
-		for _, packets := range r.packets {
-			packets.Close()
-		}
 	}
 }
 
-// readSoftware reads an upper bound of a software device's RDMA traffic: all bytes of its interface, and the packets of
-// rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c, sent_pkts and rcvd_pkts), of at most one MTU each. All bytes above
-// that were TCP. siw counts no packets and stays unknown. The bytes are read first, so that RDMA between the reads
+// readSoftware reads an upper bound of a software device's RDMA traffic: all bytes of its interface, and its packets of
+// RDMA, of at most one MTU each. All bytes above that were TCP. siw counts no packets and stays unknown. The bytes are read first, so that RDMA between the reads
 // lowers the bound of TCP.
 func (r *tcpReader) readSoftware() (reading tcpReading) {
 	if r.port == nil {
 		r.port = rail.NewPort(r.s.opts.Sysfs, r.rail, r.s.open)
-		for d, name := range [directions]string{"rcvd_pkts", "sent_pkts"} {
-			r.packets[d] = r.s.open(filepath.Join(r.rail.Dir, "ports", strconv.Itoa(r.rail.Port), "hw_counters", name))
-		}
 	}
-	var buf [64]byte
 	reading.At = time.Now()
-	for d, packets := range r.packets {
+	for d := range rail.Directions {
 		bytes, generation, err := r.port.Bytes(d)
 		if err != nil || !r.port.BytesShared() {
 			return tcpReading{}
 		}
-		text, err := packets.Read(buf[:])
+		packets, opens, err := r.port.SoftwarePackets(d)
 		if err != nil {
 			return tcpReading{}
 		}
-		if reading.rdma[d], err = sysfs.ParseUint(text); err != nil {
-			return tcpReading{}
-		}
-		reading.Stack[d] = bytes
-		reading.Generation += generation + packets.Opens()
+		reading.Stack[d], reading.rdma[d] = bytes, packets
+		reading.Generation += generation + opens
 	}
 	mtu, _, err := r.port.MTU()
 	reading.mtu, reading.HasStack = uint64(mtu), err == nil

@@ -67,6 +67,7 @@ type Port struct {
 
 	gids   *GIDTable
 	bytes  byteCounter
+	rdma   [Directions]portFile // packets of a software device
 	events [2][]*sysfs.Attr // retransmits and repeats; see Traffic
 	buf    [128]byte
 
@@ -93,6 +94,10 @@ func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 		return r.PortKey(id, name)
 	})
 	p.state, p.physState, p.rate = p.file(p.dir(), "state"), p.file(p.dir(), "phys_state"), p.file(p.dir(), "rate")
+	if r.Software {
+		p.rdma = [Directions]portFile{Receive: p.file(p.dir(), "hw_counters/rcvd_pkts"),
+			Transmit: p.file(p.dir(), "hw_counters/sent_pkts")}
+	}
 	return p
 }
 
@@ -112,7 +117,7 @@ func (p *Port) Close() {
 }
 
 func (p *Port) closeFiles() {
-	for _, f := range []portFile{p.state, p.physState, p.rate, p.mtu} {
+	for _, f := range []portFile{p.state, p.physState, p.rate, p.mtu, p.rdma[Receive], p.rdma[Transmit]} {
 		if f.File != nil {
 			f.Close()
 		}

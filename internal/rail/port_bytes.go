@@ -79,6 +79,17 @@ func (p *Port) Packets(direction int) (uint64, error) {
 	return f.uint(p.buf[:])
 }
 
+// SoftwarePackets returns the packets of RDMA alone that a software device has counted: rxe does (sent_pkts and
+// rcvd_pkts of drivers/infiniband/sw/rxe/rxe_hw_counters.c), siw does not. Elsewhere it wraps [ErrUncounted].
+func (p *Port) SoftwarePackets(direction int) (value uint64, generation int, err error) {
+	f := p.rdma[direction]
+	if f.File == nil {
+		return 0, 0, fmt.Errorf("%s: packets of RDMA: %w", Key(p.rail.Device, p.rail.Port), ErrUncounted)
+	}
+	value, err = f.uint(p.buf[:])
+	return value, f.Opens(), err
+}
+
 // FindBytes finds the port's byte counters, unless they are known. If there are none, the error wraps [ErrUncounted]
 // and that of the usual counter; if one exists and cannot be read, it is that counter's.
 func (p *Port) FindBytes() error {
