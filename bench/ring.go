@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/railscope/railscope/bench/grid"
@@ -29,14 +30,17 @@ func WriteRing(w io.Writer, r probe.RingResult, o RingOptions) error {
 		p.Line(p.Paint(head+": not measured.", terminal.Red))
 	}
 	for _, m := range r.Members {
-		if m.Failure != nil {
+		switch {
+		case m.Failure != nil:
 			p.Item(m.Node + ": " + m.Failure.Error())
+		case m.RailFailure != nil:
+			p.Item(m.Node + ": " + terminal.Count(m.AllRails-m.Rails, "rail") + " had no part: " + m.RailFailure.Error())
 		}
 	}
 	rows := [][]grid.Cell{{grid.Name("NODE"), grid.Name("TO"), grid.Number("RAILS"), grid.Number("ALONE Gb/s"),
 		grid.Number("TOGETHER Gb/s"), grid.Number("TCP Gb/s")}}
 	for _, m := range r.Members {
-		rows = append(rows, []grid.Cell{grid.Name(m.Node), grid.Name(m.Successor), grid.Number(whole(m.Rails)),
+		rows = append(rows, []grid.Cell{grid.Name(m.Node), grid.Name(m.Successor), grid.Number(ofAll(m.Rails, m.AllRails)),
 			grid.Rate(m.Alone), grid.Rate(m.Together), grid.Rate(m.TCP)})
 	}
 	p.Line("")
@@ -46,6 +50,17 @@ func WriteRing(w io.Writer, r probe.RingResult, o RingOptions) error {
 		p.Table(totals)
 	}
 	return p.Flush()
+}
+
+// ofAll is how many carry, and of how many if these are more; 0 of 0: not known.
+func ofAll(carry, all int) string {
+	switch {
+	case all == 0:
+		return "-"
+	case carry == all:
+		return strconv.Itoa(all)
+	}
+	return fmt.Sprintf("%d of %d", carry, all)
 }
 
 func ringTotals(r probe.RingResult, o RingOptions, measured, predicted, tcp *float64) (rows [][]grid.Cell) {
@@ -58,7 +73,8 @@ func ringTotals(r probe.RingResult, o RingOptions, measured, predicted, tcp *flo
 		title string
 		v     *float64
 		unit  string
-	}{{"measured", measured, "s, of the slowest node while all send; derived from a burst of 100 ms"},
+	}{{"measured", measured, fmt.Sprintf("s, of the slowest node while all send; derived from a burst of "+
+		"%d ms", probe.RingWindow.Milliseconds())},
 		{"predicted", predicted, "s, of the slowest node alone"}, {"over TCP", tcp, "s, of the slowest node alone"}} {
 		if one.v == nil {
 			continue
@@ -93,11 +109,13 @@ type jsonRing struct {
 type jsonRingMember struct {
 	Node      string       `json:"node"`
 	Successor string       `json:"successor"`
-	Rails     int          `json:"rails"`
+	Rails     int          `json:"rails"` // that carried it
+	AllRails  int          `json:"all_rails"`
 	Alone     *float64     `json:"alone_bytes_per_second"`
 	Together  *float64     `json:"together_bytes_per_second"`
 	TCP       *float64     `json:"tcp_bytes_per_second"`
 	Failure   *jsonFailure `json:"failure"`
+	OfRail    *jsonFailure `json:"rail_failure"`
 }
 
 // WriteRingJSON writes a ring as one object for scripts.
@@ -113,8 +131,8 @@ func WriteRingJSON(w io.Writer, r probe.RingResult, o RingOptions) error {
 	out.Ratio, out.Share, out.TCPShare = of(out.Measured, out.Predicted), of(out.Measured, out.StepTime),
 		of(out.TCP, out.StepTime)
 	for _, m := range r.Members {
-		out.Members = append(out.Members, jsonRingMember{m.Node, m.Successor, m.Rails, finite(m.Alone), finite(m.Together),
-			finite(m.TCP), newJSONFailure(m.Failure)})
+		out.Members = append(out.Members, jsonRingMember{m.Node, m.Successor, m.Rails, m.AllRails, finite(m.Alone),
+			finite(m.Together), finite(m.TCP), newJSONFailure(m.Failure), newJSONFailure(m.RailFailure)})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

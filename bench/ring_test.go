@@ -14,11 +14,13 @@ import (
 // TestRing: the tables and the object of a ring, whole and with a member that failed.
 func TestRing(t *testing.T) {
 	member := func(node, to string, alone, together, tcp float64) probe.RingMember {
-		return probe.RingMember{Node: node, Successor: to, Rails: 2, Alone: new(alone * gb), Together: new(together * gb),
+		return probe.RingMember{Node: node, Successor: to, Rails: 2, AllRails: 2, Alone: new(alone * gb), Together: new(together * gb),
 			TCP: new(tcp * gb)}
 	}
 	whole := probe.RingResult{Members: []probe.RingMember{member("spark-01:10092", "spark-02:10092", 185, 180, 12),
 		member("spark-02:10092", "spark-03:10092", 186, 150, 33), member("spark-03:10092", "spark-01:10092", 180, 176, 12.5)}}
+	whole.Members[1].Rails, whole.Members[1].RailFailure = 1, &probe.Failure{Stage: "connect", Rail: "1",
+		Reason: "no_gid", Detail: "no GID of RoCE v2"}
 	broken := probe.RingResult{Members: []probe.RingMember{member("a:1", "b:1", 185, 180, 12), {Node: "b:1",
 		Successor: "a:1", Failure: &probe.Failure{Stage: "lease", Reason: "unauthorized",
 			Detail: "the peer takes part in no ring: set probe.allow_ring there"}}}}

@@ -71,9 +71,9 @@ type Node struct {
 	answerBudget *budget // of leases
 	statusLanes  lane.Group[localRail]
 	trafficLanes lane.Group[*rail.Traffic]
-	recent       recentTransfers
+	recent       *recentTransfers
 	past         past
-	own          ownTraffic
+	own          *ownTraffic
 	meanTraffic  MeanTraffic // nil: see UseTraffic
 	facts        *facts
 	secrets      *secretFiles
@@ -130,7 +130,7 @@ func NewNode(opts NodeOptions) *Node {
 		maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, roles: map[string]string{},
 		facts:   &facts{gather: opts.Facts, lock: make(chan struct{}, 1)},
 		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: map[string]string{},
-		askBudget: newBudget(0), answerBudget: newBudget(0),
+		askBudget: newBudget(0), answerBudget: newBudget(0), recent: new(recentTransfers), own: new(ownTraffic),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
 			Simulation: opts.Simulation})}
 	n.setName("")

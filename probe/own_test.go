@@ -27,7 +27,7 @@ func TestOwnOfHolder(t *testing.T) {
 		{"and counted once", 1000, written, 0, written},
 		{"a late counter", 2, 1, time.Second, 2 * written},
 	} {
-		n := &Node{slot: newSlot()}
+		n := &Node{slot: newSlot(), own: new(ownTraffic), recent: new(recentTransfers)}
 		r := localRail{Rail: rail.Rail{Name: "0", Device: "mlx5_0", Port: 1}}
 		l := &lease{guard: &guard{node: n, rails: []localRail{r}, granted: granted}, flows: map[string]string{"0": "0"}}
 		now := map[string]rail.Traffic{}

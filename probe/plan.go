@@ -22,12 +22,17 @@ type plan struct {
 	software bool    // a device of either end is not an adapter
 	extras   []Extra // that follow
 
-	// start returns when the bursts may begin; nil: at once.
-	start func(context.Context) error
+	ring *ringPart // of which the round is this node's part; nil: of none
 
 	message int64 // bytes of each write; 0: as the rate of the rail suggests
 	least   int64 // bytes of memory of each rail at the target; 0: as the writes in flight need
 }
+
+// solo reports whether each rail is measured alone. A ring compares nodes.
+func (p plan) solo() bool { return p.full && p.ring == nil }
+
+// together reports whether other nodes send at the same time, so that a burst cannot be repeated.
+func (p plan) together() bool { return p.ring != nil && !p.full }
 
 // rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last three is bursts, and the target verifies
 // each of them.
@@ -149,7 +154,7 @@ func (p plan) small(paths []*path, size, count int, deadline time.Duration) work
 func (p plan) burst(loads []worker.Load, left time.Duration) worker.BurstArgs {
 	slow := max(min(maxBurst, left/2), minBurst)
 	return worker.BurstArgs{Loads: loads, Window: p.Burst, Writes: burstWrites, Slow: slow, Software: p.software,
-		Deadline: min(slow+drainTime, left)}
+		Deadline: min(slow+drainTime, left), Once: p.together()}
 }
 
 // tcpBurst is the same over TCP.
@@ -163,8 +168,14 @@ func (p plan) tcpBurst(loads []worker.Load, left time.Duration) worker.BurstArgs
 func (p plan) bytes(paths, tcp []*path) (sum int64) {
 	most := func(l worker.Load) int64 { return l.Cap + int64(l.Depth+1)*l.Chunk }
 	bursts, overTCP := int64(1+worker.MaxRepeats), baselineStreams[:1]
+	switch {
+	case p.together():
+		bursts, overTCP = 1, nil
+	case p.solo():
+		bursts *= 2
+	}
 	if p.full {
-		bursts, overTCP = 2*bursts, baselineStreams
+		overTCP = baselineStreams
 	}
 	for _, path := range paths {
 		if path.peer == nil || !path.peer.Active || !path.local.status.Limits.Active {

@@ -225,7 +225,7 @@ func (r *round) latency(ctx context.Context) error {
 
 // solos measures each path alone, in full rounds.
 func (r *round) solos(ctx context.Context) error {
-	if !r.plan.full {
+	if !r.plan.solo() {
 		return nil
 	}
 	for _, p := range r.livePaths() {
@@ -256,6 +256,9 @@ func (r *round) striped(ctx context.Context) error {
 			return err
 		}
 		if done.Failed() || len(r.livePaths()) < len(paths) || r.failIdle(paths, done) {
+			if r.plan.together() {
+				return nil // the others have ended: it would be alone
+			}
 			continue
 		}
 		if done.Disturbed() {

@@ -36,6 +36,7 @@ func (r *Responder) joinRing(w http.ResponseWriter, req *http.Request) {
 	case <-part.ready:
 		write(w, http.StatusOK, ringReply{part.id})
 	case <-part.done:
+		part.stop() // nobody will start it
 		f := failure.New(failure.StageConnect, failure.Other, "the round ended before its bursts")
 		if part.res.Reason != "" {
 			f = failure.New(failure.StageConnect, part.res.Reason, "%s", part.res.Detail)
@@ -74,18 +75,14 @@ func (r *Responder) newRingPart(args *ringRequest) (*ringPart, *failure.Failure)
 	return part, nil
 }
 
-// runRing makes the round. It has a worker process of its own: the node's answers the predecessor meanwhile. The budget
-// is the node's.
+// runRing makes the round.
 func (r *Responder) runRing(ctx context.Context, part *ringPart, args *ringRequest) {
 	defer part.stop()
 	opts := r.opts
-	opts.Timeout, opts.Burst, opts.Extras = ringTimeout, ringWindow, nil
-	opts.BusyAbove = math.MaxFloat64 // what others send is the ring's
-	node := NewNode(r.node.opts)
+	opts.Timeout, opts.Burst, opts.Extras = ringTimeout, RingWindow, nil
+	node := r.ringNode(args.Alone)
 	defer node.Close()
-	node.setName(r.node.name())
-	node.askBudget = r.node.askBudget
-	one := round{node: node, plan: plan{Options: opts, full: args.Alone, runs: 1, start: part.wait}, peer: args.Successor,
+	one := round{node: node, plan: plan{Options: opts, full: args.Alone, runs: 1, ring: part}, peer: args.Successor,
 		byHand: true, progress: func(Progress) {}}
 	part.res = one.run(ctx)
 	close(part.done)
@@ -96,6 +93,18 @@ func (r *Responder) runRing(ctx context.Context, part *ringPart, args *ringReque
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ring = nil
+}
+
+// ringNode is this node with a worker process of its own: the node's answers the predecessor meanwhile, and has the
+// node's slot then. While a member is measured alone, it takes the node's slot itself.
+func (r *Responder) ringNode(alone bool) *Node {
+	n := NewNode(r.node.opts)
+	n.setName(r.node.name())
+	n.instance, n.askBudget, n.recent, n.own = r.node.instance, r.node.askBudget, r.node.recent, r.node.own
+	if n.meanTraffic = r.node.meanTraffic; alone {
+		n.slot = r.node.slot
+	}
+	return n
 }
 
 // wait is a step of the round.
@@ -141,19 +150,33 @@ func (r *Responder) startRing(w http.ResponseWriter, req *http.Request) {
 		part.stop()
 		return
 	}
-	out := ringResult{Transport: part.res.Transport, Rails: len(part.res.Rails)}
-	if part.res.Stealing != nil {
-		out.Goodput, out.Static = *part.res.Stealing, *part.res.Static
-	} else {
-		out.Failure = failure.New(failure.StageStriped, failure.Other, "no burst over RDMA was measured")
-		if part.res.Reason != "" {
-			out.Failure = failure.New(failure.StageStriped, part.res.Reason, "%s", part.res.Detail)
+	write(w, http.StatusOK, newRingResult(part.res))
+}
+
+// newRingResult is what a member answers of its round.
+func newRingResult(res Result) ringResult {
+	out := ringResult{AllRails: len(res.Rails)}
+	for i := range res.Rails {
+		if one := &res.Rails[i]; one.Stealing != nil && one.Failure == nil {
+			out.Rails++
+		} else if one.Failure != nil && out.RailFailure == nil {
+			out.RailFailure = one.Failure
 		}
 	}
-	for _, t := range part.res.TCP {
+	for _, t := range res.TCP {
 		out.TCP = max(out.TCP, t.BytesPerSecond)
 	}
-	write(w, http.StatusOK, out)
+	switch {
+	case res.Stealing != nil:
+		out.Goodput = *res.Stealing
+	case res.Reason != "":
+		out.Failure = failure.New(failure.StageStriped, res.Reason, "%s", res.Detail)
+	case out.RailFailure != nil:
+		out.Failure = out.RailFailure
+	default:
+		out.Failure = failure.New(failure.StageStriped, failure.Other, "no burst over RDMA was measured")
+	}
+	return out
 }
 
 // endRing ends this node's part before it has started.
@@ -166,10 +189,13 @@ func (r *Responder) endRing(w http.ResponseWriter, req *http.Request) {
 
 // ringStep is the step of a round that waits for the start of its ring.
 func (r *round) ringStep(ctx context.Context) error {
-	if r.plan.start == nil {
+	if r.plan.ring == nil {
 		return nil
+	}
+	if r.plan.together() {
+		r.plan.BusyAbove = math.MaxFloat64 // what arrives meanwhile is the ring's
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(r.timeLeft(ctx)-drainTime, time.Second))
 	defer cancel()
-	return r.plan.start(ctx)
+	return r.plan.ring.wait(ctx)
 }

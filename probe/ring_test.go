@@ -3,15 +3,21 @@ package probe
 import (
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// ringOfThree serves nodes a, b and c, which have each other as peers, and returns their addresses.
+// deadPeer is one that every node of a ring has, and where nobody listens.
+const deadPeer = "127.0.0.1:2"
+
+// ringOfThree serves nodes a, b and c, which have each other as peers and a dead one, and returns their addresses.
 func ringOfThree(t *testing.T, p *pairOfNodes, allow func(node string) bool) (addresses []string) {
 	t.Helper()
 	for i := range 2 {
@@ -28,8 +34,7 @@ func ringOfThree(t *testing.T, p *pairOfNodes, allow func(node string) bool) (ad
 	}
 	for i, n := range nodes {
 		opts := p.opts
-		opts.Peers, opts.AllowRing = addresses, allow(n.name())
-		opts.Budget = Budget{Share: 1}
+		opts.Peers, opts.AllowRing = append(slices.Clone(addresses), deadPeer), allow(n.name())
 		n.setBudget(opts.Budget)
 		r, err := NewResponder(n, opts)
 		if err != nil {
@@ -56,7 +61,7 @@ func TestRingOfThree(t *testing.T) { // not beside others: three nodes poll at o
 		t.Fatal(err)
 	}
 	for i, m := range res.Members {
-		if m.Failure != nil || m.Alone == nil || m.Together == nil || m.TCP == nil || m.Rails != 2 || m.Node != nodes[i] {
+		if m.Failure != nil || m.Alone == nil || m.Together == nil || m.TCP == nil || m.Rails != 2 || m.AllRails != 2 || m.Node != nodes[i] {
 			t.Fatalf("%+v: %v", m, m.Failure)
 		}
 		t.Logf("%s: alone %.1f MB/s, in the ring %.1f, TCP %.1f", m.Node, *m.Alone/1e6, *m.Together/1e6, *m.TCP/1e6)
@@ -109,6 +114,113 @@ func TestRingRefused(t *testing.T) {
 	for _, bad := range [][]string{nil, nodes[:1], {nodes[0], nodes[1], nodes[0]}} {
 		if _, err := Ring(t.Context(), p.opts.Security, bad, func(string) {}); err == nil {
 			t.Errorf("a ring of %q", bad)
+		}
+	}
+}
+
+// TestRingBudget: a member's lease fits into the default budget, at any rate and number of rails.
+func TestRingBudget(t *testing.T) {
+	limit := newBudget(DefaultOptions().Budget.perHour(0)).maxLease()
+	for _, tc := range []struct {
+		rails int
+		rate  float64 // of each, in bytes per second
+	}{{1, 1.25e9}, {2, 25e9}, {8, 50e9}, {8, 100e9}, {16, 50e9}} {
+		var paths []*path
+		for i := range tc.rails {
+			p := &path{peer: &helloRail{Active: true, Capacity: tc.rate}, result: &RailResult{Capacity: &tc.rate}}
+			p.local.Name, p.local.capacity, p.local.status.Limits.Active = strconv.Itoa(i), tc.rate, true
+			paths = append(paths, p)
+		}
+		for _, alone := range []bool{true, false} {
+			p := plan{Options: DefaultOptions(), full: alone, ring: new(ringPart), rails: tc.rails,
+				rate: float64(tc.rails) * tc.rate}
+			p.Burst, p.QueuePairs = RingWindow, 1
+			need := railTime(p.bytes(paths, paths), p.rate)
+			t.Logf("%d rails of %.0f Gb/s, alone %v: %v", tc.rails, tc.rate/125e6, alone, need)
+			if need > limit {
+				t.Errorf("%d rails of %.0f Gb/s, alone %v: %v of %v", tc.rails, tc.rate/125e6, alone, need, limit)
+			}
+		}
+	}
+}
+
+// TestRingMemberFails: a member that cannot reach its successor says so, and is free for the next ring at once; one
+// whose rails carry a job takes no part; and of one with a broken rail, the others carry.
+func TestRingMemberFails(t *testing.T) {
+	p := preparePair(t, 2, func(node string, i int, d *fakeverbs.Device) {
+		if node == "a" && i == 1 {
+			d.GIDs = nil
+		}
+	})
+	nodes := ringOfThree(t, p, everybody)
+	p.a.UseTraffic(func(rail.Rail) (rail.MeanTraffic, bool) {
+		return rail.MeanTraffic{Over: time.Second}, true
+	})
+	var busy atomic.Bool
+	p.b.UseTraffic(func(rail.Rail) (m rail.MeanTraffic, ok bool) {
+		if m.Over = time.Second; busy.Load() {
+			m.Rate[rail.Transmit] = 0.5 * 1.25e9
+		}
+		return m, true
+	})
+	ring := func(nodes ...string) RingResult {
+		res, err := Ring(t.Context(), p.opts.Security, nodes, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	busy.Store(true)
+	if f := ring(nodes...).Members[1].Failure; f == nil || f.Reason != failure.Busy {
+		t.Errorf("b is busy: %v", f)
+	}
+	busy.Store(false)
+	for range 2 {
+		if f := ring(nodes[2], deadPeer).Members[0].Failure; f == nil || f.Reason != failure.PeerUnreachable {
+			t.Errorf("the successor of c is dead: %v", f)
+		}
+	}
+	a := ring(nodes...).Members[0]
+	if a.Failure != nil || a.Rails != 1 || a.AllRails != 2 || a.RailFailure == nil || a.Alone == nil {
+		t.Errorf("a has one rail: %+v, %v", a, a.Failure)
+	}
+}
+
+// TestRingNeverFallsBack: where nobody starts a ring, or RDMA fails, nothing goes over TCP.
+func TestRingNeverFallsBack(t *testing.T) {
+	err := failure.New(failure.StageConnect, failure.Timeout, "no answer")
+	r := round{}
+	if !r.fallsBack(t.Context(), err) {
+		t.Error("a round does not fall back")
+	}
+	if r.plan.ring = new(ringPart); r.fallsBack(t.Context(), err) {
+		t.Error("a ring falls back")
+	}
+}
+
+// TestDisturbedAlone: a ring is made again only where processors were busy, and nothing else failed.
+func TestDisturbedAlone(t *testing.T) {
+	members := func(reasons ...failure.Reason) (list []RingMember) {
+		for _, r := range reasons {
+			m := RingMember{}
+			if r != "" {
+				m.Failure = failure.New(failure.StageStriped, r, "")
+			}
+			list = append(list, m)
+		}
+		return list
+	}
+	for _, tc := range []struct {
+		members []RingMember
+		want    bool
+	}{
+		{members("", ""), false},
+		{members("", failure.Disturbed), true},
+		{members(failure.Disturbed, failure.Disturbed), true},
+		{members(failure.Disturbed, failure.Timeout), false},
+	} {
+		if got := disturbedAlone(tc.members); got != tc.want {
+			t.Errorf("%v: %v", tc.members, got)
 		}
 	}
 }

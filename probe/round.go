@@ -278,8 +278,11 @@ func (r *round) transfer(ctx context.Context) error {
 	return err
 }
 
-// fallsBack reports whether TCP is worth an attempt after err: only RDMA failed.
+// fallsBack reports whether TCP is worth an attempt after err: only RDMA failed. A ring is measured over RDMA or not.
 func (r *round) fallsBack(ctx context.Context, err error) bool {
+	if r.plan.ring != nil {
+		return false
+	}
 	switch f := failure.As("", err); f.Reason {
 	case failure.PeerLost, failure.PeerUnreachable, failure.LeaseLost, failure.Protocol, failure.Unauthorized,
 		failure.TLS, failure.DataMismatch:

@@ -182,7 +182,7 @@ func TestRing(t *testing.T) {
 	}
 	for _, n := range []node{1, 2} {
 		keys := []string{listens, withToken, fmt.Sprintf("peers: [%s]", (3 - n).control()), "interval: 24h",
-			"allow_ring: true", "budget: 25%"}
+			"allow_ring: true"}
 		serve(t, n, config(t, n, keys...))
 	}
 	p := node(1).Start(t, railscope, "bench", node(1).control(), node(2).control(), "--token-file=/out/token",

@@ -65,6 +65,7 @@ type BurstArgs struct {
 	Slow     time.Duration `json:"slow"`     // no new writes after it, whatever was measured
 	Deadline time.Duration `json:"deadline"` // writes in flight are abandoned after it
 	Software bool          `json:"software"` // the kernel does the work of the devices: polling must leave it time
+	Once     bool          `json:"once"`     // not again, if it is disturbed
 	Pass     int           `json:"pass"`     // pages by which the source is shifted in the first pass; see [Place]
 }
 

@@ -265,8 +265,8 @@ func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
 		s.pass += maxPasses
 		args.Pass, args.Deadline = s.pass, time.Until(end)
 		res, err = s.engine.burst(s.memory.pattern, args)
-		overTCP := args.Warmup > 0 // a slow lane, not this process, disturbs it
-		if err != nil || overTCP || res.Failed() || !res.Disturbed() || try == MaxRepeats || time.Until(end) < args.Slow {
+		once := args.Once || args.Warmup > 0 // over TCP a slow lane, not this process, disturbs it
+		if err != nil || once || res.Failed() || !res.Disturbed() || try == MaxRepeats || time.Until(end) < args.Slow {
 			break
 		}
 		for i, r := range res.Rails {
