@@ -14,8 +14,8 @@ import (
 // TestRing: the tables and the object of a ring, whole and with a member that failed.
 func TestRing(t *testing.T) {
 	member := func(node, to string, alone, together, tcp float64) probe.RingMember {
-		return probe.RingMember{Node: node, Successor: to, Rails: 2, AllRails: 2, Alone: new(alone * gb), Together: new(together * gb),
-			TCP: new(tcp * gb)}
+		return probe.RingMember{Node: node, Successor: to, Rails: 2, AllRails: 2, Alone: new(alone * gb),
+			Together: new(together * gb), TCP: new(tcp * gb)}
 	}
 	whole := probe.RingResult{Members: []probe.RingMember{member("spark-01:10092", "spark-02:10092", 185, 180, 12),
 		member("spark-02:10092", "spark-03:10092", 186, 150, 33), member("spark-03:10092", "spark-01:10092", 180, 176, 12.5)}}

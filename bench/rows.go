@@ -83,7 +83,7 @@ func speedUp(rows []suite.Row) {
 		}
 	}
 	for i, row := range rows {
-		if best > 0 && row.Goodput != nil {
+		if best > 0 && row.Goodput != nil && row.Op != both { // TCP goes one way
 			rows[i].Speedup = new(*row.Goodput / best)
 		}
 	}
@@ -95,7 +95,10 @@ type rowBuilder struct {
 	rails  map[string]*probe.RailResult
 }
 
-const host = "host" // memory
+const (
+	host = "host" // memory
+	both = "both" // of a row: WRITE and READ at once
+)
 
 // tcp are the baselines.
 func (b *rowBuilder) tcp() (rows []suite.Row) {
@@ -174,13 +177,23 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 func (b *rowBuilder) extra(m probe.Measured) (row suite.Row, ok bool) {
 	if m.Kind == probe.Bond && m.TCP != nil && len(m.Flows) > 0 {
 		row = overTCP("TCP over "+m.Flows[0].Rail, *m.TCP)
-		return row, row.Goodput != nil
+		if m.Failure != nil {
+			row.Failure = failureText(m.Failure)
+		}
+		return row, true
 	}
 	names := map[probe.Kind]string{probe.Reads: "READ", probe.Both: "WRITE and READ", probe.QueuePairs: "WRITE",
 		probe.GPU: "GPU memory", probe.Subset: "WRITE", probe.Sizes: ""}
+	operations := map[probe.Kind]string{probe.Reads: string(probe.Read), probe.Both: both, probe.GPU: string(probe.Write)}
 	what, known := names[m.Kind]
-	if !known || m.Failure != nil || len(m.Flows) == 0 {
+	if !known || m.Failure == nil && len(m.Flows) == 0 {
 		return row, false
+	}
+	if m.Failure != nil { // of all rails: a saved row is worse now
+		row = suite.Row{Name: "all rails, " + what, Transport: string(probe.RDMA), Memory: cmp.Or(m.Memory, host),
+			Op: operations[m.Kind], Rails: []string{}, Runs: []float64{}, Latency: []suite.Latency{},
+			PerRail: []suite.Part{}, Failure: failureText(m.Failure)}
+		return row, operations[m.Kind] != ""
 	}
 	row = suite.Row{Transport: string(probe.RDMA), Memory: cmp.Or(m.Memory, host), QueuePairs: m.QueuePairs, Size: m.Size,
 		Latency: []suite.Latency{}, PerRail: []suite.Part{}, Op: string(m.Flows[0].Op)}
@@ -194,12 +207,14 @@ func (b *rowBuilder) extra(m probe.Measured) (row suite.Row, ok bool) {
 		}
 	}
 	if m.Kind == probe.Both {
-		row.Op = "both"
+		row.Op = both
 	}
 	if row.Failure == "" {
 		row.Goodput, row.Runs = &sum, []float64{sum}
 	}
-	row.LineRate = b.lineRate(row.Rails)
+	if row.LineRate = b.lineRate(row.Rails); row.LineRate != nil && row.Op == both {
+		*row.LineRate *= 2 // that of both directions
+	}
 	row.Name = b.who(row.Rails, m.Kind) + ", " + what
 	switch m.Kind {
 	case probe.QueuePairs:

@@ -109,8 +109,8 @@ type MeasuredFlow struct {
 	Failure *Failure
 }
 
-// extraBytes is the most that the extras move.
-func (p plan) extraBytes(paths []*path) (sum int64) {
+// extraBytes is the most that the extras move over paths by RDMA, over paths by TCP, and over bonds.
+func (p plan) extraBytes(paths, tcp []*path, bonds []bondLane) (sum int64) {
 	usable := slices.DeleteFunc(slices.Clone(paths), func(one *path) bool {
 		return one.peer == nil || !one.peer.Active || !one.local.status.Limits.Active
 	})
@@ -146,7 +146,15 @@ func (p plan) extraBytes(paths []*path) (sum int64) {
 		case Sizes:
 			sum += counts*all + sizesBytes(e.Counts, usable)
 		case Pages:
-			sum += 2 * counts * all
+			sum += 2*counts*all + counts*p.tcpBytes(tcp, pageStreams)
+		case TCPTime:
+			sum += sumOf(e.Counts) * (extraSamples + warmups) * int64(len(tcp))
+		case Bond:
+			for _, b := range bonds {
+				for _, streams := range baselineStreams {
+					sum += p.tcpBytes([]*path{b.path()}, streams)
+				}
+			}
 		}
 	}
 	return sum

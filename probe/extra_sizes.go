@@ -13,9 +13,10 @@ import (
 const (
 	warmups = 3 // of latencies and transfers, that do not count
 
-	sizeTime    = 2 * time.Second // in which transfers of one size begin
-	sizeInGreat = 4 << 20         // bytes that many small messages keep in flight
-	sizeDepth   = 256             // messages in flight at most
+	sizeTime    = 2 * time.Second         // in which transfers of one size begin
+	sizesTime   = 600 * time.Millisecond // of the rails, that transfers of all sizes take at most
+	sizeInGreat = 4 << 20                 // bytes that many small messages keep in flight
+	sizeDepth   = 256                     // messages in flight at most
 )
 
 // MinSize and MaxSize bound the sizes of Sizes, in bytes.
@@ -105,19 +106,25 @@ func part(size int64, n int, most int64) (chunk int64, count int) {
 
 // sizesBytes is the most that transfers of these sizes move, beside bursts.
 func sizesBytes(sizes []int, paths []*path) (sum int64) {
-	for _, size := range sizes {
-		sum += int64(transfers(int64(size), paths)+warmups) * (int64(size) + int64(len(paths))*minChunk)
+	counts := transfers(sizes, paths)
+	for i, size := range sizes {
+		sum += int64(counts[i]+warmups) * (int64(size) + int64(len(paths))*minChunk)
 	}
 	return sum
 }
 
-// transfers is how many transfers of a size are timed: fewer on a slow link.
-func transfers(size int64, paths []*path) int {
-	rate := 0.0
+// transfers is how many transfers of each size, ascending, are timed: fewer of the great ones on a slow link. What small
+// ones leave is for the others.
+func transfers(sizes []int, paths []*path) (counts []int) {
+	left := 0.0 // bytes
 	for _, p := range paths {
-		rate += p.rate()
+		left += p.rate() * sizesTime.Seconds()
 	}
-	return max(min(int(rate*sizeTime.Seconds()/float64(size)), extraSamples), 1)
+	for i, size := range sizes {
+		n := max(min(int(left/float64(len(sizes)-i)/float64(size)), extraSamples), 1)
+		counts, left = append(counts, n), left-float64(n)*float64(size)
+	}
+	return counts
 }
 
 // measureSizes measures transfers of each size, in equal parts over all rails: what many in flight carry, in messages
@@ -136,9 +143,11 @@ func (r *round) measureSizes(ctx context.Context, e Extra) error {
 	with.plan.rails = len(flows)
 	most := with.plan.chunk(transfer.MaxChunk, transfer.MaxChunk)
 	for _, size := range e.Counts {
-		chunk, _ := part(int64(size), len(flows), most)
-		at := with.plan.ofMessages(chunk, most)
-		with.plan.least = max(with.plan.least, chunk*at.slots(at.QueuePairs))
+		for n := range flows { // as many as work then
+			chunk, _ := part(int64(size), n+1, most)
+			at := with.plan.ofMessages(chunk, most)
+			with.plan.least = max(with.plan.least, chunk*at.slots(at.QueuePairs))
+		}
 	}
 	depth := with.plan.Depth
 	with.plan.Depth = max(depth, sizeDepth)
@@ -149,17 +158,20 @@ func (r *round) measureSizes(ctx context.Context, e Extra) error {
 	r.res.Extras = append(r.res.Extras, failed(Sizes, r.plan.QueuePairs, flows)...)
 	sub.plan.Depth = depth
 	plan := sub.plan
-	for _, size := range e.Counts {
-		if noneOf(flows) != nil {
+	counts := transfers(e.Counts, paths)
+	for i, size := range e.Counts {
+		live := slices.DeleteFunc(slices.Clone(flows), func(f *path) bool { return f.result.Failure != nil })
+		if len(live) == 0 {
 			return nil
 		}
-		chunk, count := part(int64(size), len(flows), most)
+		chunk, count := part(int64(size), len(live), most)
 		sub.size, sub.plan = int64(size), plan.ofMessages(chunk, most)
 		at := len(r.res.Extras)
 		if err := r.carry(ctx, Sizes, sub, flows); err != nil {
 			return err
 		}
-		one, err := r.timeTransfers(ctx, flows, chunk, count, transfers(int64(size), paths))
+		least := min(int64(len(live)), max(int64(size)/minChunk, 1)) // a transfer of two pages goes over two rails
+		one, err := r.timeTransfers(ctx, live[:least], chunk, count, counts[i])
 		if err != nil {
 			return err
 		}

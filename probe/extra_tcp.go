@@ -2,12 +2,8 @@ package probe
 
 import (
 	"context"
-	"net/netip"
-	"path/filepath"
 	"slices"
 
-	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
@@ -101,66 +97,4 @@ func (r *round) pagesOverTCP(ctx context.Context, pages []int) error {
 		r.res.Extras = append(r.res.Extras, Measured{Kind: Pages, Size: int64(page), TCP: &res})
 	}
 	return nil
-}
-
-// measureBond measures TCP over each bond of this node that has an address in one subnet with one of the peer's, and
-// what each of its members carried. Without a bond there is nothing to measure.
-func (r *round) measureBond(ctx context.Context, _ Extra) error {
-	found, bonds := false, false
-	for _, a := range r.node.addresses() {
-		members := rail.BondMembers(filepath.Join(r.node.opts.Sysfs, "class/net", a.Netdev))
-		var theirs []netip.Prefix
-		for _, t := range r.remote.Addresses {
-			theirs = append(theirs, t.Prefix)
-		}
-		remote := inSubnet(a.Prefix, theirs)
-		if len(members) == 0 {
-			continue
-		}
-		if bonds = true; !remote.IsValid() {
-			continue
-		}
-		found = true
-		for _, streams := range baselineStreams {
-			lane := tcpLane{"bond " + a.Netdev, a.Netdev, a.Prefix.Addr(), remote}
-			res, err := r.overBond(ctx, lane, members, streams)
-			m := Measured{Kind: Bond, TCP: &res, Failure: failure.As(failure.StageExtra, err)}
-			m.Flows = append(m.Flows, MeasuredFlow{Rail: a.Netdev})
-			r.res.Extras = append(r.res.Extras, m)
-		}
-	}
-	if bonds && !found {
-		return failure.New(failure.StageExtra, failure.NoAddress, "no bond of this node has an address in one subnet with "+
-			"one of the peer's")
-	}
-	return nil
-}
-
-// overBond makes a burst over a bond, between two readings of its members' counters.
-func (r *round) overBond(ctx context.Context, lane tcpLane, members []string, streams int) (TCPResult, error) {
-	before := r.sentBy(members)
-	res, err := r.tcpOver(ctx, failure.StageBaseline, []tcpLane{lane}, streams)
-	after := r.sentBy(members)
-	res.Rails = nil
-	for i, m := range members {
-		one := TCPRail{Rail: m}
-		if before[i] >= 0 && after[i] >= before[i] {
-			one.Counted = new(after[i] - before[i])
-		}
-		res.Rails = append(res.Rails, one)
-	}
-	return res, err
-}
-
-// sentBy returns what interfaces have sent, in bytes; -1: not known.
-func (r *round) sentBy(netdevs []string) (sent []int64) {
-	for _, name := range netdevs {
-		v, err := sysfs.ReadUint(filepath.Join(r.node.opts.Sysfs, "class/net", name, "statistics/tx_bytes"))
-		if err != nil {
-			sent = append(sent, -1)
-			continue
-		}
-		sent = append(sent, int64(v))
-	}
-	return sent
 }

@@ -289,7 +289,7 @@ func TestExtraBudget(t *testing.T) {
 	if took := time.Since(begin); res.Outcome != OK || res.Bytes <= 0 || took > 30*time.Second {
 		t.Errorf("%s, %d bytes in %v", res.Outcome, res.Bytes, took)
 	}
-	if plan.extraBytes(nil) != 0 {
+	if plan.extraBytes(nil, nil, nil) != 0 {
 		t.Error("without rails extras cost something")
 	}
 }

@@ -77,18 +77,18 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 			return p != nil && p.result.Failure != nil
 		})
 	}
-	return r.tcpOver(ctx, stage, lanes, streams)
+	return r.tcpOver(ctx, stage, lanes, r.tcpPaths(lanes), streams)
 }
 
-// tcpOver makes one burst over lanes.
-func (r *round) tcpOver(ctx context.Context, stage failure.Stage, lanes []tcpLane, streams int) (TCPResult, error) {
+// tcpOver makes one burst over lanes, for which paths stand in.
+func (r *round) tcpOver(ctx context.Context, stage failure.Stage, lanes []tcpLane, paths []*path,
+	streams int) (TCPResult, error) {
 	res := TCPResult{Streams: streams}
 	r.progress(Progress{Stage: stage})
 	if len(lanes) == 0 {
 		return res, failure.New(stage, failure.NoAddress,
 			"no address of this node is in one subnet with one of the peer's, and the peer's own is not known")
 	}
-	paths := r.tcpPaths(lanes)
 	var loads []worker.Load
 	for _, p := range paths {
 		loads = append(loads, r.plan.tcpLoad(p, streams, len(paths)))
@@ -194,10 +194,7 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Loa
 // direct traffic elsewhere.
 func (r *round) lanes() []tcpLane {
 	var list []tcpLane
-	own := map[netip.Addr]bool{}
-	for _, a := range r.node.addresses() {
-		own[a.Prefix.Addr()] = true
-	}
+	own := r.ownAddresses()
 	add := func(name, netdev string, local netip.Prefix, theirs []netip.Prefix) {
 		theirs = slices.DeleteFunc(slices.Clone(theirs), func(p netip.Prefix) bool { return own[p.Addr().Unmap()] })
 		remote := inSubnet(local, theirs)
@@ -228,4 +225,13 @@ func (r *round) lanes() []tcpLane {
 		list = append(list, tcpLane{name: controlLane, remote: *remote})
 	}
 	return list
+}
+
+// ownAddresses are those of all interfaces of this node.
+func (r *round) ownAddresses() map[netip.Addr]bool {
+	own := map[netip.Addr]bool{}
+	for _, a := range r.node.addresses() {
+		own[a.Prefix.Addr()] = true
+	}
+	return own
 }

@@ -54,9 +54,10 @@ const (
 	drainTime   = 12 * time.Second       // for writes in flight at the end of a burst, all retries included
 	releaseTime = time.Second            // kept of the round's time to end it in order
 
-	tcpWarmup = 20 * time.Millisecond  // in which TCP leaves slow start
-	tcpWindow = 40 * time.Millisecond  // that is measured then
-	maxTCP    = 200 * time.Millisecond // in which a burst over TCP starts writes
+	tcpWarmup = 20 * time.Millisecond       // in which TCP leaves slow start
+	tcpWindow = 40 * time.Millisecond       // that is measured then
+	maxTCP    = 200 * time.Millisecond      // in which a burst over TCP starts writes: enough for a slow lane
+	tcpMost   = 2 * (tcpWarmup + tcpWindow) // at the lane's rate, a burst over TCP moves no more than in this time
 
 	// minSlack is what writes in flight must last beyond a round trip: no thread polls at shorter gaps all the time.
 	minSlack = 50 * time.Microsecond
@@ -106,7 +107,7 @@ func (p plan) tcpLoad(path *path, streams, lanes int) worker.Load {
 		chunk = p.chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
 	}
 	most := min(rate, p.rate/float64(lanes)) // together no more than the slower end carries in that time
-	return worker.Load{Rail: path.name(), Chunk: chunk, Cap: max(int64(most*maxTCP.Seconds()), chunk),
+	return worker.Load{Rail: path.name(), Chunk: chunk, Cap: max(int64(most*tcpMost.Seconds()), chunk),
 		Depth: max(p.Depth, 2*streams)}
 }
 
@@ -184,10 +185,17 @@ func (p plan) bytes(paths, tcp []*path) (sum int64) {
 		small := fullPackets*4096*int64(p.QueuePairs) + 8*int64(p.LatencySamples) + 4096 // first writes, latencies
 		sum += bursts*most(p.load(path)) + small
 	}
-	for _, path := range tcp {
-		for _, streams := range overTCP {
-			sum += most(p.tcpLoad(path, streams, len(tcp))) + int64(streams)*maxTCPChunk
-		}
+	for _, streams := range overTCP {
+		sum += p.tcpBytes(tcp, streams)
+	}
+	return sum
+}
+
+// tcpBytes is the most that a burst over TCP writes, over paths with so many connections each.
+func (p plan) tcpBytes(paths []*path, streams int) (sum int64) {
+	for _, path := range paths {
+		l := p.tcpLoad(path, streams, len(paths))
+		sum += l.Cap + int64(l.Depth+1)*l.Chunk + int64(streams)*maxTCPChunk
 	}
 	return sum
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // RingWindow is for how long all members of a ring stream at once. A member alone, with both baselines over TCP, then
-// fits into a lease of the default budget (TestRingBudget).
+// fits into a lease of the default budget (TestBudgetOfLease).
 const RingWindow = 50 * time.Millisecond
 
 // A ring is an all-reduce without its arithmetic: each node streams to its successor at once, over all rails. Whoever

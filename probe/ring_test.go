@@ -61,7 +61,8 @@ func TestRingOfThree(t *testing.T) { // not beside others: three nodes poll at o
 		t.Fatal(err)
 	}
 	for i, m := range res.Members {
-		if m.Failure != nil || m.Alone == nil || m.Together == nil || m.TCP == nil || m.Rails != 2 || m.AllRails != 2 || m.Node != nodes[i] {
+		if m.Failure != nil || m.Alone == nil || m.Together == nil || m.TCP == nil || m.Rails != 2 || m.AllRails != 2 ||
+			m.Node != nodes[i] {
 			t.Fatalf("%+v: %v", m, m.Failure)
 		}
 		t.Logf("%s: alone %.1f MB/s, in the ring %.1f, TCP %.1f", m.Node, *m.Alone/1e6, *m.Together/1e6, *m.TCP/1e6)
@@ -118,27 +119,40 @@ func TestRingRefused(t *testing.T) {
 	}
 }
 
-// TestRingBudget: a member's lease fits into the default budget, at any rate and number of rails.
-func TestRingBudget(t *testing.T) {
+// TestBudgetOfLease: the lease of a member of a ring, and that of a benchmark with all tables of the tutorials, fit into
+// the default budget, from 25 Gb/s on.
+func TestBudgetOfLease(t *testing.T) {
 	limit := newBudget(DefaultOptions().Budget.perHour(0)).maxLease()
+	var sizes []int
+	for size := 64 << 10; size <= 64<<20; size *= 2 {
+		sizes = append(sizes, size)
+	}
+	suite := []Extra{{Kind: Reads}, {Kind: Messages, Counts: []int{4096}}, {Kind: Sizes, Counts: sizes}, {Kind: GPU},
+		{Kind: Pages, Counts: []int{16 << 10, 18 << 10, 32 << 10}}, {Kind: TCPTime, Counts: []int{8, 4096}}, {Kind: Bond}}
 	for _, tc := range []struct {
 		rails int
 		rate  float64 // of each, in bytes per second
-	}{{1, 1.25e9}, {2, 25e9}, {8, 50e9}, {8, 100e9}, {16, 50e9}} {
+	}{{1, 3.125e9}, {2, 6.25e9}, {2, 12.5e9}, {2, 25e9}, {8, 50e9}, {8, 100e9}, {16, 50e9}} {
 		var paths []*path
 		for i := range tc.rails {
 			p := &path{peer: &helloRail{Active: true, Capacity: tc.rate}, result: &RailResult{Capacity: &tc.rate}}
 			p.local.Name, p.local.capacity, p.local.status.Limits.Active = strconv.Itoa(i), tc.rate, true
 			paths = append(paths, p)
 		}
-		for _, alone := range []bool{true, false} {
-			p := plan{Options: DefaultOptions(), full: alone, ring: new(ringPart), rails: tc.rails,
-				rate: float64(tc.rails) * tc.rate}
-			p.Burst, p.QueuePairs = RingWindow, 1
-			need := railTime(p.bytes(paths, paths), p.rate)
-			t.Logf("%d rails of %.0f Gb/s, alone %v: %v", tc.rails, tc.rate/125e6, alone, need)
+		bonds := []bondLane{{capacity: 2 * tc.rate}}
+		for what, p := range map[string]plan{
+			"a member of a ring, alone": {full: true, ring: new(ringPart), runs: 1},
+			"a member of a ring":        {ring: new(ringPart), runs: 1},
+			"a benchmark":               {full: true, runs: singleRuns, extras: suite},
+		} {
+			p.Options, p.rails, p.rate = DefaultOptions(), tc.rails, float64(tc.rails)*tc.rate
+			if p.QueuePairs = 1; p.ring != nil {
+				p.Burst = RingWindow
+			}
+			need := railTime(p.bytes(paths, paths)+p.extraBytes(paths, paths, bonds), p.rate)
+			t.Logf("%d rails of %.0f Gb/s, %s: %v", tc.rails, tc.rate/125e6, what, need)
 			if need > limit {
-				t.Errorf("%d rails of %.0f Gb/s, alone %v: %v of %v", tc.rails, tc.rate/125e6, alone, need, limit)
+				t.Errorf("%d rails of %.0f Gb/s, %s: %v of %v", tc.rails, tc.rate/125e6, what, need, limit)
 			}
 		}
 	}

@@ -236,7 +236,7 @@ func (r *round) reserve(ctx context.Context) error {
 	r.hasSlot = true
 	r.node.slot.start(netip.Addr{})
 	tcp := r.tcpPaths(r.lanes())
-	r.most = r.plan.bytes(r.paths, tcp) + r.plan.extraBytes(r.paths)
+	r.most = r.plan.bytes(r.paths, tcp) + r.plan.extraBytes(r.paths, tcp, r.bondLanes())
 	r.cost = min(railTime(r.most, r.plan.rate), MaxTimeout)
 	if r.node.fitBudget(railRate(r.rails)); len(r.rails) > 0 {
 		if wait, ok := r.node.askBudget.reserve(r.cost); !ok {

@@ -44,6 +44,11 @@ func Merge(list []Suite) Suite {
 	return out
 }
 
+// same reports whether two rows measure the same. Those of a sweep have their size as name.
+func (r Row) same(other Row) bool {
+	return r.Name == other.Name && r.Op == other.Op
+}
+
 func mergeRows(list []Suite, of func(Suite) []Row) []Row {
 	rows := slices.Clone(of(list[len(list)-1]))
 	for i := range rows {
@@ -51,7 +56,7 @@ func mergeRows(list []Suite, of func(Suite) []Row) []Row {
 		row.Runs = []float64{}
 		for _, s := range list {
 			for _, one := range of(s) {
-				if one.Name == row.Name && one.Goodput != nil {
+				if one.same(*row) && one.Goodput != nil {
 					row.Runs = append(row.Runs, *one.Goodput)
 				}
 			}
@@ -83,7 +88,7 @@ func (c Change) Worse() bool { return c.Changed && c.After < c.Before }
 func Compare(before, after Suite) (list []Change) {
 	for _, rows := range [][2][]Row{{before.Rows, after.Rows}, {before.Sweep, after.Sweep}} {
 		for _, was := range rows[0] {
-			i := slices.IndexFunc(rows[1], func(r Row) bool { return r.Name == was.Name })
+			i := slices.IndexFunc(rows[1], was.same)
 			if i < 0 {
 				list = append(list, Change{Name: was.Name, Missing: "not measured now"})
 				continue
@@ -91,7 +96,7 @@ func Compare(before, after Suite) (list []Change) {
 			list = append(list, compareRow(was, rows[1][i]))
 		}
 		for _, is := range rows[1] {
-			if !slices.ContainsFunc(rows[0], func(r Row) bool { return r.Name == is.Name }) {
+			if !slices.ContainsFunc(rows[0], is.same) {
 				list = append(list, Change{Name: is.Name, Missing: "not measured before"})
 			}
 		}

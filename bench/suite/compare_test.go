@@ -40,6 +40,21 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestCompareSweep: a sweep that reads is not compared with one that writes.
+func TestCompareSweep(t *testing.T) {
+	of := func(op string, runs ...float64) Suite {
+		r := row("64 KiB", runs...)
+		r.Op = op
+		return Suite{Sweep: []Row{r}}
+	}
+	if got := Compare(of("write", 10), of("read", 5)); len(got) != 2 || got[0].Missing == "" || got[1].Missing == "" {
+		t.Errorf("%+v", got)
+	}
+	if got := Compare(of("read", 10), of("read", 5)); len(got) != 1 || !got[0].Worse() {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestMerge(t *testing.T) {
 	one := func(g float64) Suite { return Suite{Good: true, Rows: []Row{row("a", g), row("b")}} }
 	list := []Suite{one(3), one(5), one(4)}

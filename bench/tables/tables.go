@@ -42,7 +42,7 @@ func p99(l suite.Latency) float64  { return l.P99 }
 func Comparison(rows []suite.Row) [][]grid.Cell {
 	table := [][]grid.Cell{grid.Titles("COMPARISON", "Gb/s", "OF LINE", "× TCP", "8 B: MEAN", "P50", "P99 µs",
 		"4 KiB: P50", "P99 µs")}
-	for _, row := range rows {
+	for _, row := range tried(rows) {
 		line, ratio := "", ""
 		if row.Goodput != nil && row.LineRate != nil {
 			line = terminal.Percent(*row.Goodput / *row.LineRate)
@@ -56,6 +56,13 @@ func Comparison(rows []suite.Row) [][]grid.Cell {
 			timeOf(row, 4096, p99, LeastSamples)})
 	}
 	return table
+}
+
+// tried are the rows of what began. Of what did not, a note says why.
+func tried(rows []suite.Row) []suite.Row {
+	return slices.DeleteFunc(slices.Clone(rows), func(row suite.Row) bool {
+		return row.Goodput == nil && len(row.Rails) == 0
+	})
 }
 
 // maxPorts is how many columns of rails fit beside each other.
@@ -78,7 +85,7 @@ func ByPorts(rows []suite.Row) [][]grid.Cell {
 	for _, name := range names {
 		table[0] = append(table[0], grid.Cell{Text: terminal.Plain(shortRail(name)), Right: true})
 	}
-	for _, row := range rows {
+	for _, row := range tried(rows) {
 		line := []grid.Cell{grid.Name(row.Name)}
 		for _, name := range names {
 			text := ""

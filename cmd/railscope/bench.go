@@ -78,14 +78,14 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err != nil {
 		return err
 	}
-	if err := s.reports.check(); err != nil {
-		return err
-	}
 	if s.ring.asked() {
-		if s.reports.asked() {
-			return misuse{errors.New("--report and --plot are of a benchmark of one peer; a ring has neither")}
+		if err := s.checkRing(); err != nil {
+			return misuse{err}
 		}
 		return s.runRing(ctx, cfg, w)
+	}
+	if err := s.reports.check(); err != nil {
+		return err
 	}
 	if s.peer = s.peers[0]; len(s.peers) > 1 {
 		return misuse{errors.New("several nodes make a ring, which needs --all-reduce or --model; bench probes one peer")}

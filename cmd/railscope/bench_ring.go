@@ -64,6 +64,27 @@ func (s *ringSettings) bytes() (int64, error) {
 	return 0, fmt.Errorf("--model must be a number of parameters such as 7B or 350M, not %q", s.model)
 }
 
+// checkRing refuses what only a benchmark of one peer has.
+func (s *benchSettings) checkRing() error {
+	if s.reports.asked() || s.save != "" || s.compare != "" {
+		return errors.New("--save, --compare, --report and --plot are of a benchmark of one peer; a ring has none of them")
+	}
+	if s.format == "csv" {
+		return errors.New("a ring is written as table or json, not as csv")
+	}
+	for key, value := range s.options {
+		if *value != "" {
+			return fmt.Errorf("--%s is of a benchmark of one peer; the members of a ring use their own configuration",
+				strings.ReplaceAll(key, "_", "-"))
+		}
+	}
+	list, _, err := s.extras.list()
+	if err == nil && len(list) > 0 {
+		err = errors.New("a ring measures all rails by RDMA WRITE: leave out --all, --sweep, --kv-cache and the like")
+	}
+	return err
+}
+
 func (s *benchSettings) runRing(ctx context.Context, cfg *config.Config, w io.Writer) error {
 	bytes, err := s.ring.bytes()
 	if err != nil {
@@ -99,8 +120,6 @@ func (s *benchSettings) runRing(ctx context.Context, cfg *config.Config, w io.Wr
 	switch s.format {
 	case "json":
 		err = bench.WriteRingJSON(w, res, o)
-	case "csv":
-		return misuse{errors.New("a ring is written as table or json")}
 	default:
 		err = bench.WriteRing(w, res, o)
 	}

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestReduceBytes: the size of an all-reduce, given or of a model's gradients.
 func TestReduceBytes(t *testing.T) {
@@ -19,6 +22,21 @@ func TestReduceBytes(t *testing.T) {
 	} {
 		if got, err := tc.flags.bytes(); got != tc.want || (err == nil) != (tc.want > 0) {
 			t.Errorf("%+v: %d, %v", tc.flags, got, err)
+		}
+	}
+}
+
+// TestRingFlags: what only a benchmark of one peer has is refused before anything is measured.
+func TestRingFlags(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--save=x": "--save", "--compare=x": "--compare", "--plot=x.svg": "--plot", "--format=csv": "not as csv",
+		"--burst=5ms": "--burst", "--timeout=1m": "--timeout", "--sweep": "--sweep", "--op=read": "--all", "--all": "--all",
+		"--kv-cache=1GB": "--kv-cache",
+	} {
+		cmd := command(t, nil, "bench", "a", "b", "--all-reduce=1GiB", flag)
+		out, err := cmd.CombinedOutput()
+		if err == nil || cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, %q", flag, err, out)
 		}
 	}
 }

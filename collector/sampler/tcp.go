@@ -127,8 +127,8 @@ func (r *tcpReader) Close() {
 }
 
 // readSoftware reads an upper bound of a software device's RDMA traffic: all bytes of its interface, and its packets of
-// RDMA, of at most one MTU each. All bytes above that were TCP. siw counts no packets and stays unknown. The bytes are read first, so that RDMA between the reads
-// lowers the bound of TCP.
+// RDMA, of at most one MTU each. All bytes above that were TCP. siw counts no packets and stays unknown. The bytes are
+// read first, so that RDMA between the reads lowers the bound of TCP.
 func (r *tcpReader) readSoftware() (reading tcpReading) {
 	if r.port == nil {
 		r.port = rail.NewPort(r.s.opts.Sysfs, r.rail, r.s.open)

@@ -68,7 +68,7 @@ type Port struct {
 	gids   *GIDTable
 	bytes  byteCounter
 	rdma   [Directions]portFile // packets of a software device
-	events [2][]*sysfs.Attr // retransmits and repeats; see Traffic
+	events [2][]*sysfs.Attr     // retransmits and repeats; see Traffic
 	buf    [128]byte
 
 	statistics *Statistics // nil: not used

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-enum { POLLED = 16 /* completions taken at a time */, WARMUP = 2 /* transfers that do not count */ };
+enum { POLLED = 16 /* completions taken at a time */, WARMUP = 3 /* transfers that do not count */ };
 
 /* Posts what a rail may have in flight, and takes what has completed; returns how many messages that were. */
 static uint32_t turn(struct rs_rail *r, struct rs_share *s, struct rs_error *e)
