@@ -13,10 +13,10 @@ import (
 const (
 	warmups = 3 // of latencies and transfers, that do not count
 
-	sizeTime    = 2 * time.Second         // in which transfers of one size begin
+	sizeTime    = 2 * time.Second        // in which transfers of one size begin
 	sizesTime   = 600 * time.Millisecond // of the rails, that transfers of all sizes take at most
-	sizeInGreat = 4 << 20                 // bytes that many small messages keep in flight
-	sizeDepth   = 256                     // messages in flight at most
+	sizeInGreat = 4 << 20                // bytes that many small messages keep in flight
+	sizeDepth   = 256                    // messages in flight at most
 )
 
 // MinSize and MaxSize bound the sizes of Sizes, in bytes.
@@ -113,8 +113,8 @@ func sizesBytes(sizes []int, paths []*path) (sum int64) {
 	return sum
 }
 
-// transfers is how many transfers of each size, ascending, are timed: fewer of the great ones on a slow link. What small
-// ones leave is for the others.
+// transfers is how many transfers of each size, ascending, are timed: fewer of the great ones on a slow link. What
+// small ones leave is for the others.
 func transfers(sizes []int, paths []*path) (counts []int) {
 	left := 0.0 // bytes
 	for _, p := range paths {

@@ -119,8 +119,8 @@ func TestRingRefused(t *testing.T) {
 	}
 }
 
-// TestBudgetOfLease: the lease of a member of a ring, and that of a benchmark with all tables of the tutorials, fit into
-// the default budget, from 25 Gb/s on.
+// TestBudgetOfLease: the lease of a member of a ring, and that of a benchmark with all tables of the tutorials, fit
+// into the default budget, from 25 Gb/s on.
 func TestBudgetOfLease(t *testing.T) {
 	limit := newBudget(DefaultOptions().Budget.perHour(0)).maxLease()
 	var sizes []int

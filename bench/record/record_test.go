@@ -187,6 +187,24 @@ func matches(t *testing.T, want, got string) bool {
 	return true
 }
 
+// TestHeaderIPv6: a rail without an address of IPv4 has longer headers.
+func TestHeaderIPv6(t *testing.T) {
+	const packets = gib / 4096
+	for gid, want := range map[string]int64{
+		"0000:0000:0000:0000:0000:ffff:0a00:0001": gib, "fd00:0000:0000:0000:0000:0000:0000:0001": gib - packets*longerIPv6,
+	} {
+		m := newMachine(t, 1, false)
+		m.write(0, "gids/0", gid)
+		m.write(0, "gid_attrs/types/0", "RoCE v2")
+		m.write(0, "gid_attrs/ndevs/0", "eth0")
+		r := Start(Options{Sysfs: m.dir, Procfs: t.TempDir(), Rails: m.rails})
+		m.send(0, gib)
+		if got := r.Stop().Rails[0].Transmit.Payload; got == nil || *got < want-4 || *got > want+4 {
+			t.Errorf("%s: %v bytes of payload, want %d", gid, got, want)
+		}
+	}
+}
+
 // TestSeries: a series of any length has at most 600 points, which keep the mean.
 func TestSeries(t *testing.T) {
 	w := watched{each: 1}

@@ -21,6 +21,7 @@ const (
 	maxPoints    = 600                    // of a series: then two become one
 	headerRDMA   = 58                     // RoCE v2 over IPv4: Ethernet 14, IP 20, UDP 8, BTH 12, ICRC 4
 	headerTCP    = 66                     // Ethernet 14, IPv4 20, TCP with timestamps 32
+	longerIPv6   = 20                     // that its header is longer than that of IPv4
 	headerIB     = 24                     // LRH 8, BTH 12, ICRC 4
 )
 
@@ -55,6 +56,7 @@ type watched struct {
 	capacity float64
 	group    rail.Group
 	shared   bool // its bytes are the interface's
+	ipv6     bool // it has no address of IPv4
 
 	first, now [rail.Directions]uint64
 	last       [rail.Directions]uint64 // at the end of the last point
@@ -110,6 +112,8 @@ func (r *Recorder) begin(w *watched) {
 	}
 	w.shared, w.at = w.port.BytesShared(), time.Now()
 	w.software, _ = w.softwarePackets()
+	gids, _ := w.port.GIDs() // without a table, IPv4 is assumed
+	w.ipv6 = len(gids) > 0 && !slices.ContainsFunc(gids, rail.GID.IPv4)
 }
 
 // softwarePackets are the packets of RDMA that a software device has counted, of both directions; false: it does not.

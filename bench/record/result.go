@@ -34,7 +34,7 @@ func (r *Recorder) result(w *watched) Rail {
 		switch bytes, err := r.interfaceBytes(w, d); {
 		case byTCP:
 			if counted {
-				wire = max(wire-headerTCP*packets, 0)
+				wire = max(wire-w.longer(headerTCP)*packets, 0)
 			}
 			tcp += wire
 			to.Wire, to.Payload = new(int64(0)), new(int64(0))
@@ -60,7 +60,15 @@ func (w *watched) header() int64 {
 	if w.rail.LinkLayer == "InfiniBand" {
 		return headerIB
 	}
-	return headerRDMA
+	return w.longer(headerRDMA)
+}
+
+// longer is a header of IPv4, or as it is over IPv6.
+func (w *watched) longer(header int64) int64 {
+	if w.ipv6 {
+		return header + longerIPv6
+	}
+	return header
 }
 
 // Bounds of the verdict.
