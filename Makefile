@@ -78,9 +78,9 @@ services: ## test storage and nixlbench against real servers, versitygw and etcd
 	cd test/storage && go vet ./... && go test -count=1 ./... # both build files outside their module, which the test cache does not track
 	cd test/etcd && go vet ./... && go test -count=1 ./...
 
-dashboards: ## update the Grafana dashboards, and check every query with Prometheus' own storage
+dashboards: ## update the Grafana dashboards, and check every query of them and of fleet with Prometheus' own storage
 	go test ./dashboards -update
-	cd test/check && go vet ./dashboards ./fleet && go test -count=1 ./dashboards ./fleet # reads files outside its module, which the test cache does not track
+	cd test/check && go vet ./dashboards ./fleet ./blame && go test -count=1 ./dashboards ./fleet ./blame # reads files outside its module, which the test cache does not track
 
 kubernetes: ## check the Helm chart, the kustomizations and node-problem-detector's plugin (ARGS=-update updates goldens and the table of values)
 	cd test/check/npd && go vet ./... && go test -count=1 ./... # both read files outside their module, which the test cache does not track

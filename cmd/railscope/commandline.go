@@ -91,6 +91,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 		"run":       (&runSettings{common: &all}).define(app).run,
 		"storage":   (&storageSettings{common: &all}).define(app).run,
 		"doctor":    (&doctorSettings{common: &all}).define(app).run,
+		"fleet":     new(fleetSettings).define(app).run,
 		"metrics":   (&metricsSettings{common: &all}).define(app).run,
 		"bundle":    (&bundleSettings{common: &all}).define(app).run,
 		"demo":      (&demoSettings{common: &all}).define(app).run,

@@ -36,6 +36,31 @@ func companion() (string, error) {
 	return path, nil
 }
 
+// removal is how long the other program may take to remove what it wrote, after a signal.
+const removal = 45 * time.Second
+
+// runCompanion runs a command of the other program, whose failures that explains.
+func runCompanion(ctx context.Context, w io.Writer, args []string) error {
+	path, err := companion()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // it is this package's own
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, w, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = removal
+	if err = cmd.Run(); err == nil {
+		return nil
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		if exit.ExitCode() == exitMisuse {
+			return exitStatus(exitMisuse)
+		}
+		return errReported
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
 // reports are the files that a command writes beside its output.
 type reports struct{ html, plot string }
 

@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -44,9 +40,6 @@ func (s *storageSettings) define(app *kingpin.Application) *storageSettings {
 	return s
 }
 
-// removal is how long the other program may take to remove what it wrote, after a signal.
-const removal = 45 * time.Second
-
 func (s *storageSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("storage", nil)()
 	parts.wait() // it removes what it wrote
@@ -54,21 +47,7 @@ func (s *storageSettings) run(ctx context.Context, parts *unfinished, w io.Write
 	if err != nil {
 		return misuse{err}
 	}
-	path, err := companion()
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // it is this package's own
-	cmd.Stdout, cmd.Stderr = w, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = removal
-	if err = cmd.Run(); err == nil {
-		return nil
-	}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
-		return errReported
-	}
-	return fmt.Errorf("%s: %w", path, err)
+	return runCompanion(ctx, w, args)
 }
 
 // args is the command line of the other program.

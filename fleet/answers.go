@@ -1,0 +1,136 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+)
+
+// query is one question to Prometheus. %s is the user's selector.
+type query struct {
+	name string
+	expr string
+	add  func(*reader, *model.Sample)
+}
+
+// queries are all questions, those first whose answers name nodes.
+func queries() []query {
+	const by = "by (cluster, node, instance"
+	return []query{
+		{"up", `min ` + by + `) (up{job=~".*railscope.*"%s})`, (*reader).addUp},
+		{"transport", `max ` + by + `, peer, transport) (railscope_probe_transport{%s} == 1)`, (*reader).addTransport},
+		{"rail_up", `min ` + by + `, peer, rail) (railscope_probe_rail_up{%s})`, (*reader).addRailUp},
+		{"goodput", `max ` + by + `, peer, rail) (railscope_probe_rail_goodput_bytes_per_second{mode="solo"%s})`,
+			func(r *reader, s *model.Sample) { r.round(s, func(one *Round, v float64) { one.Goodput = v }) }},
+		{"expected", `max ` + by + `, peer, rail) (railscope_probe_rail_expected_bytes_per_second{%s})`,
+			func(r *reader, s *model.Sample) { r.round(s, func(one *Round, v float64) { one.Expected = v }) }},
+		{"retransmits", `sum ` + by + `, peer, rail) (increase(railscope_probe_rail_retransmits_total{%s}[30m]))`,
+			func(r *reader, s *model.Sample) { r.round(s, func(one *Round, v float64) { one.Retransmits = v }) }},
+		{"port_up", `min ` + by + `, rail) (railscope_port_up{%s})`,
+			func(r *reader, s *model.Sample) { r.state.PortUp[r.rail(s)] = s.Value == 1 }},
+		{"loopback", `max ` + by + `, rail) (railscope_probe_loopback_goodput_bytes_per_second{%s})`,
+			func(r *reader, s *model.Sample) { r.state.Loopback[r.rail(s)] = float64(s.Value) }},
+		{"gpu", `min ` + by + `, rail) (railscope_probe_gpu_ratio{%s})`,
+			func(r *reader, s *model.Sample) { r.state.GPU[r.rail(s)] = float64(s.Value) }},
+	}
+}
+
+// Answers are what Prometheus says, by name of the question. A question without an answer is missing.
+type Answers struct {
+	Version int                     `json:"version"`
+	Time    time.Time               `json:"time"` // of the evaluation
+	Answers map[string]model.Vector `json:"answers"`
+	Failed  []string                `json:"failed"` // why a question has no answer
+}
+
+// answersVersion is that of the form of [Answers].
+const answersVersion = 1
+
+// Ask asks Prometheus all questions about one moment. selector has label matchers, such as cluster="a"; empty: none. It
+// fails if no question is answered.
+func Ask(ctx context.Context, selector string, at time.Time,
+	ask func(ctx context.Context, expr string, at time.Time) (model.Vector, error)) (Answers, error) {
+	a := Answers{Version: answersVersion, Time: at.UTC(), Answers: map[string]model.Vector{}, Failed: []string{}}
+	var first error
+	for _, q := range queries() {
+		vector, err := ask(ctx, q.with(selector), at)
+		if err != nil {
+			if first == nil {
+				first = err
+			}
+			a.Failed = append(a.Failed, fmt.Sprintf("%s: %v", q.name, err))
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		a.Answers[q.name] = vector
+	}
+	if len(a.Answers) == 0 {
+		return a, first
+	}
+	return a, nil
+}
+
+func (q query) with(selector string) string {
+	if selector != "" && !strings.Contains(q.expr, "{%s}") {
+		selector = ", " + selector
+	}
+	return fmt.Sprintf(q.expr, selector)
+}
+
+// maxAnswers bounds a saved file, in bytes: 10,000 nodes of eight rails and four peers have 300 MB.
+const maxAnswers = 1 << 30
+
+// ReadAnswers reads what [Answers.Write] has written.
+func ReadAnswers(r io.Reader) (Answers, error) {
+	var a Answers
+	data, err := io.ReadAll(io.LimitReader(r, maxAnswers+1))
+	switch {
+	case err != nil:
+		return a, err
+	case len(data) > maxAnswers:
+		return a, fmt.Errorf("larger than %d MiB: not saved answers", maxAnswers>>20)
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("not saved answers: %w", err)
+	}
+	if a.Version != answersVersion {
+		return a, fmt.Errorf("not saved answers of form %d: write them by railscope fleet --save", answersVersion)
+	}
+	return a, nil
+}
+
+// Write writes them for [ReadAnswers].
+func (a Answers) Write(w io.Writer) error { return json.NewEncoder(w).Encode(a) }
+
+// State is what the answers say. leaves may be nil.
+func (a Answers) State(leaves Topology) State {
+	r := &reader{state: NewState(), names: map[string]map[string]Node{}}
+	for _, q := range queries() {
+		for _, s := range a.Answers[q.name] {
+			r.nameNode(s)
+		}
+	}
+	for _, q := range queries() {
+		for _, s := range a.Answers[q.name] {
+			if s != nil && !math.IsNaN(float64(s.Value)) {
+				q.add(r, s)
+			}
+		}
+	}
+	for path := range r.state.Rounds {
+		for _, end := range path.ends() {
+			if name := leaves.of(end); name != "" {
+				r.state.Leaves[end] = name
+			}
+		}
+	}
+	return r.state
+}

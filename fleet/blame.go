@@ -1,0 +1,268 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Bounds of the judgement.
+const (
+	// mostly is the part of the paths over something that must be bad for it to be blamed: others may be missing, or have
+	// another fault at their far end.
+	mostly = 0.75
+	// leastDrop is the part of the typical ratio by which a bad path is below it, however little the others differ.
+	leastDrop = 0.12
+	// spreads is by how many standard deviations, as estimated by the median of deviations, it must be below it.
+	spreads = 6
+	// leastLoss is how many retransmissions in half an hour are loss, if they are more than lossTimes those of most paths.
+	leastLoss = 20
+	lossTimes = 20
+	// leafMembers is how many rails of a leaf must suffer: of fewer, each is blamed.
+	leafMembers = 3
+)
+
+// fault says what is bad of a path.
+type fault int
+
+const (
+	good fault = iota
+	lossy
+	slow
+	dead
+)
+
+// judge works through the bad paths: what explains most of them is blamed first, and those it explains are set aside.
+type judge struct {
+	state   State
+	paths   map[Path]fault  // that are not explained
+	on      map[Rail][]Path // all over a rail
+	members map[leaf][]Rail
+	out     []Blame
+	typical
+}
+
+// typical is what most of a cluster's paths, and rails, carry of what is expected.
+type typical struct {
+	ratio, loopback, gpu map[string]cut // by cluster
+	retransmits          map[string]float64
+}
+
+// cut is the median of figures, and what is too little.
+type cut struct{ median, least float64 }
+
+// Judge blames. What cannot be told from the state is not blamed.
+func Judge(s State) Report {
+	j := &judge{state: s, paths: map[Path]fault{}, on: map[Rail][]Path{}, members: map[leaf][]Rail{}}
+	j.findTypical()
+	nodes := maps.Clone(s.Nodes)
+	for p := range s.Pairs {
+		nodes[p.From], nodes[p.To] = true, true
+	}
+	r := Report{Nodes: len(nodes), Pairs: len(s.Pairs), Paths: len(s.Rounds)}
+	r.Bad = j.pairs()
+	r.Bad += j.rate()
+	j.downPorts()
+	j.cover()
+	j.rest()
+	j.hosts()
+	j.gpus()
+	j.merge()
+	slices.SortFunc(j.out, compareBlames)
+	r.Blames = append([]Blame{}, j.out...)
+	return r
+}
+
+func compareBlames(a, b Blame) int {
+	rank := func(k Kind) int { return slices.Index(Kinds(), k) }
+	return cmp.Or(rank(a.Kind)-rank(b.Kind), b.Paths-a.Paths, Rail{a.Node, a.Rail}.Compare(Rail{b.Node, b.Rail}),
+		strings.Compare(a.Peer, b.Peer), strings.Compare(a.Leaf, b.Leaf))
+}
+
+func newCut(figures []float64) cut {
+	if len(figures) == 0 {
+		return cut{}
+	}
+	m := median(figures)
+	var off []float64
+	for _, v := range figures {
+		off = append(off, math.Abs(v-m))
+	}
+	const deviations = 1.4826 // of a normal distribution, in a median of deviations
+	return cut{m, m - max(leastDrop*m, spreads*deviations*median(off))}
+}
+
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
+}
+
+// findTypical finds what is typical of each cluster.
+func (j *judge) findTypical() {
+	ratios, loops, gpus := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	resent := map[string][]float64{}
+	for p, r := range j.state.Rounds {
+		if v, ok := r.ratio(); ok {
+			ratios[p.From.Cluster] = append(ratios[p.From.Cluster], v)
+		}
+		if r.Retransmits >= 0 {
+			resent[p.From.Cluster] = append(resent[p.From.Cluster], r.Retransmits)
+		}
+	}
+	for r, v := range j.state.Loopback {
+		loops[r.Cluster] = append(loops[r.Cluster], v)
+	}
+	for r, v := range j.state.GPU {
+		gpus[r.Cluster] = append(gpus[r.Cluster], v)
+	}
+	cuts := func(of map[string][]float64) map[string]cut {
+		all := map[string]cut{}
+		for cluster, list := range of {
+			all[cluster] = newCut(list)
+		}
+		return all
+	}
+	j.typical = typical{cuts(ratios), cuts(loops), cuts(gpus), map[string]float64{}}
+	for cluster, list := range resent {
+		j.retransmits[cluster] = median(list)
+	}
+}
+
+// pairs blames nodes that answer nobody, and those whose rounds go by TCP, and returns how many pairs went badly.
+func (j *judge) pairs() (bad int) {
+	for _, one := range []struct {
+		transport string
+		kind      Kind
+	}{{unreached, PeerDown}, {byTCP, TCPFallback}} {
+		left := map[Pair]bool{} // not explained: whether it is bad
+		for p, transport := range j.state.Pairs {
+			if transport == one.transport || transport == byRDMA {
+				left[p] = transport == one.transport
+			}
+			if transport == one.transport {
+				bad++
+			}
+		}
+		for {
+			node, n, all := j.worstNode(left, one.kind)
+			if n == 0 {
+				break
+			}
+			j.blameNode(node, one.kind, n, all)
+			maps.DeleteFunc(left, func(p Pair, _ bool) bool { return p.From == node || p.To == node })
+		}
+		j.deadPairs(left, one.transport)
+	}
+	return bad
+}
+
+// worstNode is the node that explains most bad pairs, with these and all its pairs.
+func (j *judge) worstNode(left map[Pair]bool, kind Kind) (worst Node, bad, all int) {
+	type count struct{ bad, all int }
+	counts := map[Node]count{}
+	for p, is := range left {
+		for _, n := range []Node{p.From, p.To} {
+			c := counts[n]
+			if c.all++; is {
+				c.bad++
+			}
+			counts[n] = c
+		}
+	}
+	score := func(n Node) float64 {
+		c := counts[n]
+		up, known := j.state.Nodes[n]
+		silent := kind == PeerDown && known && !up
+		if c.bad == 0 || float64(c.bad) < mostly*float64(c.all) || c.bad < 2 && !silent {
+			return 0
+		}
+		s := float64(c.bad) + float64(c.bad)/float64(c.all)
+		if silent {
+			s *= 2
+		}
+		return s
+	}
+	for _, n := range slices.SortedFunc(maps.Keys(counts), Node.Compare) {
+		if score(n) > 0 && (bad == 0 || score(n) > score(worst)) {
+			worst, bad, all = n, counts[n].bad, counts[n].all
+		}
+	}
+	return worst, bad, all
+}
+
+func (j *judge) blameNode(n Node, kind Kind, bad, all int) {
+	b := Blame{Kind: kind, Node: n, Paths: bad}
+	switch up, known := j.state.Nodes[n]; {
+	case kind == TCPFallback:
+		b.Evidence = fmt.Sprintf("%d of its %d pairs go by TCP, those between other nodes by RDMA", bad, all)
+		b.Causes = "GIDs, memory lock limit, device files or libibverbs of the node: run railscope doctor there"
+	case known && !up:
+		b.Evidence = fmt.Sprintf("%d of its %d pairs get no answer, and Prometheus gets none from its exporter", bad, all)
+		b.Causes = "the node is down, or its network is"
+	default:
+		b.Evidence = fmt.Sprintf("%d of its %d pairs get no answer", bad, all)
+		b.Causes = "railscope does not run there, its probe port is closed, or the network of the control channel is down"
+	}
+	j.out = append(j.out, b)
+}
+
+// deadPairs blames bad pairs that no node explains.
+func (j *judge) deadPairs(left map[Pair]bool, transport string) {
+	seen := map[Pair]bool{}
+	for _, p := range slices.SortedFunc(maps.Keys(left), comparePairs) {
+		if !left[p] || seen[Pair{p.To, p.From}] {
+			continue
+		}
+		seen[p] = true
+		what := "gets no answer"
+		if transport == byTCP {
+			what = "goes by TCP"
+		}
+		j.out = append(j.out, Blame{Kind: DeadPath, Node: p.From, Peer: p.To.Name, Paths: 1,
+			Evidence: "it " + what + ", other pairs of both nodes go by RDMA",
+			Causes:   "the path between them: routes, filters of UDP 4791, one switch port"})
+	}
+}
+
+func comparePairs(a, b Pair) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) }
+
+// rate finds the bad paths of pairs that are by RDMA, and returns how many there are.
+func (j *judge) rate() (bad int) {
+	for p, r := range j.state.Rounds {
+		if j.state.Pairs[p.Pair] != byRDMA {
+			continue
+		}
+		f := good
+		ratio, known := r.ratio()
+		switch c := j.ratio[p.From.Cluster]; {
+		case !r.Up:
+			f = dead
+		case r.Retransmits >= leastLoss && r.Retransmits > lossTimes*j.retransmits[p.From.Cluster]:
+			f = lossy
+		case known && ratio < c.least:
+			f = slow
+		case !known:
+			continue
+		}
+		if j.paths[p] = f; f != good {
+			bad++
+		}
+		for _, end := range p.ends() {
+			if l := (leaf{end.Cluster, j.state.Leaves[end]}); l.name != "" && j.on[end] == nil {
+				j.members[l] = append(j.members[l], end)
+			}
+			j.on[end] = append(j.on[end], p)
+		}
+	}
+	return bad
+}
+
+// explain sets paths aside.
+func (j *judge) explain(list []Path) {
+	for _, p := range list {
+		delete(j.paths, p)
+	}
+}

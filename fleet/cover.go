@@ -1,0 +1,309 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// downPorts blames rails whose own port says that it is down.
+func (j *judge) downPorts() {
+	for _, r := range slices.SortedFunc(maps.Keys(j.state.PortUp), Rail.Compare) {
+		if j.state.PortUp[r] || j.blamed(r.Node) {
+			continue
+		}
+		bad, _ := j.count(j.on[r])
+		j.out = append(j.out, Blame{Kind: RailDown, Node: r.Node, Rail: r.Rail, Paths: bad,
+			Evidence: "its port is not ACTIVE" + of(", ", bad, "path", " carries nothing"),
+			Causes:   "cable, transceiver or switch port: railscope rails on the node has the state"})
+		j.explain(j.on[r])
+	}
+}
+
+func of(before string, n int, what, after string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("%s1 %s%s", before, what, after)
+	}
+	return fmt.Sprintf("%s%d %ss%s", before, n, what, strings.Replace(after, "carries", "carry", 1))
+}
+
+// blamed reports whether a node as a whole is.
+func (j *judge) blamed(n Node) bool {
+	return slices.ContainsFunc(j.out, func(b Blame) bool {
+		return b.Node == n && b.Rail == "" && b.Peer == "" && b.Leaf == ""
+	})
+}
+
+// count counts the bad paths of a list, and all of it that are not explained.
+func (j *judge) count(list []Path) (bad, all int) {
+	for _, p := range list {
+		if f, left := j.paths[p]; left {
+			if all++; f != good {
+				bad++
+			}
+		}
+	}
+	return bad, all
+}
+
+// leaf is a switch.
+type leaf struct{ cluster, name string }
+
+func (l leaf) compare(o leaf) int {
+	return cmp.Or(strings.Compare(l.cluster, o.cluster), strings.Compare(l.name, o.name))
+}
+
+// suspect is what may explain bad paths.
+type suspect struct {
+	rail  Rail
+	leaf  string // of rail.Cluster; empty: the rail
+	paths []Path // over it
+	way   string // of a rail: out, in, or empty for both
+	bad   int
+	score float64
+}
+
+// cover blames rails and leaves: the one that explains most bad paths first.
+func (j *judge) cover() {
+	for {
+		best := suspect{}
+		for _, s := range j.suspects() {
+			if s.score > best.score {
+				best = s
+			}
+		}
+		if best.score == 0 {
+			return
+		}
+		if best.leaf != "" {
+			j.blameLeaf(best)
+		} else {
+			j.blameRail(best)
+		}
+		j.explain(best.paths)
+	}
+}
+
+// suspects are all rails and leaves that most bad paths go over.
+func (j *judge) suspects() (list []suspect) {
+	touched, leaves := map[Rail]bool{}, map[leaf]bool{}
+	for p, f := range j.paths {
+		if f == good {
+			continue
+		}
+		for _, end := range p.ends() {
+			touched[end] = true
+			if name := j.state.Leaves[end]; name != "" {
+				leaves[leaf{end.Cluster, name}] = true
+			}
+		}
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(touched), Rail.Compare) {
+		ways := map[string][]Path{"": j.on[r]}
+		for _, p := range j.on[r] {
+			way := "in"
+			if p.From == r.Node {
+				way = "out"
+			}
+			ways[way] = append(ways[way], p)
+		}
+		for _, way := range []string{"", "out", "in"} {
+			if s := j.suspectRail(r, way, ways[way]); s.score > 0 {
+				list = append(list, s)
+			}
+		}
+	}
+	for _, l := range slices.SortedFunc(maps.Keys(leaves), leaf.compare) {
+		if s := j.suspectLeaf(l, j.members[l]); s.score > 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// suspectRail scores a rail: the bad paths over it count, and good ones against it.
+func (j *judge) suspectRail(r Rail, way string, paths []Path) suspect {
+	s := suspect{rail: r, way: way, paths: paths}
+	bad, all := j.count(paths)
+	peers := map[Node]bool{}
+	for _, p := range paths {
+		if j.paths[p] != good {
+			peers[p.From], peers[p.To] = true, true
+		}
+	}
+	slowAlone := j.loopbackSlow(r)
+	if bad == 0 || float64(bad) < mostly*float64(all) || len(peers) < 3 && !slowAlone {
+		return s // of two nodes alone, nobody can tell which
+	}
+	s.bad = bad
+	if s.score = float64(bad) - float64(all-bad); slowAlone {
+		s.score += 1.5
+	}
+	if way == "" {
+		s.score += 0.5 // simpler
+	}
+	return s
+}
+
+// suspectLeaf scores a leaf by the paths over it: all, or those that also go over another.
+func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
+	s = suspect{rail: Rail{Node: Node{Cluster: l.cluster}}, leaf: l.name}
+	var all, across []Path
+	seen := map[Path]bool{}
+	for _, r := range members {
+		for _, p := range j.on[r] {
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+			ends := p.ends()
+			if all = append(all, p); j.state.Leaves[ends[0]] != j.state.Leaves[ends[1]] {
+				across = append(across, p)
+			}
+		}
+	}
+	for _, paths := range [][]Path{all, across} {
+		bad, n := j.count(paths)
+		if bad == 0 || float64(bad) < mostly*float64(n) || j.suffering(members, paths) < leafMembers {
+			continue
+		}
+		if score := float64(bad) - float64(n-bad) + 0.75; score > s.score {
+			s.paths, s.bad, s.score = paths, bad, score
+		}
+	}
+	return s
+}
+
+// suffering is how many rails have a bad path, most of theirs being so.
+func (j *judge) suffering(members []Rail, paths []Path) (n int) {
+	bad, all := map[Rail]int{}, map[Rail]int{}
+	for _, p := range paths {
+		f, left := j.paths[p]
+		if !left {
+			continue
+		}
+		for _, end := range p.ends() {
+			if all[end]++; f != good {
+				bad[end]++
+			}
+		}
+	}
+	for _, r := range members {
+		if bad[r] > 0 && float64(bad[r]) >= mostly*float64(all[r]) {
+			n++
+		}
+	}
+	return n
+}
+
+// loopbackSlow reports whether a rail is slow to itself.
+func (j *judge) loopbackSlow(r Rail) bool {
+	v, known := j.state.Loopback[r]
+	return known && v < j.loopback[r.Cluster].least
+}
+
+func (j *judge) blameLeaf(s suspect) {
+	b := Blame{Kind: Leaf, Node: s.rail.Node, Leaf: s.leaf, Paths: s.bad, Nodes: []string{}}
+	nodes, rails := map[string]bool{}, map[string]bool{}
+	for _, p := range s.paths {
+		if j.paths[p] == good {
+			continue
+		}
+		for _, end := range p.ends() {
+			if j.state.Leaves[end] == s.leaf {
+				nodes[end.Name], rails[end.Rail] = true, true
+			}
+		}
+	}
+	b.Nodes = slices.Sorted(maps.Keys(nodes))
+	_, all := j.count(s.paths)
+	b.Evidence = fmt.Sprintf("%s on %d of %d paths over it, of %d nodes", j.what(s.paths), s.bad, all, len(nodes))
+	if len(rails) == 1 {
+		b.Rail = slices.Collect(maps.Keys(rails))[0]
+		b.Evidence += ", all of rail " + b.Rail
+	}
+	b.Causes = "the switch, its uplinks or its configuration (PFC, ECN, MTU)"
+	j.out = append(j.out, b)
+}
+
+const hostCauses = "host or PCIe: link width and speed, ACS, IOMMU, NUMA node"
+
+// blameRail blames a rail, and says whether it is the host or the wire where loopback tells.
+func (j *judge) blameRail(s suspect) {
+	b := Blame{Node: s.rail.Node, Rail: s.rail.Rail, Paths: s.bad}
+	_, all := j.count(s.paths)
+	to := map[string]string{"": "to and from", "out": "to", "in": "from"}[s.way]
+	b.Evidence = fmt.Sprintf("%s %s %d of %s", j.what(s.paths), to, s.bad, count(all, "peer path"))
+	loop, known := j.state.Loopback[s.rail]
+	switch least := j.loopback[s.rail.Cluster]; {
+	case j.worst(s.paths) == dead:
+		b.Kind = RailDown
+		b.Causes = "GID, address, cable or switch port of the rail: run railscope doctor on the node"
+	case !known:
+		b.Kind = SlowRail
+		b.Causes = "host, PCIe, adapter, cable or switch port; probe.extras: [loopback] would tell"
+	case loop < least.least:
+		b.Kind = SlowHost
+		b.Evidence += fmt.Sprintf(", loopback slow as well (%.2f of that of most rails)", loop/least.median)
+		b.Causes = hostCauses
+	default:
+		b.Kind = SlowWire
+		b.Evidence += ", loopback is not"
+		b.Causes = "adapter port, cable, transceiver or switch port"
+	}
+	j.out = append(j.out, b)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// worst is what most bad paths of a list are.
+func (j *judge) worst(paths []Path) (worst fault) {
+	counts := map[fault]int{}
+	for _, p := range paths {
+		if f := j.paths[p]; f != good {
+			counts[f]++
+		}
+	}
+	for f := lossy; f <= dead; f++ {
+		if counts[f] >= counts[worst] && counts[f] > 0 || worst == good && counts[f] > 0 {
+			worst = f
+		}
+	}
+	return worst
+}
+
+// what describes the bad paths of a list with the median of their figures.
+func (j *judge) what(paths []Path) string {
+	var ratios, resent []float64
+	var typical float64
+	for _, p := range paths {
+		if j.paths[p] == good {
+			continue
+		}
+		typical = j.ratio[p.From.Cluster].median
+		if v, ok := j.state.Rounds[p].ratio(); ok {
+			ratios = append(ratios, v)
+		}
+		if v := j.state.Rounds[p].Retransmits; v >= 0 {
+			resent = append(resent, v)
+		}
+	}
+	switch worst := j.worst(paths); {
+	case worst == dead || len(ratios) == 0:
+		return "no RDMA"
+	case worst == lossy:
+		return fmt.Sprintf("%.0f retransmissions in half an hour and %.2f of what is expected", median(resent),
+			median(ratios))
+	}
+	return fmt.Sprintf("%.2f of what is expected (%.2f on most paths)", median(ratios), typical)
+}

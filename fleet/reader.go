@@ -1,0 +1,107 @@
+package fleet
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/prometheus/common/model"
+)
+
+// reader makes a state of samples.
+type reader struct {
+	state State
+	names map[string]map[string]Node // by cluster, and what a node may be called; the zero node: several are
+}
+
+// host is the host of host:port, or all of it.
+func host(address string) string {
+	if h, _, err := net.SplitHostPort(address); err == nil {
+		return h
+	}
+	return address
+}
+
+// node is that which a sample is of: its label node, else the host of its instance.
+func node(s *model.Sample) Node {
+	n := Node{Cluster: string(s.Metric["cluster"]), Name: string(s.Metric["node"])}
+	if n.Name == "" {
+		n.Name = host(string(s.Metric["instance"]))
+	}
+	return n
+}
+
+// calls are the names by which a name of a node, or of a peer, may be known: itself, its host, and that without domain.
+func calls(name string) []string {
+	h := strings.ToLower(host(name))
+	list := []string{h}
+	if _, err := netip.ParseAddr(h); err != nil {
+		if short, _, found := strings.Cut(h, "."); found {
+			list = append(list, short)
+		}
+	}
+	return list
+}
+
+// nameNode notes what the node of a sample may be called.
+func (r *reader) nameNode(s *model.Sample) {
+	if s == nil {
+		return
+	}
+	n := node(s)
+	names := r.names[n.Cluster]
+	if names == nil {
+		names = map[string]Node{}
+		r.names[n.Cluster] = names
+	}
+	for _, label := range []string{n.Name, string(s.Metric["instance"])} {
+		for _, name := range calls(label) {
+			if known, ok := names[name]; ok && known != n {
+				names[name] = Node{}
+				continue
+			}
+			names[name] = n
+		}
+	}
+}
+
+// peer is the node that a label means, in the cluster of the sample. One that Prometheus does not know is called by its
+// host.
+func (r *reader) peer(s *model.Sample) Node {
+	label, cluster := string(s.Metric["peer"]), string(s.Metric["cluster"])
+	for _, name := range calls(label) {
+		if n := r.names[cluster][name]; n != (Node{}) {
+			return n
+		}
+	}
+	return Node{cluster, host(label)}
+}
+
+func (r *reader) rail(s *model.Sample) Rail { return Rail{node(s), string(s.Metric["rail"])} }
+
+func (r *reader) addUp(s *model.Sample) { r.state.Nodes[node(s)] = s.Value == 1 }
+
+func (r *reader) addTransport(s *model.Sample) {
+	n := node(s)
+	if _, known := r.state.Nodes[n]; !known {
+		r.state.Nodes[n] = true // it has series, so it was scraped
+	}
+	r.state.Pairs[Pair{n, r.peer(s)}] = string(s.Metric["transport"])
+}
+
+func (r *reader) path(s *model.Sample) Path {
+	return Path{Pair{node(s), r.peer(s)}, string(s.Metric["rail"])}
+}
+
+func (r *reader) addRailUp(s *model.Sample) {
+	r.state.Rounds[r.path(s)] = Round{Up: s.Value == 1, Retransmits: -1}
+}
+
+// round sets a figure of a round that is known.
+func (r *reader) round(s *model.Sample, set func(*Round, float64)) {
+	p := r.path(s)
+	if one, known := r.state.Rounds[p]; known {
+		set(&one, float64(s.Value))
+		r.state.Rounds[p] = one
+	}
+}

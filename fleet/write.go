@@ -1,0 +1,208 @@
+package fleet
+
+import (
+	_ "embed" // the page
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/text"
+)
+
+// Shown is a report as it is written.
+type Shown struct {
+	Time   time.Time `json:"time"` // of the rounds
+	Report           // what is blamed
+	Failed []string  `json:"failed"` // questions that Prometheus did not answer, and why
+	state  State
+}
+
+// NewShown is the report of a state with what it is of.
+func NewShown(s State, a Answers) Shown {
+	return Shown{Time: a.Time, Report: Judge(s), Failed: append([]string{}, a.Failed...), state: s}
+}
+
+// Headline is the report in one sentence.
+func (s Shown) Headline() string {
+	scope := fmt.Sprintf("%s, %s, %s", terminal.Count(s.Nodes, "node"), terminal.Count(s.Pairs, "pair"),
+		terminal.Count(s.Paths, "path"))
+	switch {
+	case s.Pairs == 0:
+		return "No rounds: Prometheus has no railscope_probe_transport of these nodes."
+	case len(s.Blames) == 0:
+		return "Nothing to blame: " + scope + "."
+	}
+	return fmt.Sprintf("%s of %s.", terminal.Count(len(s.Blames), "fault"), scope)
+}
+
+// WriteTable writes the report for people.
+func (s Shown) WriteTable(w io.Writer, color bool) error {
+	p := grid.NewPrinter(w, color)
+	p.Line(p.Paint(s.Headline(), map[bool]string{true: terminal.Green, false: terminal.Red}[s.Good()]))
+	for _, why := range s.Failed {
+		p.Item("not answered: " + why)
+	}
+	for _, b := range s.Blames {
+		p.Line("")
+		p.Line(p.Paint(terminal.Plain(fmt.Sprintf("%s: %s", b.Subject(), strings.ReplaceAll(string(b.Kind), "_", " "))),
+			terminal.Yellow))
+		p.Item(b.Evidence)
+		p.Item("look at: " + b.Causes)
+	}
+	return p.Flush()
+}
+
+// Good reports whether nothing is blamed and something was judged.
+func (s Shown) Good() bool { return len(s.Blames) == 0 && s.Pairs > 0 }
+
+// WriteJSON writes the report for scripts.
+func (s Shown) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(s)
+}
+
+// WriteDrain writes the nodes that jobs are better kept off, quoted for a shell, each after a comment that says why. A
+// name that no shell word can have is left out, with a comment.
+func (s Shown) WriteDrain(w io.Writer) error {
+	why := map[string][]string{}
+	for _, b := range s.Blames {
+		if b.Drain() {
+			why[b.Name] = append(why[b.Name], terminal.Plain(b.Subject()+": "+b.Evidence))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(why)) {
+		word, ok := text.ShellWord(name)
+		if !ok || strings.HasPrefix(name, "-") {
+			word = "# the name of this node cannot be written in a shell, or is an option"
+		}
+		if _, err := fmt.Fprintf(w, "# %s\n%s\n", strings.Join(why[name], "\n# "), word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+//go:embed page.tmpl
+var page string
+
+// maxMatrix is how many nodes have a row and a column.
+const maxMatrix = 32
+
+// cell is a pair in the matrix.
+type cell struct {
+	Text  string // part of what is expected, of the worst rail
+	Class string
+	Title string
+}
+
+// matrixRow is a node that asks.
+type matrixRow struct {
+	Node  string
+	Cells []cell
+}
+
+// WriteHTML writes the report as one page without outside resources.
+func (s Shown) WriteHTML(w io.Writer) error {
+	t, err := template.New("page").Funcs(template.FuncMap{"plain": terminal.Plain}).Parse(page)
+	if err != nil {
+		return err
+	}
+	nodes := s.matrixNodes()
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.String())
+	}
+	return t.Execute(w, map[string]any{"Shown": s, "Time": s.Time.UTC().Format(time.DateTime + " UTC"), "Names": names,
+		"Matrix": s.matrix(nodes), "Most": maxMatrix})
+}
+
+// matrixNodes are all nodes if they are few, else those of bad paths, those of blames first.
+func (s Shown) matrixNodes() (list []Node) {
+	add := func(n Node) {
+		if len(list) < maxMatrix && !slices.Contains(list, n) {
+			list = append(list, n)
+		}
+	}
+	all := map[Node]bool{}
+	for p := range s.state.Pairs {
+		all[p.From], all[p.To] = true, true
+	}
+	if len(all) > maxMatrix {
+		for _, b := range s.Blames {
+			if b.Leaf == "" {
+				add(b.Node)
+			}
+		}
+		for _, p := range slices.SortedFunc(maps.Keys(s.state.Pairs), comparePairs) {
+			if slices.Contains(list, p.From) {
+				add(p.To)
+			}
+		}
+	} else {
+		for n := range all {
+			add(n)
+		}
+	}
+	slices.SortFunc(list, Node.Compare)
+	return list
+}
+
+func (s Shown) matrix(nodes []Node) (rows []matrixRow) {
+	rails := map[Pair][]Path{}
+	for p := range s.state.Rounds {
+		rails[p.Pair] = append(rails[p.Pair], p)
+	}
+	for _, list := range rails {
+		slices.SortFunc(list, func(a, b Path) int { return a.ends()[0].Compare(b.ends()[0]) })
+	}
+	for _, from := range nodes {
+		row := matrixRow{Node: from.String()}
+		for _, to := range nodes {
+			row.Cells = append(row.Cells, s.cell(Pair{from, to}, rails[Pair{from, to}]))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (s Shown) cell(p Pair, rails []Path) cell {
+	transport, known := s.state.Pairs[p]
+	switch {
+	case !known:
+		return cell{}
+	case transport == byTCP:
+		return cell{"TCP", "bad", p.From.String() + " to " + p.To.String() + ": by TCP"}
+	case transport == unreached:
+		return cell{"none", "bad", p.From.String() + " to " + p.To.String() + ": no answer"}
+	}
+	worst, which := 2.0, ""
+	for _, path := range rails {
+		v, ok := s.state.Rounds[path].ratio()
+		if !ok && !s.state.Rounds[path].Up {
+			v, ok = 0, true
+		}
+		if ok && v < worst {
+			worst, which = v, path.Rail
+		}
+	}
+	if which == "" {
+		return cell{"?", "", p.From.String() + " to " + p.To.String() + ": not measured"}
+	}
+	class := "good"
+	if worst < 0.7 {
+		class = "bad"
+	} else if worst < 0.85 {
+		class = "fair"
+	}
+	return cell{fmt.Sprintf("%.2f", worst), class,
+		fmt.Sprintf("%s to %s: rail %s carries %.2f of what is expected", p.From, p.To, which, worst)}
+}

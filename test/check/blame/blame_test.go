@@ -1,0 +1,233 @@
+package blame
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/util/teststorage"
+
+	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/fleet/fleettest"
+)
+
+// server is a Prometheus that has scraped a fleet.
+type server struct {
+	storage *teststorage.TestStorage
+	engine  *promql.Engine
+}
+
+// now is when it is asked.
+func now() time.Time { return time.Unix(1_700_000_000, 0) }
+
+func newServer(t *testing.T, s fleet.State) *server {
+	t.Helper()
+	storage := teststorage.New(t)
+	app := storage.Appender(t.Context())
+	for _, one := range fleettest.SeriesOf(s) {
+		l := labels.FromMap(map[string]string{model.MetricNameLabel: one.Name})
+		b := labels.NewBuilder(l)
+		for k, v := range one.Labels {
+			b.Set(k, v)
+		}
+		l = b.Labels()
+		for ago := 30 * time.Minute; ago >= 0; ago -= time.Minute {
+			v := one.Value
+			if strings.HasSuffix(one.Name, "_total") {
+				v *= 1 - ago.Minutes()/30
+			} else if ago > time.Minute {
+				continue
+			}
+			if _, err := app.Append(0, l, now().Add(-ago).UnixMilli(), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := app.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
+		Parser: parser.NewParser(parser.Options{})})
+	t.Cleanup(func() { _ = engine.Close() })
+	return &server{storage, engine}
+}
+
+func (s *server) ask(ctx context.Context, expr string, at time.Time) (model.Vector, error) {
+	q, err := s.engine.NewInstantQuery(ctx, s.storage, nil, expr, at)
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	vector, err := q.Exec(ctx).Vector()
+	if err != nil {
+		return nil, err
+	}
+	out := model.Vector{}
+	for _, one := range vector {
+		m := model.Metric{}
+		one.Metric.Range(func(l labels.Label) { m[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
+		out = append(out, &model.Sample{Metric: m, Value: model.SampleValue(one.F), Timestamp: model.Time(one.T)})
+	}
+	return out, nil
+}
+
+// ServeHTTP is the one call of the API that is used.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	vector, err := s.ask(r.Context(), r.FormValue("query"), now())
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": err.Error()})
+		return
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "vector",
+		"result": vector}})
+}
+
+func faulty() fleettest.Options {
+	node := func(cluster string, i int) fleet.Node { return fleet.Node{Cluster: cluster, Name: fleettest.Name(i)} }
+	return fleettest.Options{Seed: 5, Clusters: []string{"a", "b"}, Nodes: 40, Rails: 4, Fanout: 4, Noise: 0.02,
+		Missing: 0.05, Loopback: true, Faults: []fleettest.Fault{{Kind: fleet.PeerDown, Node: node("a", 1)},
+			{Kind: fleet.TCPFallback, Node: node("b", 2)}, {Kind: fleet.SlowHost, Node: node("a", 3), Rail: "2"},
+			{Kind: fleet.GPUPath, Node: node("b", 4), Rail: "1"}, {Kind: fleet.RailDown, Node: node("a", 5), Rail: "0"}}}
+}
+
+// TestQuestions: what the questions give back is the state of the fleet, both clusters apart, and of one alone where
+// that is asked for.
+func TestQuestions(t *testing.T) {
+	want := fleettest.New(faulty())
+	s := newServer(t, want)
+	for _, selector := range []string{"", `cluster="b"`} {
+		answers, err := fleet.Ask(t.Context(), selector, now(), s.ask)
+		if err != nil || len(answers.Failed) > 0 {
+			t.Fatalf("%v, %q", err, answers.Failed)
+		}
+		got := answers.State(nil)
+		keep := func(n fleet.Node) bool { return selector == "" || n.Cluster == "b" }
+		equal(t, "nodes", got.Nodes, want.Nodes, domain, keep)
+		equal(t, "port_up", got.PortUp, want.PortUp, railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
+		equal(t, "loopback", got.Loopback, want.Loopback, railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
+		equal(t, "GPU", got.GPU, want.GPU, railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
+		equal(t, "pairs", got.Pairs, want.Pairs, pairDomain, func(p fleet.Pair) bool { return keep(p.From) })
+		for p, r := range got.Rounds {
+			short := func(n fleet.Node) fleet.Node { n.Name = strings.TrimSuffix(n.Name, ".example"); return n }
+			w := want.Rounds[fleet.Path{Pair: fleet.Pair{From: short(p.From), To: short(p.To)}, Rail: p.Rail}]
+			if r.Up != w.Up || r.Goodput != w.Goodput || r.Expected != w.Expected ||
+				math.Abs(r.Retransmits-w.Retransmits) > 0.1*w.Retransmits+0.1 {
+				t.Fatalf("%v: %+v, want %+v", p, r, w)
+			}
+		}
+		if selector == "" && len(got.Rounds) != len(want.Rounds) {
+			t.Errorf("%d rounds, want %d", len(got.Rounds), len(want.Rounds))
+		}
+	}
+}
+
+// The nodes are called by the host of their instance, which has a domain; the state of the generator has none.
+
+func domain(n fleet.Node) fleet.Node { n.Name += ".example"; return n }
+
+func railDomain(r fleet.Rail) fleet.Rail { return fleet.Rail{Node: domain(r.Node), Rail: r.Rail} }
+
+// pairDomain: a node that Prometheus knows has its name, whoever asks it.
+func pairDomain(p fleet.Pair) fleet.Pair { return fleet.Pair{From: domain(p.From), To: domain(p.To)} }
+
+func equal[K, V comparable](t *testing.T, what string, got, want map[K]V, as func(K) K, keep func(K) bool) {
+	t.Helper()
+	wanted := map[K]V{}
+	for k, v := range want {
+		if keep(k) {
+			wanted[as(k)] = v
+		}
+	}
+	if !maps.Equal(got, wanted) {
+		t.Errorf("%s: %d, want %d", what, len(got), len(wanted))
+		for k, v := range wanted {
+			if g, ok := got[k]; !ok || g != v {
+				t.Errorf("%v is %v, want %v", k, g, v)
+				break
+			}
+		}
+	}
+}
+
+// TestProgram: the program asks a server, blames what was planted, and says the same of what it saved.
+func TestProgram(t *testing.T) {
+	o := faulty()
+	srv := httptest.NewServer(newServer(t, fleettest.New(o)))
+	defer srv.Close()
+	dir := t.TempDir()
+	for _, name := range []string{"railscope", "railscope-bench"} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), "./cmd/"+name)
+		cmd.Dir, cmd.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	run := func(code int, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(dir, "railscope"), append([]string{"fleet"}, args...)...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		exit := new(exec.ExitError)
+		if err := cmd.Run(); err != nil && !errors.As(err, &exit) || cmd.ProcessState.ExitCode() != code {
+			t.Errorf("%q: %v, want exit code %d; %s", args, err, code, &errs)
+		}
+		return out.String() + errs.String()
+	}
+	saved := filepath.Join(dir, "answers.json")
+	var asked, read fleet.Report
+	text := run(1, "--prometheus="+srv.URL, "--format=json", "--save="+saved)
+	if err := errors.Join(json.Unmarshal([]byte(text), &asked),
+		json.Unmarshal([]byte(run(1, "--file="+saved, "--format=json")), &read)); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked.Blames) != len(o.Faults) || len(read.Blames) != len(asked.Blames) {
+		t.Errorf("%d faults asked, %d read, want %d", len(asked.Blames), len(read.Blames), len(o.Faults))
+	}
+	for i, b := range asked.Blames {
+		t.Logf("%s %s: %s", b.Kind, b.Subject(), b.Evidence)
+		if read.Blames[i].Subject() != b.Subject() || !strings.HasSuffix(b.Name, ".example") {
+			t.Errorf("%+v, saved %+v", b, read.Blames[i])
+		}
+	}
+	if table := run(1, "--prometheus="+srv.URL); !strings.HasPrefix(table, strconv.Itoa(len(o.Faults))+" faults of 80 nodes") {
+		t.Errorf("%s", table)
+	}
+	if drain := run(1, "--file="+saved, "--format=drain"); !strings.Contains(drain, "\nnode-0003.example\n") {
+		t.Errorf("%s", drain)
+	}
+	for want, args := range map[string][]string{
+		"want --prometheus":   nil,
+		"--http.config.file":  {"--prometheus=http://u:secret@" + srv.Listener.Addr().String()},
+		"--topology":          {"--file=" + saved, "--topology=/nonexistent"},
+		"--timeout":           {"--file=" + saved, "--timeout=0s"},
+		"answers nothing":     {"--prometheus=" + srv.URL, `--selector=cluster=`},
+		"not saved answers":   {"--file=" + filepath.Join(dir, "railscope")},
+		"must be table, json": {"--format=xml"},
+	} {
+		code := 2
+		if strings.Contains(want, "answers") {
+			code = 1
+		}
+		if out := run(code, args...); !strings.Contains(out, strings.TrimPrefix(want, "must be table, json")) ||
+			strings.Contains(out, "secret") {
+			t.Errorf("%q: %s, want %q", args, out, want)
+		}
+	}
+}
