@@ -17,8 +17,8 @@ type fleetSettings struct {
 }
 
 func (s *fleetSettings) define(app *kingpin.Application) *fleetSettings {
-	cmd := app.Command("fleet", "Say which node, rail, leaf or pair explains the last rounds of all nodes that went badly, "+
-		"as Prometheus has them. It works on any machine. The exit code is 1 if there is something to blame.")
+	cmd := app.Command("fleet", "Say which node, rail, leaf or pair explains the last rounds of all nodes that went "+
+		"badly, as Prometheus has them. It works on any machine. The exit code is 1 if there is something to blame.")
 	cmd.Flag("prometheus", "URL of Prometheus, or of what has its HTTP API, such as http://prometheus:9090.").
 		Envar("RAILSCOPE_FLEET_PROMETHEUS").PlaceHolder("URL").StringVar(&s.prometheus)
 	cmd.Flag("http.config.file", "File with credentials and TLS for it, in the form of promtool.").
