@@ -65,11 +65,11 @@ docs: deps ## update the generated parts of docs/ and the PrometheusRule
 	go test ./exporter ./doctor/check ./cmd/railscope -run TestDocs -update
 	go test ./deploy/rules -run 'TestTable|TestPrometheusRule' -update
 
-rules: deps .bin/promtool ## check and test the alerts, and the metrics that they name
+rules: deps .bin/promtool ## check and test the alerts, the metrics that they name, and the compose file
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd test/check && go vet ./rules ./catalog && go test -count=1 ./rules ./catalog # reads files outside its module, which the test cache does not track
+	cd test/check && go vet ./rules ./catalog ./compose && go test -count=1 ./rules ./catalog ./compose # reads files outside its module, which the test cache does not track
 
 alerts: ## test which alerts fire for a simulated pair with faults, at its own pace
 	cd test/check && go vet ./demo && go test -count=1 ./demo # builds files outside its module, which the test cache does not track

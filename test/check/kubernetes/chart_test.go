@@ -135,6 +135,9 @@ func TestRefused(t *testing.T) {
 			"at '/rails/names/east': 'mlx5_0' does not match pattern"},
 		{"a rail with a blank in its name", "rails: {names: {'a b': mlx5_0/1}}",
 			"at '/rails/names': additional properties 'a b' not allowed"},
+		{"two monitors", "podMonitor: {enabled: true}\nserviceMonitor: {enabled: true}",
+			"podMonitor.enabled and serviceMonitor.enabled would scrape every node twice: enable one"},
+		{"a DNS policy that does not exist", "dnsPolicy: Host", "at '/dnsPolicy': value must be one of"},
 		{"a rate without a unit", "expect: {rate: '400'}", "at '/expect/rate': '400' does not match pattern"},
 		{"a relative maintenance directory", "maintenance: {hostPath: run/railscope}",
 			"at '/maintenance/hostPath': 'run/railscope' does not match pattern"},
@@ -241,13 +244,68 @@ func TestOdd(t *testing.T) {
 			if sum := ds.Spec.Template.Annotations["checksum/config"]; len(sum) != 64 {
 				t.Errorf("the checksum of the configuration is %q", sum)
 			}
-			for _, m := range all[monitoring.PodMonitor](list) {
+			for _, s := range scrapes(list) {
 				// The operator leaves out who may take longer than there is time.
-				if timeout := m.Spec.PodMetricsEndpoints[0].ScrapeTimeout; timeout != "" {
-					t.Errorf("a scrape may take %s", timeout)
+				if s.timeout != "" {
+					t.Errorf("a scrape may take %s", s.timeout)
 				}
 			}
 		})
+	}
+}
+
+// additions are values of what people add.
+const additions = `dnsPolicy: Default
+dnsConfig: {nameservers: [192.0.2.1]}
+extraManifests:
+  - apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: extra-object}
+    data: {release: "{{ .Release.Name }}"}
+  - |
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: extra-text}
+    data: {release: "{{ .Release.Name }}"}
+`
+
+// TestServiceMonitor: in place of the PodMonitor, with its settings; and what people add to a chart.
+func TestServiceMonitor(t *testing.T) {
+	c := loadChart(t)
+	vals, err := os.ReadFile(chartDir + "/ci/service-values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := template(c, append(vals, additions...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := decode(t, "service", text)
+	found := scrapes(list)
+	if len(found) != 1 || !found[0].native || !found[0].extra || !found[0].exclusions ||
+		len(all[monitoring.PodMonitor](list)) > 0 {
+		t.Errorf("scraped by %+v", found)
+	}
+	extra := 0
+	for _, o := range all[core.ConfigMap](list) {
+		if strings.HasPrefix(o.Name, "extra-") {
+			extra++
+			if o.Data["release"] != "railscope" {
+				t.Errorf("%s is %v", o.Name, o.Data)
+			}
+			continue
+		}
+		if o.Labels["team"] != "network" || o.Labels["app.kubernetes.io/name"] != "railscope" {
+			t.Errorf("labels of %s: %v", o.Name, o.Labels)
+		}
+	}
+	if extra != 2 {
+		t.Errorf("%d of 2 extra manifests", extra)
+	}
+	ds := only[apps.DaemonSet](t, list)
+	if pod := ds.Spec.Template.Spec; pod.DNSPolicy != core.DNSDefault || len(pod.DNSConfig.Nameservers) != 1 ||
+		ds.Labels["team"] != "network" || ds.Spec.Selector.MatchLabels["team"] != "" {
+		t.Errorf("DNS %s, %+v, labels %v", pod.DNSPolicy, pod.DNSConfig, ds.Labels)
 	}
 }
 

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,10 +63,21 @@ func checkSelectors(t *testing.T, list []object, ds *apps.DaemonSet) {
 	t.Helper()
 	selects := map[string]map[string]string{"DaemonSet": ds.Spec.Selector.MatchLabels}
 	for _, s := range all[core.Service](list) {
-		selects["Service"] = s.Spec.Selector
+		selects["Service "+s.Name] = s.Spec.Selector
 	}
 	for _, m := range all[monitoring.PodMonitor](list) {
 		selects["PodMonitor"] = m.Spec.Selector.MatchLabels
+	}
+	for _, m := range all[monitoring.ServiceMonitor](list) {
+		var selected []string
+		for _, s := range all[core.Service](list) {
+			if maps.Equal(s.Labels, mergeLabels(s.Labels, m.Spec.Selector.MatchLabels)) {
+				selected = append(selected, s.Name)
+			}
+		}
+		if len(selected) != 1 || !strings.HasSuffix(selected[0], "-metrics") {
+			t.Errorf("the ServiceMonitor selects %q", selected)
+		}
 	}
 	for who, labels := range selects {
 		if len(labels) == 0 {
@@ -155,9 +167,9 @@ func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
 		t.Errorf("no %s in %q", want, c.Args)
 	}
 	checkHealth(t, list, c)
-	for _, m := range all[monitoring.PodMonitor](list) {
-		if port := m.Spec.PodMetricsEndpoints[0].Port; port == nil || *port != "metrics" {
-			t.Errorf("scraped at %v", port)
+	for _, s := range scrapes(list) {
+		if s.port != "metrics" {
+			t.Errorf("scraped at %v", s.port)
 		}
 	}
 	var config struct {
@@ -169,7 +181,9 @@ func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
 	if err := sigsyaml.Unmarshal([]byte(configuration(t, list)), &config); err != nil {
 		t.Fatal(err)
 	}
-	services := all[core.Service](list)
+	services := slices.DeleteFunc(all[core.Service](list), func(s *core.Service) bool {
+		return s.Spec.Ports[0].Name == "metrics"
+	})
 	if numbers["probe"] == 0 {
 		if len(services) > 0 || config.Probe.Listen != "" {
 			t.Errorf("%d services, it listens on %q, and has no port", len(services), config.Probe.Listen)
@@ -270,31 +284,66 @@ func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
 	}
 }
 
+// scrape is what a PodMonitor or a ServiceMonitor says of scrapes.
+type scrape struct {
+	port, timeout             string
+	relabel                   []monitoring.RelabelConfig
+	honorLabels               bool
+	https, tls, password      bool
+	native, extra, exclusions bool // native histograms, more relabelings, of samples too
+}
+
+func scrapes(list []object) (found []scrape) {
+	https := func(s *monitoring.Scheme) bool { return s != nil && s.String() == "https" }
+	native := func(p *bool) bool { return p != nil && *p }
+	for _, m := range all[monitoring.PodMonitor](list) {
+		for _, e := range m.Spec.PodMetricsEndpoints {
+			port := ""
+			if e.Port != nil {
+				port = *e.Port
+			}
+			found = append(found, scrape{port, string(e.ScrapeTimeout), e.RelabelConfigs, e.HonorLabels, https(e.Scheme),
+				e.TLSConfig != nil, e.BasicAuth != nil, native(m.Spec.ScrapeNativeHistograms), len(e.RelabelConfigs) > 3,
+				len(e.MetricRelabelConfigs) > 0})
+		}
+	}
+	for _, m := range all[monitoring.ServiceMonitor](list) {
+		for _, e := range m.Spec.Endpoints {
+			found = append(found, scrape{e.Port, string(e.ScrapeTimeout), e.RelabelConfigs, e.HonorLabels, https(e.Scheme),
+				e.TLSConfig != nil, e.BasicAuth != nil, native(m.Spec.ScrapeNativeHistograms), len(e.RelabelConfigs) > 3,
+				len(e.MetricRelabelConfigs) > 0})
+		}
+	}
+	return found
+}
+
+// mergeLabels is a with b over it.
+func mergeLabels(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
 // checkMonitoring: scraped as rules and dashboards want it, and both are those of
 // this repository.
 func checkMonitoring(t *testing.T, list []object) {
 	t.Helper()
-	for _, m := range all[monitoring.PodMonitor](list) {
-		e := m.Spec.PodMetricsEndpoints[0]
-		got, err := json.Marshal(e.RelabelConfigs)
+	for _, s := range scrapes(list) {
+		got, err := json.Marshal(s.relabel[:min(len(s.relabel), 3)])
 		if err != nil {
 			t.Fatal(err)
 		}
 		const want = `[{"sourceLabels":["__meta_kubernetes_pod_node_name"],"targetLabel":"instance"},` +
 			`{"targetLabel":"job","replacement":"railscope"},{"regex":"pod|container","action":"labeldrop"}]`
-		if string(got) != want || e.HonorLabels {
+		if string(got) != want || s.honorLabels {
 			t.Errorf("relabelled by %s, want %s", got, want)
 		}
 		w := webConfig(t, list)
-		scheme := ""
-		if e.Scheme != nil {
-			scheme = e.Scheme.String()
+		if s.https != (w.TLS.CertFile != "") || s.tls != (w.TLS.CertFile != "") {
+			t.Errorf("scraped by https %v, TLS %v, and the web configuration has TLS %+v", s.https, s.tls, w.TLS)
 		}
-		if (scheme == "https") != (w.TLS.CertFile != "") || (e.TLSConfig == nil) != (w.TLS.CertFile == "") {
-			t.Errorf("scraped by %q, %+v, and the web configuration has TLS %+v", scheme, e.TLSConfig, w.TLS)
-		}
-		if (e.BasicAuth == nil) != (len(w.Users) == 0) {
-			t.Errorf("scraped with password %+v, and the web configuration has users %v", e.BasicAuth, w.Users)
+		if s.password != (len(w.Users) > 0) {
+			t.Errorf("scraped with a password %v, and the web configuration has users %v", s.password, w.Users)
 		}
 	}
 	for _, r := range all[monitoring.PrometheusRule](list) {

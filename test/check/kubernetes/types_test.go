@@ -30,6 +30,8 @@ func newObject(what string) any {
 		return &apps.DaemonSet{}
 	case "monitoring.coreos.com/v1 PodMonitor":
 		return &monitoring.PodMonitor{}
+	case "monitoring.coreos.com/v1 ServiceMonitor":
+		return &monitoring.ServiceMonitor{}
 	case "monitoring.coreos.com/v1 PrometheusRule":
 		return &monitoring.PrometheusRule{}
 	}

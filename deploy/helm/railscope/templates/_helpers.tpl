@@ -19,16 +19,61 @@ app.kubernetes.io/name: {{ include "railscope.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
-{{- define "railscope.labels" -}}
+{{- define "railscope.ownLabels" -}}
 {{ include "railscope.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 {{- end }}
 
+{{- /* Labels of every object: the chart's, which commonLabels cannot override. */}}
+{{- define "railscope.labels" -}}
+{{- merge (include "railscope.ownLabels" . | fromYaml) (default dict .Values.commonLabels) | toYaml }}
+{{- end }}
+
 {{- /* Labels of the chart plus (list . labels), which cannot override them. */}}
 {{- define "railscope.labelsWith" -}}
 {{- merge (include "railscope.labels" (first .) | fromYaml) (default dict (last .)) | toYaml }}
+{{- end }}
+
+{{- /* What PodMonitor and ServiceMonitor say of a scrape. */}}
+{{- define "railscope.scrape" -}}
+port: metrics
+path: /metrics
+interval: {{ .Values.podMonitor.interval | quote }}
+{{- with .Values.podMonitor.scrapeTimeout }}
+scrapeTimeout: {{ . | quote }}
+{{- end }}
+{{- if (include "railscope.web" . | fromYaml).tls }}
+scheme: https
+{{- end }}
+{{- with .Values.podMonitor.tlsConfig }}
+tlsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.podMonitor.basicAuth }}
+basicAuth:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+# railscope's labels pod and container name the job's pod.
+honorLabels: false
+relabelings:
+  # Alerts and dashboards identify a node by instance. Its history continues
+  # when the pod is replaced.
+  - sourceLabels: [__meta_kubernetes_pod_node_name]
+    targetLabel: instance
+  # RailscopeExporterDown selects this job.
+  - targetLabel: job
+    replacement: railscope
+  - action: labeldrop
+    regex: pod|container
+  {{- with .Values.podMonitor.relabelings }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.podMonitor.metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "railscope.serviceAccount" -}}
@@ -92,7 +137,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if and .Values.web.certificateSecret (not $web.config) }}
 {{- fail "web.certificateSecret without web.config: its files are not used; set web.config.tls_server_config" }}
 {{- end }}
-{{- if .Values.podMonitor.enabled }}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
+{{- fail "podMonitor.enabled and serviceMonitor.enabled would scrape every node twice: enable one" }}
+{{- end }}
+{{- if or .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
 {{- if and $web.tls (not .Values.podMonitor.tlsConfig) }}
 {{- fail "web.config has tls_server_config but podMonitor.tlsConfig is empty, so Prometheus would reject the certificate: set its ca and serverName, or insecureSkipVerify: true" }}
 {{- end }}
