@@ -36,6 +36,8 @@ func queries() []query {
 			func(r *reader, s *model.Sample) { r.state.PortUp[r.rail(s)] = s.Value == 1 }},
 		{"loopback", `max ` + by + `, rail) (railscope_probe_loopback_goodput_bytes_per_second{%s})`,
 			func(r *reader, s *model.Sample) { r.state.Loopback[r.rail(s)] = float64(s.Value) }},
+		{"leaf", `max ` + by + `, rail, leaf) (railscope_rail_leaf_info{%s})`,
+			func(r *reader, s *model.Sample) { r.state.Leaves[r.rail(s)] = string(s.Metric["leaf"]) }},
 		{"gpu", `min ` + by + `, rail) (railscope_probe_gpu_ratio{%s})`,
 			func(r *reader, s *model.Sample) { r.state.GPU[r.rail(s)] = float64(s.Value) }},
 	}

@@ -138,9 +138,9 @@ func TestPrometheus(t *testing.T) {
 		}, 1, ""},
 		{"a scalar", func(w http.ResponseWriter, _ *http.Request) {
 			answer(w, map[string]any{"resultType": "scalar", "result": []any{1, "2"}})
-		}, 9, "not a vector"},
-		{"unauthorized", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 9, "401"},
-		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 9, "invalid character"},
+		}, 10, "not a vector"},
+		{"unauthorized", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 10, "401"},
+		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 10, "invalid character"},
 		{"silent", func(_ http.ResponseWriter, r *http.Request) {
 			_ = r.ParseForm() // or the server does not see the client leave
 			<-r.Context().Done()

@@ -99,3 +99,14 @@ func TestTextfile(t *testing.T) {
 		t.Error("left behind:", entries[i])
 	}
 }
+
+// TestMetricsLeaf: rails.leaf of the configuration is a metric of those rails alone.
+func TestMetricsLeaf(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "railscope.yml")
+	write(t, file, "rails: {leaf: {1: rack-7/leaf-b, 5: none}}\n")
+	text := metricsOf(t, tree(t), "--config.file="+file)
+	const want = `railscope_rail_leaf_info{device="mlx5_1",leaf="rack-7/leaf-b",port="1",rail="1"} 1`
+	if strings.Count(text, "railscope_rail_leaf_info{") != 1 || !strings.Contains(text, want+"\n") {
+		t.Errorf("not in it: %s", want)
+	}
+}

@@ -11,7 +11,7 @@ import (
 // railOptions returns the options of the finder.
 func railOptions(c *config.Config) rail.Options {
 	o := rail.Options{Include: c.Rails.Include, Exclude: c.Rails.Exclude, Names: c.Rails.Ports,
-		VirtualFunctions: c.Rails.VirtualFunctions == config.ReportVirtual}
+		Leaves: c.Rails.Leaf, VirtualFunctions: c.Rails.VirtualFunctions == config.ReportVirtual}
 	for _, r := range c.Rails.RoleRules {
 		o.Roles = append(o.Roles, rail.RoleRule(r))
 	}

@@ -19,7 +19,7 @@ const netdevBytes = "statistics/{rx,tx}_bytes of the netdev"
 
 type table struct {
 	collector.Table
-	info, excluded, missing                       *collector.Metric
+	info, leaf, excluded, missing                 *collector.Metric
 	up, state, physState, rate, capacity, mtu     *collector.Metric
 	expected, expectedInfo                        *collector.Metric
 	receiveBytes, transmitBytes, ipv4ReceiveBytes *collector.Metric
@@ -54,6 +54,8 @@ func (t *table) addState(port collector.Group) {
 		"is -1 where it is unknown. gpu is the PCI address of the nearest GPU, of equally near ones the first, as in the "+
 		"label pci_address of gpu_info; gpu_distance is PIX, PXB, PHB, NODE or SYS, as nvidia-smi topo -m names it. Both "+
 		"are empty without a GPU.")
+	t.leaf = port.Ref("docs/fleet.md").With("leaf").Gauge("rail_leaf_info", "Switch that the rail is plugged into, as "+
+		"rails.leaf says, always 1; absent without it.")
 	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device whose ports are not rails because "+
 		"rails.include or rails.exclude leaves it out, always 1. Virtual functions are not reported.")
 	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info", "A rail "+

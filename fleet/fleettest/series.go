@@ -56,6 +56,11 @@ func SeriesOf(s fleet.State) (list []Series) {
 	for r, up := range s.PortUp {
 		add(r.Node, "railscope_port_up", flag(up), "rail", r.Rail, "device", "mlx5_"+r.Rail, "port", "1")
 	}
+	for r, leaf := range s.Leaves {
+		if s.Nodes[r.Node] {
+			add(r.Node, "railscope_rail_leaf_info", 1, "rail", r.Rail, "leaf", leaf)
+		}
+	}
 	for r, v := range s.Loopback {
 		add(r.Node, "railscope_probe_loopback_goodput_bytes_per_second", v, "rail", r.Rail)
 	}

@@ -46,6 +46,8 @@ type Rails struct {
 	Roles     map[string]*regexp.Regexp `yaml:"roles"` // role → device names, as written
 	RoleRules []RoleRule                `yaml:"-"`     // Roles in the order of the file
 
+	Leaf map[string]string `yaml:"leaf"` // rail → switch that it is plugged into
+
 	VirtualFunctions string `yaml:"virtual_functions"` // empty: ignore
 }
 
@@ -126,6 +128,7 @@ func DefaultProbe() *Probe {
 
 var (
 	validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,32}$`)
+	validLeaf = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,63}$`)
 	validPort = regexp.MustCompile(`^([^/:\s]+)/([1-9][0-9]{0,2})$`)
 	validPCI  = regexp.MustCompile(`^([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:/([1-9][0-9]{0,2}))?$`)
 )
@@ -151,8 +154,25 @@ func (d *document) checkRoles(r *Rails) error {
 	return nil
 }
 
+func (d *document) checkLeaves(r *Rails) error {
+	n := d.nodes["rails.leaf"]
+	if n == nil || isNull(n) {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], resolve(n.Content[i+1])
+		switch {
+		case !validName.MatchString(name.Value):
+			return d.errorf(name, "invalid rail name %q: use letters, digits, _ . -, 32 at most", name.Value)
+		case !validLeaf.MatchString(value.Value):
+			return d.wrong(value, "rails.leaf."+name.Value)
+		}
+	}
+	return nil
+}
+
 func (d *document) checkRails(r *Rails) error {
-	if err := d.checkRoles(r); err != nil {
+	if err := cmp.Or(d.checkRoles(r), d.checkLeaves(r)); err != nil {
 		return err
 	}
 	n := d.nodes["rails.names"]

@@ -95,7 +95,7 @@ func TestParseRefuses(t *testing.T) {
 		{"an unknown key", "rails: {}\nzzz: 1\n",
 			`f.yml:2: unknown key "zzz" in the configuration; known keys: expect, findings, maintenance, probe, rails`},
 		{"an unknown key below", "rails: {zzzzz: 1}\n",
-			`f.yml:1: unknown key "zzzzz" in rails; known keys: exclude, include, names, roles, virtual_functions`},
+			`f.yml:1: unknown key "zzzzz" in rails; known keys: exclude, include, leaf, names, roles, virtual_functions`},
 		{"a very long key", strings.Repeat("z", 200) + ": 1\n", `f.yml:1: unknown key "` + strings.Repeat("z",
 			200) + `" in the configuration; known keys: expect, findings, maintenance, probe, rails`},
 		{"a key twice", "rails: {}\n\nrails: {}\n",
@@ -105,7 +105,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a list as key", "? [a]\n: 1\n",
 			`f.yml:1: unknown key "" in the configuration; known keys: expect, findings, maintenance, probe, rails`},
 		{"merge", "rails: {<<: {include: x}}\n",
-			`f.yml:1: unknown key "<<" in rails; known keys: exclude, include, names, roles, virtual_functions`},
+			`f.yml:1: unknown key "<<" in rails; known keys: exclude, include, leaf, names, roles, virtual_functions`},
 		// Types.
 		{"a word", "railscope\n", `f.yml:1: the configuration must be keys with values, not "railscope"`},
 		{"a list", "- rails\n", `f.yml:1: the configuration must be keys with values, not a list`},
@@ -161,7 +161,13 @@ func TestParseRefuses(t *testing.T) {
 			`f.yml:2: rails.names.a is mlx5_0/1, which rails.exclude "^mlx5" excludes`},
 		{"exclude is empty", "rails: {exclude: ''}\n",
 			`f.yml:1: rails.exclude must be a regular expression for device names, such as ^mlx5_bond, not ""`},
-		// roles and virtual functions.
+		// leaves, roles and virtual functions.
+		{"leaves are a list", "rails: {leaf: [leaf-a]}\n", `f.yml:1: rails.leaf must be rails with the names of their ` +
+			`switches, such as {0: leaf-a, 1: leaf-b}, not a list`},
+		{"a leaf of a rail with a blank", "rails: {leaf: {'a b': leaf-a}}\n",
+			`f.yml:1: invalid rail name "a b": use letters, digits, _ . -, 32 at most`},
+		{"a leaf with a quote", `rails: {leaf: {0: "a\"b"}}` + "\n",
+			`f.yml:1: rails.leaf.0 must be the name of a switch, such as leaf-a, not "a\"b"`},
 		{"roles is a list", "rails: {roles: [storage]}\n", `f.yml:1: rails.roles must be roles with regular ` +
 			`expressions for device names, such as {storage: ^mlx5_bond}, not a list`},
 		{"a role with a blank", "rails:\n  roles:\n    a: x\n    \"b c\": x\n",

@@ -73,6 +73,11 @@ func keys(c *Config) []Key {
 			item:   "a regular expression for device names, such as ^mlx5_bond",
 			About: "Roles of rails by device name; the first that matches counts. Balance is judged within a role: " +
 				"an unused storage port is no imbalance. See [rails.md](rails.md#roles)."},
+		{Name: "rails.leaf", Form: "rail: name, …", Bounds: "letters, digits, `_` `.` `-` `/` `:`, 63 at most",
+			want: "rails with the names of their switches, such as {0: leaf-a, 1: leaf-b}",
+			item: "the name of a switch, such as leaf-a",
+			About: "Leaf switches that the rails of this node are plugged into: `railscope_rail_leaf_info`, by which " +
+				"[`railscope fleet`](fleet.md) finds a bad one."},
 		{Name: "rails.virtual_functions", Form: "word", Default: "ignore", Bounds: "`ignore` or `" + ReportVirtual + "`",
 			want: "ignore or " + ReportVirtual, invalid: text(&c.Rails.VirtualFunctions, func(s string) bool {
 				return s == "" || s == "ignore" || s == ReportVirtual

@@ -20,6 +20,7 @@ type Options struct {
 	Include *regexp.Regexp    // on device names; nil includes all
 	Exclude *regexp.Regexp    // on device names; nil excludes none
 	Names   map[string]string // "device/port" or "PCI address/port" → rail name
+	Leaves  map[string]string // names of rails → of the switches that they are plugged into
 	Roles   []RoleRule        // the first that matches a device gives the role of its rails
 
 	VirtualFunctions bool // list them in Snapshot.Virtual
@@ -277,6 +278,9 @@ func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
 		snap.Rails[i].Name = name
 	}
 	assignRoles(snap.Rails, near, f.opts.Roles)
+	for i := range snap.Rails {
+		snap.Rails[i].Leaf = f.opts.Leaves[snap.Rails[i].Name]
+	}
 	if list := f.registry.list(); !slices.Equal(list, f.saved) {
 		f.saved = list
 		if f.save != nil {

@@ -39,6 +39,7 @@ type Rail struct {
 	GPU         string   `json:"gpu"`          // PCI address of the nearest GPU; empty without one
 	GPUDistance Distance `json:"gpu_distance"` // of that GPU; empty without one
 
+	Leaf     string `json:"-"` // switch that it is plugged into, as configured; empty: not known
 	Place    string `json:"-"` // PCI address and auxiliary device, or net: and that of a software device's interface
 	Members  int    `json:"-"` // functions in the bond whose only device this is; 0: no bond
 	Software bool   `json:"-"` // a device on top of a network interface (rxe, siw)

@@ -101,7 +101,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func faulty() fleettest.Options {
 	node := func(cluster string, i int) fleet.Node { return fleet.Node{Cluster: cluster, Name: fleettest.Name(i)} }
-	return fleettest.Options{Seed: 5, Clusters: []string{"a", "b"}, Nodes: 40, Rails: 4, Fanout: 4, Noise: 0.02,
+	return fleettest.Options{Seed: 5, LeafSize: 10, Clusters: []string{"a", "b"}, Nodes: 40, Rails: 4, Fanout: 4, Noise: 0.02,
 		Missing: 0.05, Loopback: true, Faults: []fleettest.Fault{{Kind: fleet.PeerDown, Node: node("a", 1)},
 			{Kind: fleet.TCPFallback, Node: node("b", 2)}, {Kind: fleet.SlowHost, Node: node("a", 3), Rail: "2"},
 			{Kind: fleet.GPUPath, Node: node("b", 4), Rail: "1"}, {Kind: fleet.RailDown, Node: node("a", 5), Rail: "0"}}}
@@ -123,6 +123,7 @@ func TestQuestions(t *testing.T) {
 		equal(t, "port_up", got.PortUp, want.PortUp, railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
 		equal(t, "loopback", got.Loopback, want.Loopback, railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
 		equal(t, "GPU", got.GPU, want.GPU, railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
+		equal(t, "leaves", got.Leaves, leaves(want), railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
 		equal(t, "pairs", got.Pairs, want.Pairs, pairDomain, func(p fleet.Pair) bool { return keep(p.From) })
 		for p, r := range got.Rounds {
 			short := func(n fleet.Node) fleet.Node { n.Name = strings.TrimSuffix(n.Name, ".example"); return n }
@@ -136,6 +137,13 @@ func TestQuestions(t *testing.T) {
 			t.Errorf("%d rounds, want %d", len(got.Rounds), len(want.Rounds))
 		}
 	}
+}
+
+// leaves are those that nodes that are up say.
+func leaves(s fleet.State) map[fleet.Rail]string {
+	out := maps.Clone(s.Leaves)
+	maps.DeleteFunc(out, func(r fleet.Rail, _ string) bool { return !s.Nodes[r.Node] })
+	return out
 }
 
 // The nodes are called by the host of their instance, which has a domain; the state of the generator has none.
