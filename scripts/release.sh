@@ -1,7 +1,8 @@
 #!/bin/sh
 # release.sh snapshot|publish makes all packages for amd64 and arm64 in dist/.
 # snapshot is of the checkout as it is. publish is of a tag and uploads to GitHub
-# as a draft; it wants GITHUB_TOKEN and docker with buildx. LDFLAGS and CGO_CFLAGS
+# as a draft, image and chart to ghcr.io, and signs all; it wants GITHUB_TOKEN,
+# docker with buildx, helm and cosign, and logins of these. LDFLAGS and CGO_CFLAGS
 # are the Makefile's.
 set -eu
 
@@ -24,12 +25,12 @@ PATH=$PWD/.bin:$PATH # sbom
 export LDFLAGS VERSION SOURCE_DATE_EPOCH COMMIT_DATE CC_AMD64 CC_ARM64
 case $1 in
 snapshot)
-	skip=
+	skip=sign
 	if ! docker buildx version >/dev/null 2>&1; then
 		echo "No docker with buildx: no container image"
-		skip=--skip=docker
+		skip=$skip,docker
 	fi
-	exec .bin/goreleaser release --snapshot --clean $skip
+	exec .bin/goreleaser release --snapshot --clean "--skip=$skip"
 	;;
 publish)
 	tag=$(git describe --exact-match --tags 2>/dev/null || true)
@@ -37,7 +38,18 @@ publish)
 		echo "release.sh: VERSION says $VERSION, and this commit has ${tag:-no tag}: git tag -s v$VERSION" >&2
 		exit 1
 	fi
-	exec .bin/goreleaser release --clean
+	for tool in helm cosign; do
+		if ! command -v $tool >/dev/null; then
+			echo "release.sh: $tool is missing: it is needed to publish and sign the chart" >&2
+			exit 1
+		fi
+	done
+	.bin/goreleaser release --clean
+	helm package deploy/helm/railscope --destination dist
+	said=$(helm push "dist/railscope-$VERSION.tgz" oci://ghcr.io/railscope/charts 2>&1)
+	echo "$said"
+	digest=$(printf '%s\n' "$said" | sed -n 's/^Digest: //p')
+	cosign sign --yes "ghcr.io/railscope/charts/railscope@${digest:?helm push has not said which digest the chart has}"
 	;;
 *)
 	echo "usage: release.sh snapshot|publish" >&2

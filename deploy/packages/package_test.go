@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +183,30 @@ func TestOneProgram(t *testing.T) {
 	}
 }
 
+// TestStatic holds that the program for old distributions needs no library, has the files of the other archive, and
+// reads counters.
+func TestStatic(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64"} {
+		static := artifact(t, "railscope_static-*.linux-"+arch+".tar.gz")
+		usual := artifact(t, "railscope-*.linux-"+arch+".tar.gz")
+		const list = `tar -tzf "$1" | sed 's,^[^/]*/,,' | sort`
+		if diff := cmp.Diff(ask(t, list, usual), ask(t, list, static)); diff != "" {
+			t.Errorf("%s: files differ: %s", arch, diff)
+		}
+		dir := unpacked(t, `tar -xzf "$1" -C "$2" --strip-components=1`, static)
+		needs := ask(t, `LC_ALL=C readelf -d "$1" 2>&1`, dir+"/railscope")
+		if !strings.Contains(needs, "no dynamic section") {
+			t.Errorf("%s: %s", arch, needs)
+		}
+		if arch == runtime.GOARCH {
+			said := output(t, dir+"/railscope", "metrics", "--path.sysfs="+t.TempDir(), "--log.level=error")
+			if !strings.Contains(said, "railscope_source_success{source=\"rdma\"} 1\n") {
+				t.Errorf("it says %s", said)
+			}
+		}
+	}
+}
+
 // TestChecksums holds that SHA256SUMS names every file that is uploaded, and is
 // right.
 func TestChecksums(t *testing.T) {
@@ -220,7 +245,7 @@ func TestChecksums(t *testing.T) {
 			}
 		}
 	}
-	if packages != 10 { // deb, rpm, tar.gz and an SBOM of each program, for two architectures
+	if packages != 14 { // deb, rpm, two tar.gz and an SBOM of each program, of which one is static, for two architectures
 		t.Errorf("dist has %d packages", packages)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
@@ -268,6 +270,32 @@ extraManifests:
     metadata: {name: extra-text}
     data: {release: "{{ .Release.Name }}"}
 `
+
+// TestPackage: the chart as one file, as it is pushed to a registry, makes what the directory makes: nothing of it is
+// a link into the checkout.
+func TestPackage(t *testing.T) {
+	c := loadChart(t)
+	file, err := chartutil.Save(c, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := loader.LoadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vals := []byte("podMonitor: {enabled: true}\nprometheusRule: {enabled: true}\ndashboards: {enabled: true}\n")
+	want, err := template(c, vals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := template(packed, vals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
 
 // TestServiceMonitor: in place of the PodMonitor, with its settings; and what people add to a chart.
 func TestServiceMonitor(t *testing.T) {
