@@ -18,9 +18,11 @@ const (
 	leastDrop = 0.12
 	// spreads is by how many standard deviations, as estimated by the median of deviations, it must be below it.
 	spreads = 6
-	// leastLoss is how many retransmissions in half an hour are loss, if they are more than lossTimes those of most paths.
+	// leastLoss is how many retransmissions in half an hour are loss, if they are more than lossTimes those of half of the
+	// paths, and tailTimes those of three quarters: some fabrics lose packets everywhere, here more and there less.
 	leastLoss = 20
 	lossTimes = 20
+	tailTimes = 5
 	// leafMembers is how many rails of a leaf must suffer: of fewer, each is blamed.
 	leafMembers = 3
 )
@@ -47,8 +49,8 @@ type judge struct {
 
 // typical is what most of a cluster's paths, and rails, carry of what is expected.
 type typical struct {
-	ratio, loopback, gpu map[string]cut // by cluster
-	retransmits          map[string]float64
+	ratio, loopback, gpu map[string]cut     // by cluster
+	retransmits          map[string]float64 // above these, a path is lossy
 }
 
 // cut is the median of figures, and what is too little.
@@ -127,7 +129,8 @@ func (j *judge) findTypical() {
 	}
 	j.typical = typical{cuts(ratios), cuts(loops), cuts(gpus), map[string]float64{}}
 	for cluster, list := range resent {
-		j.retransmits[cluster] = median(list)
+		slices.Sort(list)
+		j.retransmits[cluster] = max(leastLoss, lossTimes*list[len(list)/2], tailTimes*list[len(list)*3/4])
 	}
 }
 
@@ -240,7 +243,7 @@ func (j *judge) rate() (bad int) {
 		switch c := j.ratio[p.From.Cluster]; {
 		case !r.Up:
 			f = dead
-		case r.Retransmits >= leastLoss && r.Retransmits > lossTimes*j.retransmits[p.From.Cluster]:
+		case r.Retransmits > j.retransmits[p.From.Cluster] && r.Retransmits >= 0:
 			f = lossy
 		case known && ratio < c.least:
 			f = slow
