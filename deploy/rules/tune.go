@@ -47,14 +47,13 @@ func Thresholds() (map[string]string, error) {
 	return all, nil
 }
 
-// Write writes all rules as one rule file, with other thresholds and without the alerts that are disabled. An unknown name
-// is an error that lists the known ones.
+// Write writes all rules as one rule file, with other thresholds and without the alerts that are disabled.
 func Write(w io.Writer, tuning Tuning) error {
-	groups, err := documents()
-	if err != nil {
+	if err := tuning.Check(); err != nil {
 		return err
 	}
-	if err := tuning.check(groups); err != nil {
+	groups, err := documents()
+	if err != nil {
 		return err
 	}
 	off := map[string]bool{}
@@ -115,8 +114,12 @@ func disabled(fault string) *yaml.Node {
 		text("vector(1)"), text("labels"), labels}}
 }
 
-// check refuses names that do not exist, and thresholds that are no numbers.
-func (t Tuning) check(groups []*yaml.Node) error {
+// Check refuses names that do not exist, with those that do, and thresholds that are not finite.
+func (t Tuning) Check() error {
+	groups, err := documents()
+	if err != nil {
+		return err
+	}
 	thresholds, err := Thresholds()
 	if err != nil {
 		return err
