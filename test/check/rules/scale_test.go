@@ -157,3 +157,20 @@ func TestScale(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoBadNodes: of 1,000 nodes, one of which the probe is dead and one with a slow rail have an alert each, which names
+// them, and none of the nodes that ask them has one.
+func TestTwoBadNodes(t *testing.T) {
+	const step, lasts = 4 * time.Minute, 28 * time.Minute
+	db, end := database(t), time.Unix(1.8e9, 0)
+	(&generated{nodes: 1000, end: end, last: lasts, every: 2 * time.Minute, few: true, slow: 17, dead: 23}).fill(t, db)
+	e := newEvaluator(t, db)
+	for at := -lasts; at <= 0; at += step {
+		e.eval(t, end.Add(at))
+	}
+	want := []string{"critical RailscopeProbeFailing node-00023:10091",
+		"warning RailscopeGoodputLow node-00017:10091 3"}
+	if got := e.firing(); !slices.Equal(got, want) {
+		t.Errorf("these fire:\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
