@@ -9,7 +9,7 @@ import (
 	"github.com/railscope/railscope/deploy/rules"
 )
 
-// TestRules: the printed file has other thresholds and no disabled alert, and what does not exist is refused with what does.
+// TestRules: the printed file has other thresholds and no disabled alert, and unknown names are refused with the known.
 func TestRules(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -482,3 +482,24 @@ func TestFindingAlert(t *testing.T) {
 		}
 	}
 }
+
+// TestThresholdsDocumented: docs/alerts.md has every threshold with its value, and no other.
+func TestThresholdsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "\n## Thresholds\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	got := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\S+) \\|").FindAllStringSubmatch(text, -1) {
+		got[m[1]] = m[2]
+	}
+	want, err := Thresholds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the table of thresholds (-rules +docs):\n%s", diff)
+	}
+}

@@ -83,7 +83,7 @@ type stretch struct {
 	samples  int
 }
 
-// peer is the label that both nodes of a demo have with the address of their machine, and nodes elsewhere with their names.
+// peer is the label that has the address of the machine in a demo, and the name of the node elsewhere.
 var peer = regexp.MustCompile(`peer="[^"]*"`)
 
 // series writes what a node would have served had each stretch gone on, as

@@ -44,7 +44,7 @@ const (
 	hour    = look(61 * time.Minute)
 )
 
-// node are the series of one node.
+// generatedNode adds the series of one node.
 type generatedNode struct {
 	*generated
 	n int

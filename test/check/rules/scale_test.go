@@ -104,8 +104,8 @@ func (e *evaluator) firing() (list []string) {
 	return list
 }
 
-// TestScale holds that an evaluation of all rules takes a time in proportion to the nodes, and at 10,000 nodes less than a
-// tenth of the minute between two. Groups with a longer interval count as often as they are evaluated.
+// TestScale holds that all rules take a time in proportion to the nodes, and at 10,000 nodes less than a tenth of it.
+// Groups with an interval of more than a minute count as often as they are evaluated.
 func TestScale(t *testing.T) {
 	sizes := []int{300, 1200}
 	if *long { // a server has processors for its garbage, of which there are few here
@@ -158,8 +158,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestTwoBadNodes: of 1,000 nodes, one of which the probe is dead and one with a slow rail have an alert each, which names
-// them, and none of the nodes that ask them has one.
+// TestTwoBadNodes: of 1,000 nodes, one whose probe is dead and one with a slow rail have an alert each, and none of the
+// nodes that ask them has one.
 func TestTwoBadNodes(t *testing.T) {
 	const step, lasts = 4 * time.Minute, 28 * time.Minute
 	db, end := database(t), time.Unix(1.8e9, 0)
