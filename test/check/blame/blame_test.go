@@ -214,7 +214,8 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%+v, saved %+v", b, read.Blames[i])
 		}
 	}
-	if table := run(1, "--prometheus="+srv.URL); !strings.HasPrefix(table, strconv.Itoa(len(o.Faults))+" faults of 80 nodes") {
+	want := strconv.Itoa(len(o.Faults)) + " faults of 80 nodes"
+	if table := run(1, "--prometheus="+srv.URL); !strings.HasPrefix(table, want) {
 		t.Errorf("%s", table)
 	}
 	if drain := run(1, "--file="+saved, "--format=drain"); !strings.Contains(drain, "\nnode-0003.example\n") {
