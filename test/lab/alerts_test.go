@@ -321,8 +321,8 @@ func hasten(t *testing.T) string {
 			fmt.Sscan(m[2], &n)
 			return fmt.Sprintf("%s%ds", m[1], int(math.Round((time.Duration(n) * units[m[3]]).Seconds())))
 		})
-		hastened = strings.NewReplacer("vector(600)", "vector(10)", "_seconds < 900", "_seconds < 15", "_seconds < 2400",
-			"_seconds < 40", "86400 *", "1440 *", "time() - 86400", "time() - 1440", "time() - 300", "time() - 5").
+		hastened = strings.NewReplacer("vector(600)", "vector(10)", "_seconds < 900", "_seconds < 15", "\"} < 2400",
+			"\"} < 40", "86400 *", "1440 *", "time() - 86400", "time() - 1440", "time() - 300", "time() - 5").
 			Replace(hastened)
 		all.WriteString(hastened)
 		if err := os.WriteFile(filepath.Join("/out/hastened", filepath.Base(file)), []byte(hastened),
@@ -331,7 +331,7 @@ func hasten(t *testing.T) string {
 		}
 	}
 	for _, holds := range []string{"[30s]", "for: 5s", "interval: 4s", "[120s]", "offset 30s", "_seconds < 15\n",
-		"_seconds < 40\n", "vector(10)", "time() - 1440 < time() - 5"} {
+		"\"} < 40\n", "vector(10)", "time() - 1440 < time() - 5"} {
 		if !strings.Contains(all.String(), holds) {
 			t.Fatalf("hastened rules have no %q", holds)
 		}
