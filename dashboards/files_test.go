@@ -52,17 +52,25 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestFullGPUs checks that the count of full GPUs uses the condition of the alert.
+// TestFullGPUs checks that the count of full GPUs uses the condition of the alert, with its shipped thresholds.
 func TestFullGPUs(t *testing.T) {
 	all, err := rules.Load("../deploy/rules")
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(all, func(r rules.Rule) bool { return r.Alert == "RailscopeGPUMemoryNearlyFull" })
+	thresholds, err := rules.Thresholds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(r rules.Rule) bool { return r.Labels["fault"] == "GPUMemoryFull" })
 	if i < 0 {
 		t.Fatal("alert not found")
 	}
-	plain := strings.NewReplacer("{<node>}", "", "<node>,", "", " ", "", "\n", "")
+	pairs := []string{"{<node>}", "", "<node>,", "", " ", "", "\n", ""}
+	for name, v := range thresholds {
+		pairs = append(pairs, "scalar(railscope:threshold:"+name+")", v)
+	}
+	plain := strings.NewReplacer(pairs...)
 	if want, have := "("+plain.Replace(all[i].Expr)+")", plain.Replace(gpuFull); have != want {
 		t.Errorf("dashboard counts\n%s\nalert fires for\n%s", have, want)
 	}

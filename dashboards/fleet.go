@@ -32,10 +32,10 @@ const (
 		`railscope_port_up{<node>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on ` +
 		`(job, instance) railscope_build_info{<node>})`
 	gpuUsed = `railscope_gpu_memory_used_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>}`
-	// The condition of RailscopeGPUMemoryNearlyFull, without its wait.
-	gpuFull = `(railscope_gpu_memory_free_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>} < 0.02 and ` +
-		`(railscope_gpu_memory_free_bytes{<node>} < 1073741824 or sum without (source) ` +
-		`(railscope_gpu_memory_source_info{<node>, source!="nvml"})))`
+	// The condition of RailscopeGPUMemoryFull, without its wait.
+	gpuFull = `((railscope_gpu_memory_free_bytes{<node>} < 1073741824 or railscope_gpu_memory_free_bytes{<node>} and ` +
+		`ignoring (source) railscope_gpu_memory_source_info{<node>, source!="nvml"}) / ` +
+		`railscope_gpu_memory_total_bytes{<node>} < 0.02)`
 	// Nodes of railscope's jobs: 1 if Prometheus can scrape them.
 	answers = `(up{<node>} and on (job) last_over_time(railscope_build_info{<node>}[$__range]))`
 	// Share of a node's slowest rail: load ÷ capacity, relative to the best rail of its group. Absent while idle.

@@ -90,6 +90,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 		"nixlbench": (&nixlbenchSettings{common: &all}).define(app).run,
 		"run":       (&runSettings{common: &all}).define(app).run,
 		"storage":   (&storageSettings{common: &all}).define(app).run,
+		"rules":     (&rulesSettings{}).define(app).run,
 		"doctor":    (&doctorSettings{common: &all}).define(app).run,
 		"metrics":   (&metricsSettings{common: &all}).define(app).run,
 		"bundle":    (&bundleSettings{common: &all}).define(app).run,

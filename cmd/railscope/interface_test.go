@@ -193,6 +193,9 @@ func exits() []exit {
 		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`; the report has the reason",
 			end(null, "bench", "127.0.0.1:1")},
 		{"bench", 2, misuse, end(null, "bench")},
+		{"rules", 0, "the rules were printed", end(null, "rules")},
+		{"rules", 1, "they could not be printed", end(full, "rules")},
+		{"rules", 2, misuse, end(null, "rules", "--disable=RailscopeNothing")},
 		{"doctor", 0, "no fault was found; warnings do not count", func(t *testing.T) int {
 			cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t))
 			out, _ := cmd.CombinedOutput() // the exit code is checked

@@ -111,7 +111,7 @@ func TestMisuse(t *testing.T) {
 			`railscope: unknown flag --fail; it is a flag of railscope demo \(see railscope rails --help\)`},
 		{"wrong command", nil, []string{"sevre"}, 2, `railscope: unknown command "sevre"; did you mean "serve"\? .*`},
 		{"an unknown command", nil, []string{"zzz"}, 2,
-			`railscope: unknown command "zzz"; the commands are help, serve, rails, expect, check, bench, read, nixlbench, run, storage, doctor, metrics, ` +
+			`railscope: unknown command "zzz"; the commands are help, serve, rails, expect, check, bench, read, nixlbench, run, storage, rules, doctor, metrics, ` +
 				`bundle, demo .*`},
 		{"one argument too many", nil, []string{"rails", "mlx5_0"}, 2,
 			`railscope: unexpected mlx5_0 \(see railscope rails --help\)`},

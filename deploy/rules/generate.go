@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -55,10 +56,17 @@ func Table(page []byte, dir, runbooks string) ([]byte, error) {
 	}
 	var t strings.Builder
 	t.WriteString("| alert | severity | for | meaning |\n|---|---|---|---|\n")
+	severities, waits := map[string][]string{}, map[string][]string{}
 	for _, r := range all {
-		if r.Alert == "" {
+		severities[r.Alert] = append(severities[r.Alert], r.Labels["severity"])
+		waits[r.Alert] = append(waits[r.Alert], r.For)
+	}
+	seen := map[string]bool{"": true}
+	for _, r := range all {
+		if seen[r.Alert] {
 			continue
 		}
+		seen[r.Alert] = true
 		text, err := os.ReadFile(filepath.Join(runbooks, r.Alert+".md"))
 		if err != nil {
 			return nil, err
@@ -67,11 +75,8 @@ func Table(page []byte, dir, runbooks string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s.md: %w", r.Alert, err)
 		}
-		severity := r.Labels["severity"]
-		if strings.HasPrefix(severity, "{{") {
-			severity = "its own"
-		}
-		fmt.Fprintf(&t, "| [%s](runbooks/%[1]s.md) | %s | %s | %s |\n", r.Alert, severity, r.For, means)
+		fmt.Fprintf(&t, "| [%s](runbooks/%[1]s.md) | %s | %s | %s |\n", r.Alert,
+			strings.Join(severities[r.Alert], ", "), strings.Join(slices.Compact(waits[r.Alert]), ", "), means)
 	}
 	before, rest, ok := strings.Cut(string(page), begin)
 	_, after, ok2 := strings.Cut(rest, end)

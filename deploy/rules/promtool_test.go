@@ -72,7 +72,16 @@ func promtool(t *testing.T, tests []promtoolTest) {
 		}
 		files = append(files, abs)
 	}
-	text, err := yaml.Marshal(map[string]any{"rule_files": files, "evaluation_interval": "1m", "tests": tests})
+	groups, err := LoadGroups(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string // promtool has none of its own
+	for _, g := range groups {
+		order = append(order, g.Name)
+	}
+	text, err := yaml.Marshal(map[string]any{"rule_files": files, "evaluation_interval": "1m", "tests": tests,
+		"group_eval_order": order})
 	if err != nil {
 		t.Fatal(err)
 	}

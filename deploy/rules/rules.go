@@ -37,7 +37,16 @@ type Rule struct {
 
 // Load returns all rules of the [Sources] in dir. Unknown keys are errors.
 func Load(dir string) ([]Rule, error) {
+	groups, err := LoadGroups(dir)
 	var all []Rule
+	for _, g := range groups {
+		all = append(all, g.Rules...)
+	}
+	return all, err
+}
+
+// LoadGroups returns all groups of the [Sources] in dir, in their order.
+func LoadGroups(dir string) (all []Group, err error) {
 	for _, name := range Sources() {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -49,9 +58,7 @@ func Load(dir string) ([]Rule, error) {
 		if err := d.Decode(&file); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		for _, g := range file.Groups {
-			all = append(all, g.Rules...)
-		}
+		all = append(all, file.Groups...)
 	}
 	return all, nil
 }

@@ -207,12 +207,12 @@ var faults = []struct {
 		w.set(one, "railscope_probe_imbalance_ratio")
 		w.set(gone, probeRail+"goodput_bytes_per_second", rail1)
 		w.degraded()
-	}, "critical RailscopeRailDown, warning RailscopeProbeRailFailing"}, // the latter on b
-	{"a device of a is gone", world.lose, "critical RailscopeRailGone, warning RailscopeProbeRailFailing"},
+	}, "critical RailscopeRailDown"},
+	{"a device of a is gone", world.lose, "critical RailscopeRailDown"},
 	{"a device of a is left out by rails.include", func(w world) {
 		w.lose()
 		w.set(one, "railscope_rail_excluded_info", a, device1)
-	}, "warning RailscopeProbeRailFailing"}, // on b, whose rail has no partner
+	}, "warning RailscopeProbeFailing"}, // on b, whose rail has no partner
 	{"all rails of a are down", func(w world) {
 		w.set(zero, "railscope_port_up", a)
 		w.set(gone, "railscope_port_rate_bytes_per_second", a)
@@ -223,31 +223,52 @@ var faults = []struct {
 	}, "critical RailscopeProbeFallback"},
 	{"railscope on a may not open devices", func(w world) {
 		w.transport("tcp", "fallback", "dev_perm", a, b)
-	}, "warning RailscopeProbeWithoutRDMA"},
+	}, "warning RailscopeExporterImpaired"},
 	{"RDMA is filtered on one rail", func(w world) {
 		w.set(zero, probeRail+"up", rail1)
 		w.set(one, "railscope_probe_imbalance_ratio")
 		w.degraded()
-	}, "warning RailscopeProbeRailFailing"},
+	}, "warning RailscopeProbeFailing"},
 	{"a rail is shaped to a third", func(w world) {
 		w.set(fmt.Sprintf("0.66x%d", after), "railscope_probe_imbalance_ratio")
 		w.set(fmt.Sprintf("16e9x%d", after), probeRail+"goodput_bytes_per_second", rail1)
 		w.set(fmt.Sprintf("0.33x%d", after), probeRail+"degradation_ratio", rail1)
 		w.degraded()
-	}, "warning RailscopeGoodputBelowExpected, warning RailscopeProbeImbalance, warning RailscopeRailDegraded"},
+	}, "critical RailscopeGoodputLow"},
+	{"a rail of a is shaped to a half while a job uses it", func(w world) {
+		w.set(fmt.Sprintf("25e9x%d", after), probeRail+"goodput_bytes_per_second", a, rail1)
+		w.set(fmt.Sprintf("2000+60x%d", after), "railscope_rails_imbalanced_seconds_total", a)
+		w.set(fmt.Sprintf("2000+60x%d", after), "railscope_rails_busy_seconds_total", a)
+	}, "warning RailscopeGoodputLow"},
+	{"a port of a trained at a quarter of its rate", func(w world) {
+		w.set(fmt.Sprintf("12.5e9x%d", after), "railscope_rail_capacity_bytes_per_second", a, rail1)
+		w.set(one, "railscope_finding", a, `check="rate_lost"`, `severity="critical"`, `subject="rail 1"`, rail1)
+		w.set(fmt.Sprintf("12e9x%d", after), probeRail+"goodput_bytes_per_second", a, rail1)
+	}, "critical RailscopeRailDegraded"},
+	{"a is in maintenance, and all rails are down", func(w world) {
+		w.set(one, "railscope_maintenance", a)
+		w.set(zero, "railscope_port_up", a)
+		w.transport("none", "failed", "peer_unreachable", b)
+	}, ""},
+	{"a is cordoned, and railscope ends there", func(w world) {
+		w[`kube_node_spec_unschedulable{job="kube-state-metrics",instance="x",node="a"}`] =
+			fmt.Sprintf("_x%d ", healthy) + one
+		w.set(zero, "up", a)
+		w.transport("none", "failed", "peer_unreachable", b)
+	}, ""},
 	{"rounds are degraded, and what is wrong is not", func(w world) { w.degraded() }, ""},
 	{"the rails share a link", func(w world) {
 		w.set(fmt.Sprintf("0.5x%d", after), "railscope_probe_scaling_ratio")
 		w.set(fmt.Sprintf("48e9x%d", after), "railscope_probe_goodput_bytes_per_second")
-	}, "warning RailscopeSharedBottleneck"},
+	}, "warning RailscopeGoodputLow"},
 	{"the MTU of a rail of a is 1500", func(w world) {
-		w.set(fmt.Sprintf("1024x%d", after), "railscope_port_mtu_bytes", a, rail1, `kind="active"`)
+		w.set(one, "railscope_finding", a, `check="mtu_lost"`, `severity="warning"`, `subject="rail 1"`, rail1)
 		w.set(fmt.Sprintf("1024x%d", after), "railscope_probe_path_mtu_bytes", rail1)
-	}, "warning RailscopeMTULost, warning RailscopePeerMTUSmaller"}, // the latter on b
+	}, "warning RailscopeRailDegraded"},
 	{"a rail of a is put into a bond", func(w world) {
 		w.set(one, "railscope_gid_misbound", a, rail1)
 		w.set(fmt.Sprintf("4x%d", after), "railscope_gid_changes_total", a, rail1)
-	}, "warning RailscopeGIDDrift, warning RailscopeGIDMisbound"},
+	}, "warning RailscopeGIDFault"},
 	{"a is down", func(w world) {
 		for k := range w {
 			if strings.Contains(k, a) {
@@ -256,7 +277,7 @@ var faults = []struct {
 		}
 		w.set(zero, "up", a)
 		w.transport("none", "failed", "peer_unreachable", b)
-	}, "warning RailscopeExporterDown, warning RailscopeProbeFailing"},
+	}, "warning RailscopeExporterDown"},
 	{"a pauses the network", func(w world) {
 		w[key("railscope_port_pause_seconds_total", "a",
 			`rail="1",netdev="ens1",priority="3",direction="transmit"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
@@ -264,7 +285,7 @@ var faults = []struct {
 			`rail="1",netdev="ens1",priority="3",direction="receive"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
 		w[key("railscope_port_ack_timeouts_total", "b",
 			`rail="1",device="mlx5_1",port="1"`)] = fmt.Sprintf("0x%d 0+30x%d", healthy, after)
-	}, "critical RailscopePFCStorm, warning RailscopeAckTimeouts, warning RailscopePFCPause"},
+	}, "critical RailscopePFC, warning RailscopePFC"}, // the latter on b
 	{"what a sends is corrupted", func(w world) {
 		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_verification_failures_total", a)
 		w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", a, `result="ok"`)
@@ -282,7 +303,7 @@ var faults = []struct {
 		w.set(fmt.Sprintf("2000+60x%d", after), "railscope_rails_imbalanced_seconds_total", a)
 		w.set(fmt.Sprintf("2000+60x%d", after), "railscope_rails_busy_seconds_total", a)
 		w.set(one, "railscope_fallback_suspected", a)
-	}, "critical RailscopeRailDown, warning RailscopeFallbackSuspected, warning RailscopeRailImbalance"},
+	}, "critical RailscopeRailDown"},
 	{"railscope on a starts anew", func(w world) {
 		for k, v := range w {
 			if !strings.Contains(k, a) {
@@ -312,10 +333,10 @@ var faults = []struct {
 	{"a GPU of a has bad memory", func(w world) {
 		w.set(one, "railscope_gpu_row_remap_failure", a, `gpu="0"`)
 		w.set(one, "railscope_gpu_row_remap_pending", a, `gpu="0"`)
-	}, "critical RailscopeGPURowRemapFailed, warning RailscopeGPURowRemapPending"},
+	}, "critical RailscopeGPUMemoryErrors"},
 	{"a job of a uses sockets", func(w world) {
 		w.set(one, "railscope_nccl_fallback", a, `exported_job="train"`)
-	}, "warning RailscopeNCCLFallback"},
+	}, "warning RailscopeFallback"},
 	{"a device of a hangs", func(w world) {
 		for k := range w {
 			if strings.Contains(k, a) && strings.Contains(k, rail1) && strings.Contains(k, device1) {
@@ -324,7 +345,7 @@ var faults = []struct {
 		}
 		w.set(zero, "railscope_source_success", a, `source="rdma"`)
 		w.set(rising, "railscope_source_errors_total", a, `source="rdma"`, device1, `reason="timeout"`)
-	}, "warning RailscopeSourceFailing"},
+	}, "warning RailscopeExporterImpaired"},
 }
 
 // TestFaults holds what fires at any time in the hour after a fault.
@@ -349,18 +370,18 @@ var captures = map[string]string{
 	"bonded": "warning RailscopeBondDegraded", // one of two members is down
 	"efa":    "",
 	// a job's log says so; its NVML cannot be loaded here
-	"hgx": "warning RailscopeNCCLFallback, warning RailscopeSourceFailing",
+	"hgx": "warning RailscopeExporterImpaired, warning RailscopeFallback",
 	// no performance agent is no failure
 	"i40iw":         "",
 	"irdma":         "",
 	"no-rdma":       "",
-	"one-rail-dead": "info RailscopeRailUnused", // nobody has seen it up
-	"probe":         "info RailscopePeerVersionsUnlike",
-	"rxe-bond-trap": "warning RailscopeGIDMisbound",
+	"one-rail-dead": "", // nobody has seen it up
+	"probe":         "",
+	"rxe-bond-trap": "warning RailscopeGIDFault",
 	// made so that there is something of everything
-	"sampler": "warning RailscopeFallbackSuspected, warning RailscopeSourceFailing",
+	"sampler": "warning RailscopeExporterImpaired, warning RailscopeFallback",
 	// half of its ports have no cable; NVML as above
-	"spark": "info RailscopeRailUnused, warning RailscopeSourceFailing",
+	"spark": "warning RailscopeExporterImpaired",
 }
 
 // TestCaptures holds that no machine fires anything that is not wrong with it.

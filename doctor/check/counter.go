@@ -22,10 +22,11 @@ const (
 	transmitPause = "transmit"
 )
 
-// Thresholds are those of alerts, by their names: of the alert and of the check they are the same.
+// Thresholds are those of alerts, by the names of their recording rules: the checks have the same.
 func Thresholds() map[string]float64 {
-	return map[string]float64{"RailscopePFCPause": pauseAbove, "RailscopePFCStorm": stormAbove,
-		"RailscopeOutOfSequence": eventsAbove, "RailscopeRetransmissions": lossAbove}
+	return map[string]float64{"pfc_pause_ratio": pauseAbove, "pfc_storm_ratio": stormAbove,
+		"out_of_sequence_ratio": eventsAbove, "retransmissions_ratio": lossAbove,
+		"packets_per_second": packetsAbove}
 }
 
 // counterCheck judges how the counters of one rail moved.

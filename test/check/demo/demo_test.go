@@ -56,19 +56,12 @@ type trouble struct {
 var troubles = []trouble{
 	{"healthy", nil, "", true, false, nil},
 	{"degrade", []string{"--degrade=rail1=0.3"}, "", true, false, []string{
-		"RailscopeGoodputBelowExpected 1 rail=1", "RailscopeGoodputBelowExpected 2 rail=1", "RailscopeProbeImbalance 1",
-		"RailscopeProbeImbalance 2",
-		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit",
-		"RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
+		"RailscopeGoodputLow 1 rail=1", "RailscopeGoodputLow 2 rail=1"}},
 	{"fallback", []string{"--fallback"}, "rdma_idle_tcp_busy", false, false, []string{
-		"RailscopeFallbackSuspected 1 reason=rdma_idle_tcp_busy",
-		"RailscopeFallbackSuspected 2 reason=rdma_idle_tcp_busy", "RailscopeProbeFallback 1",
-		"RailscopeProbeFallback 2"}},
+		"RailscopeFallback 1 reason=traffic", "RailscopeFallback 2 reason=traffic",
+		"RailscopeProbeFallback 1 reason=fallback", "RailscopeProbeFallback 2 reason=fallback"}},
 	{"fail", []string{"--fail=rail0", fmt.Sprint("--fail-after=", failAfter)}, "single_rail", false, true, []string{
-		"RailscopeFallbackSuspected 1 reason=single_rail", "RailscopeFallbackSuspected 2 reason=single_rail",
-		"RailscopeProbeRailFailing 2 rail=0", "RailscopeRailDown 1 rail=0",
-		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit",
-		"RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
+		"RailscopeRailDown 1 rail=0 reason=down"}},
 }
 
 // watched is what a demo served.

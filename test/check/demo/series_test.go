@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,6 +83,9 @@ type stretch struct {
 	samples  int
 }
 
+// peer is the label that has the address of the machine in a demo, and the name of the node elsewhere.
+var peer = regexp.MustCompile(`peer="[^"]*"`)
+
 // series writes what a node would have served had each stretch gone on, as
 // promqltest loads it.
 func series(t *testing.T, b *strings.Builder, instance string, stretches []stretch) {
@@ -94,6 +98,7 @@ func series(t *testing.T, b *strings.Builder, instance string, stretches []stret
 	}
 	for name := range all {
 		metric, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
+		labels = peer.ReplaceAllString(labels, fmt.Sprintf("peer=%q", map[string]string{"1": "2", "2": "1"}[instance]))
 		if labels != "" {
 			labels = "," + labels
 		}

@@ -311,14 +311,13 @@ func (w *world) alerts() {
 		s.there = func(t float64) bool { return w.before(t) < since-2 }
 	}
 	add("RailscopeRailDown", "critical", dead, deadSince, rail(deadRail)...)
-	add("RailscopeRailDegraded", "warning", slow, slowSince-20, "rail", strconv.Itoa(slowRail), "peer",
-		name(1)+":10092")
-	add("RailscopeRailImbalance", "warning", slow, slowSince-15, "direction", "transmit")
-	add("RailscopeFallbackSuspected", "warning", fallen, fallenSince, "reason", "rdma_idle_tcp_busy")
-	add("RailscopeProbeFallback", "critical", fallen, fallenSince-3, "peer", name(1)+":10092")
-	add("RailscopeGIDMisbound", "warning", misbound, misboundSince, rail(misboundRail)...)
-	add("RailscopeCongestionMarks", "warning", congested, congestedSince-10, rail(0)...)
-	add("RailscopeGPUMemoryNearlyFull", "warning", full, 8, "gpu", "3")
+	add("RailscopeGoodputLow", "critical", slow, slowSince-20, "rail", strconv.Itoa(slowRail))
+	add("RailscopeRetransmissions", "warning", slow, slowSince-15, "rail", strconv.Itoa(slowRail), "reason", "lost")
+	add("RailscopeFallback", "warning", fallen, fallenSince-5, "reason", "traffic")
+	add("RailscopeProbeFallback", "critical", fallen, fallenSince-3, "reason", "fallback")
+	add("RailscopeGIDFault", "warning", misbound, misboundSince, rail(misboundRail)...)
+	add("RailscopePFC", "warning", congested, congestedSince-10, "rail", "0", "direction", "receive")
+	add("RailscopeGPUMemoryFull", "info", full, 8, "gpu", "3")
 }
 
 func at(w *world, n int) node { return node{world: w, n: n, instance: name(n) + ":10091"} }

@@ -190,6 +190,12 @@ func TestRefused(t *testing.T) {
 		{"a password for nobody",
 			"podMonitor: {enabled: true, basicAuth: {username: {name: a, key: b}, password: {name: a, key: c}}}",
 			"podMonitor.basicAuth without web.config.basic_auth_users"},
+		{"an unknown threshold", "prometheusRule: {enabled: true, thresholds: {goodput: 0.6}}",
+			"prometheusRule.thresholds: unknown threshold goodput; the thresholds are ack_timeouts_per_minute, "},
+		{"an unknown alert", "prometheusRule: {enabled: true, disable: [RailscopeRailGone]}",
+			"prometheusRule.disable: unknown alert RailscopeRailGone; the alerts and groups are RailscopeBondDegraded, "},
+		{"a threshold in words", "prometheusRule: {thresholds: {goodput_ratio: low}}",
+			"at '/prometheusRule/thresholds/goodput_ratio': got string, want number"},
 		{"no pool", probe + "rdma: {access: devicePlugin, resources: null}",
 			"at '/rdma': missing property 'resources'"},
 		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092",
@@ -418,5 +424,23 @@ func TestUpgrade(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestTunedRules: the chart tunes and switches off alerts as railscope rules does.
+func TestTunedRules(t *testing.T) {
+	text, err := template(loadChart(t), []byte("prometheusRule: {enabled: true, thresholds: {goodput_ratio: 0.6}, "+
+		"disable: [RailscopeDiscards, railscope.gpu]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := run(binary(t), nil, "rules", "--set=goodput_ratio=0.6", "--disable=RailscopeDiscards", "--disable=railscope.gpu")
+	var want monitoring.PrometheusRuleSpec
+	if err := sigsyaml.Unmarshal([]byte(file), &want); err != nil {
+		t.Fatal(err)
+	}
+	got := only[monitoring.PrometheusRule](t, decode(t, "rules", text)).Spec
+	if diff := cmp.Diff(want, got); diff != "" || len(got.Groups) == 0 {
+		t.Errorf("railscope rules prints others than the chart has (-railscope rules +chart):\n%s", diff)
 	}
 }

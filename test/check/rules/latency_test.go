@@ -39,7 +39,7 @@ load 15m
 	defer engine.Close()
 	var got map[string]float64
 	for _, r := range all {
-		if !strings.HasSuffix(r.Record, ":p99_1h") {
+		if !strings.HasSuffix(r.Record, ":p99_20m") {
 			continue
 		}
 		q, err := engine.NewInstantQuery(context.Background(), storage, nil, r.Expr, time.Unix(0, 0).Add(2*time.Hour))

@@ -15,6 +15,7 @@ func rows(t *testing.T) map[string]catalog.Row {
 	if err != nil {
 		t.Fatal(err)
 	}
+	all["kube_node_spec_unschedulable"] = catalog.Row{Kind: "gauge", Labels: []string{"node"}} // of kube-state-metrics
 	for name, r := range all {
 		for _, l := range r.Labels {
 			if slices.Contains([]string{"job", "instance", "pod", "container"}, l) {

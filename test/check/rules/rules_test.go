@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +22,7 @@ const source = "../../../deploy/rules"
 
 // checked is what one walk over an expression looks after.
 type checked struct {
+	record   string // the name of the rule that records it
 	known    map[string]catalog.Row
 	used     map[string]bool // metrics
 	breaches []string
@@ -50,19 +52,34 @@ func (c *checked) expr(e parser.Expr) {
 		case *parser.AggregateExpr:
 			c.aggregate(n)
 		case *parser.BinaryExpr:
-			if m := n.VectorMatching; m != nil && m.On && !slices.Contains(m.MatchingLabels, "instance") {
+			if m := n.VectorMatching; m != nil && m.On && !ofOne(m.MatchingLabels) && !global(n) {
 				c.breach("%s matches across instances", n)
 			} else if m != nil && !m.On && slices.Contains(m.MatchingLabels, "instance") {
 				c.breach("%s matches across instances", n)
 			} else if m != nil {
 				c.labels(n, m.MatchingLabels)
 			}
-			if n.VectorMatching != nil && n.VectorMatching.On && !n.Op.IsSetOperator() {
+			if m := n.VectorMatching; m != nil && m.On && !n.Op.IsSetOperator() && m.Card == parser.CardOneToOne {
 				c.breach("%s: on() between values fails where another label tells series apart; ignoring() does not", n)
 			}
 		}
 		return nil
 	})
+}
+
+// ofOne reports whether labels tell nodes apart: host is the instance without its port, and a fault of a cluster has no
+// instance.
+func ofOne(labels []string) bool {
+	return slices.ContainsFunc([]string{"instance", "host", "fault"}, func(l string) bool {
+		return slices.Contains(labels, l)
+	})
+}
+
+// global reports whether an operator takes something away from everything, or compares with a figure of the cluster.
+func global(n *parser.BinaryExpr) bool {
+	m := n.VectorMatching
+	return n.Op == parser.LUNLESS && len(m.MatchingLabels) == 0 ||
+		m.Card == parser.CardManyToOne && slices.Equal(m.MatchingLabels, []string{"cluster", "job"})
 }
 
 // selector looks at what is selected, and by what.
@@ -85,7 +102,9 @@ func (c *checked) selector(n *parser.VectorSelector, path []parser.Node) {
 			break
 		}
 	}
-	if counter := row.Kind == "counter" || row.Kind == "histogram"; counter && !slices.Contains(overCounters, under) {
+	summed := strings.HasSuffix(c.record, "_measured:sum") // which is compared with itself
+	if counter := row.Kind == "counter" || row.Kind == "histogram"; counter && !slices.Contains(overCounters, under) &&
+		!summed {
 		c.breach("%s: a counter by itself says when it began", n)
 	} else if !counter && slices.Contains([]string{"rate", "increase"}, under) {
 		c.breach("%s: the %s of what is no counter", n, under)
@@ -94,7 +113,11 @@ func (c *checked) selector(n *parser.VectorSelector, path []parser.Node) {
 
 // aggregate holds that an alert still says where.
 func (c *checked) aggregate(n *parser.AggregateExpr) {
-	if kept := slices.Contains(n.Grouping, "instance"); kept == n.Without {
+	kept := ofOne(n.Grouping)
+	if n.Without {
+		kept = !slices.Contains(n.Grouping, "instance")
+	}
+	if !kept && !strings.HasPrefix(c.record, "cluster:") {
 		c.breach("%s loses the instance", n)
 	}
 	c.labels(n, n.Grouping)
@@ -109,6 +132,9 @@ func (c *checked) labels(n parser.Expr, names []string) {
 			for _, l := range row.Labels {
 				has[l] = true
 			}
+		}
+		if call, ok := node.(*parser.Call); ok && call.Func.Name == "label_replace" {
+			has[call.Args[1].(*parser.StringLiteral).Val] = true
 		}
 		return nil
 	})
@@ -132,6 +158,9 @@ func series(known map[string]catalog.Row, e parser.Expr) []string {
 	case *parser.ParenExpr:
 		return series(known, n.Expr)
 	case *parser.AggregateExpr:
+		if n.Op == parser.TOPK {
+			return series(known, n.Expr)
+		}
 		return slices.DeleteFunc(series(known, n.Expr), func(l string) bool {
 			return slices.Contains(n.Grouping, l) == n.Without
 		})
@@ -140,10 +169,15 @@ func series(known map[string]catalog.Row, e parser.Expr) []string {
 		for _, arg := range n.Args {
 			all = append(all, series(known, arg)...)
 		}
+		if n.Func.Name == "label_replace" {
+			all = append(all, n.Args[1].(*parser.StringLiteral).Val)
+		}
 		return all
 	case *parser.BinaryExpr:
 		all := series(known, n.LHS)
-		if m := n.VectorMatching; m != nil && m.Card == parser.CardOneToOne && !m.On {
+		if m := n.VectorMatching; m != nil && m.Card == parser.CardManyToOne {
+			all = append(all, m.Include...)
+		} else if m != nil && m.Card == parser.CardOneToOne && !m.On {
 			all = slices.DeleteFunc(all, func(l string) bool { return slices.Contains(m.MatchingLabels, l) })
 		}
 		if n.Op == parser.LOR || len(all) == 0 {
@@ -201,12 +235,18 @@ func TestRules(t *testing.T) {
 		if parsed[i], err = p.ParseExpr(r.Expr); err != nil {
 			t.Fatalf("%s%s: %v", r.Record, r.Alert, err)
 		}
-		if r.Record != "" {
-			known[r.Record] = catalog.Row{Kind: "gauge", Labels: series(known, parsed[i])}
+	}
+	for range 2 { // rules use what is recorded below them
+		for i, r := range all {
+			if r.Record != "" {
+				list := slices.Concat(known[r.Record].Labels, series(known, parsed[i]), slices.Collect(maps.Keys(r.Labels)))
+				slices.Sort(list)
+				known[r.Record] = catalog.Row{Kind: "gauge", Labels: slices.Compact(list)}
+			}
 		}
 	}
 	for i, r := range all {
-		c := checked{known: known, used: used}
+		c := checked{record: r.Record, known: known, used: used}
 		c.expr(parsed[i])
 		for _, text := range r.Annotations {
 			c.annotation(p, text, series(known, parsed[i]))
@@ -285,7 +325,14 @@ func mustParse(t *testing.T, p parser.Parser, expr string) parser.Expr {
 
 // TestPages holds that runbooks and docs/alerts.md name only metrics that exist.
 func TestPages(t *testing.T) {
-	known, word := rows(t), regexp.MustCompile(`railscope_[a-z0-9_]+[a-z0-9]`)
+	known, word := rows(t), regexp.MustCompile(`(?:\w+:)?railscope_[a-z0-9_]+[a-z0-9](?::\w+)?`)
+	all, err := rules.Load(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		known[r.Record] = catalog.Row{}
+	}
 	pages, err := filepath.Glob("../../../docs/runbooks/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatal("no runbooks", err)

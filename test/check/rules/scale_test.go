@@ -1,0 +1,176 @@
+package rules
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/tsdb"
+
+	ours "github.com/railscope/railscope/deploy/rules"
+)
+
+var long = flag.Bool("long", false, "evaluate the rules over 10,000 nodes, which takes 10 GB and some minutes")
+
+// evaluator is Prometheus' own of the shipped rules.
+type evaluator struct {
+	groups []*rules.Group
+}
+
+func newEvaluator(t *testing.T, db *tsdb.DB) *evaluator {
+	t.Helper()
+	p := parser.NewParser(parser.Options{})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e8, Timeout: 10 * time.Minute,
+		LookbackDelta: 5 * time.Minute, Parser: p})
+	t.Cleanup(func() { _ = engine.Close() })
+	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(engine, db), Appendable: db,
+		Queryable: db, Context: t.Context(), Parser: p, Logger: promslog.NewNopLogger(),
+		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}})
+	var files []string
+	for _, name := range ours.Sources() {
+		files = append(files, filepath.Join(source, name))
+	}
+	groups, errs := m.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, files...)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	e := &evaluator{}
+	for _, g := range groups {
+		e.groups = append(e.groups, g)
+		for _, r := range g.Rules() {
+			if a, ok := r.(*rules.AlertingRule); ok {
+				a.SetRestored(true)
+			}
+		}
+	}
+	order := map[string]int{}
+	all, err := ours.LoadGroups(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range all {
+		order[g.Name] = i
+	}
+	slices.SortFunc(e.groups, func(a, b *rules.Group) int { return order[a.Name()] - order[b.Name()] })
+	return e
+}
+
+// eval evaluates all groups once and returns how long each took.
+func (e *evaluator) eval(t *testing.T, at time.Time) map[string]time.Duration {
+	t.Helper()
+	took := map[string]time.Duration{}
+	for _, g := range e.groups {
+		start := time.Now()
+		g.Eval(t.Context(), at)
+		took[g.Name()] = time.Since(start)
+		for _, r := range g.Rules() {
+			if r.LastError() != nil {
+				t.Errorf("%s: %v", r.Name(), r.LastError())
+			}
+		}
+	}
+	return took
+}
+
+func (e *evaluator) firing() (list []string) {
+	for _, g := range e.groups {
+		for _, r := range g.Rules() {
+			a, ok := r.(*rules.AlertingRule)
+			if !ok {
+				continue
+			}
+			for _, alert := range a.ActiveAlerts() {
+				if alert.State == rules.StateFiring {
+					l := alert.Labels
+					list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", l.Get("severity"), r.Name(),
+						l.Get("instance"), l.Get("rail"))))
+				}
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestScale holds that all rules take a time in proportion to the nodes, and at 10,000 nodes less than a tenth of it.
+// Groups with an interval of more than a minute count as often as they are evaluated.
+func TestScale(t *testing.T) {
+	sizes := []int{300, 1200}
+	if *long { // a server has processors for its garbage, of which there are few here
+		sizes = append(sizes, 10000)
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(17 << 30))
+		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	}
+	perNode := map[int]float64{}
+	for _, nodes := range sizes {
+		db := database(t)
+		end := time.Unix(1.8e9, 0)
+		(&generated{nodes: nodes, end: end, slow: 17, dead: 23}).fill(t, db)
+		e := newEvaluator(t, db)
+		e.eval(t, end.Add(-time.Second)) // so that what is recorded is there
+		runtime.GC()
+		best := map[string]time.Duration{}
+		for i := range 2 {
+			for name, d := range e.eval(t, end.Add(time.Duration(i)*time.Second)) {
+				if best[name] == 0 || d < best[name] {
+					best[name] = d
+				}
+			}
+		}
+		var sum, once time.Duration
+		for _, g := range e.groups {
+			once += best[g.Name()]
+			sum += time.Duration(float64(best[g.Name()]) * float64(time.Minute) / float64(g.Interval()))
+			t.Logf("%6d nodes: %-22s every %4.0f s: %v", nodes, g.Name(), g.Interval().Seconds(),
+				best[g.Name()].Round(time.Millisecond))
+			for _, r := range g.Rules() {
+				if d := r.GetEvaluationDuration(); d > time.Duration(nodes)*20*time.Microsecond {
+					t.Logf("%32s %v %s %s", "", d.Round(time.Millisecond), r.Name(), r.Labels())
+				}
+			}
+		}
+		perNode[nodes] = sum.Seconds() / float64(nodes)
+		t.Logf("%6d nodes, %d series: all rules in %v; %v a minute", nodes, db.Head().NumSeries(),
+			once.Round(time.Millisecond), sum.Round(time.Millisecond))
+		if sum > 6*time.Second {
+			t.Errorf("%d nodes: all rules take %v of a minute", nodes, sum)
+		}
+		_ = db.Close()
+		runtime.GC()
+	}
+	for _, nodes := range sizes[1:] {
+		if perNode[nodes] > 1.5*perNode[sizes[0]] {
+			t.Errorf("not linear: %.3g s for each of %d nodes, %.3g s for each of %d", perNode[nodes], nodes,
+				perNode[sizes[0]], sizes[0])
+		}
+	}
+}
+
+// TestTwoBadNodes: of 1,000 nodes, one whose probe is dead and one with a slow rail have an alert each, and none of the
+// nodes that ask them has one.
+func TestTwoBadNodes(t *testing.T) {
+	const step, lasts = 4 * time.Minute, 28 * time.Minute
+	db, end := database(t), time.Unix(1.8e9, 0)
+	(&generated{nodes: 1000, end: end, last: lasts, every: 2 * time.Minute, few: true, slow: 17, dead: 23}).fill(t, db)
+	e := newEvaluator(t, db)
+	for at := -lasts; at <= 0; at += step {
+		e.eval(t, end.Add(at))
+	}
+	want := []string{"critical RailscopeProbeFailing node-00023:10091",
+		"warning RailscopeGoodputLow node-00017:10091 3"}
+	if got := e.firing(); !slices.Equal(got, want) {
+		t.Errorf("these fire:\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
