@@ -434,7 +434,8 @@ func TestTunedRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := run(binary(t), nil, "rules", "--set=goodput_ratio=0.6", "--disable=RailscopeDiscards", "--disable=railscope.gpu")
+	file := run(binary(t), nil, "rules", "--set=goodput_ratio=0.6", "--disable=RailscopeDiscards",
+		"--disable=railscope.gpu")
 	var want monitoring.PrometheusRuleSpec
 	if err := sigsyaml.Unmarshal([]byte(file), &want); err != nil {
 		t.Fatal(err)
