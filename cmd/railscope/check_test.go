@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,14 +65,12 @@ func answer(t *testing.T, handler http.HandlerFunc) (dir string) {
 // answerIn makes that in a directory.
 func answerIn(t *testing.T, dir string, handler http.HandlerFunc) string {
 	t.Helper()
-	go statussock.New(dir, handler).Run(t.Context(), func() bool { return true }, nil)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(dir, "status.sock")); err == nil {
-			return dir
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	open := make(chan error, 1) // the file exists before it takes connections
+	go statussock.New(dir, handler).Run(t.Context(), func() bool { return true }, func(err error) { open <- err })
+	if err := <-open; err != nil {
+		t.Fatal(err)
 	}
+	return dir
 }
 
 func asJSON(s status.Status) http.HandlerFunc {

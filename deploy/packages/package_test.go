@@ -171,7 +171,7 @@ func golden(t *testing.T, name, got string) {
 // TestOneProgram holds that all packages of an architecture have the same program.
 func TestOneProgram(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
-		tarball := artifact(t, "railscope-*.linux-"+arch+".tar.gz")
+		tarball := artifact(t, "railscope-[0-9]*.linux-"+arch+".tar.gz")
 		sums := map[string]string{"tar.gz": ask(t, `tar -xOzf "$1" --wildcards '*/railscope' | sha256sum`, tarball)}
 		for _, kind := range kinds {
 			file := artifact(t, map[string]string{"amd64": kind.amd64, "arm64": kind.arm64}[arch])
@@ -187,8 +187,8 @@ func TestOneProgram(t *testing.T) {
 // reads counters.
 func TestStatic(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
-		static := artifact(t, "railscope_static-*.linux-"+arch+".tar.gz")
-		usual := artifact(t, "railscope-*.linux-"+arch+".tar.gz")
+		static := artifact(t, "railscope-static-*.linux-"+arch+".tar.gz")
+		usual := artifact(t, "railscope-[0-9]*.linux-"+arch+".tar.gz")
 		const list = `tar -tzf "$1" | sed 's,^[^/]*/,,' | sort`
 		if diff := cmp.Diff(ask(t, list, usual), ask(t, list, static)); diff != "" {
 			t.Errorf("%s: files differ: %s", arch, diff)

@@ -185,7 +185,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestFaults holds that every fault that is recorded has an alert, and every alert a fault.
+// TestFaultsHaveAlerts: every fault that is recorded has an alert, and every alert a fault.
 func TestFaultsHaveAlerts(t *testing.T) {
 	all, err := Load(".")
 	if err != nil {
