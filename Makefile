@@ -69,7 +69,7 @@ rules: deps .bin/promtool ## check and test the alerts, the metrics that they na
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd test/check && go vet ./rules ./catalog ./compose && go test -count=1 ./rules ./catalog ./compose # reads files outside its module, which the test cache does not track
+	cd test/check && go vet ./rules ./catalog ./compose ./otlp && go test -count=1 ./rules ./catalog ./compose ./otlp # reads files outside its module, which the test cache does not track
 
 alerts: ## test which alerts fire for a simulated pair with faults, at its own pace
 	cd test/check && go vet ./demo && go test -count=1 ./demo # builds files outside its module, which the test cache does not track

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/exporter/internal/exportertest"
+	"github.com/railscope/railscope/exporter/otlp"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
@@ -22,7 +24,7 @@ func docs(s *scrape.Scraper) string {
 	b.WriteString(`# Metrics
 
 Generated from the rows in ` +
-		"`collector/`, `exporter/scrape`, `exporter/probe` and `exporter/sampler` by `make docs`" +
+		"`collector/`, `exporter/scrape`, `exporter/probe`, `exporter/sampler` and `exporter/otlp` by `make docs`" +
 		`; a test keeps it equal. Units are base units: bytes, seconds, ratios
 from 0 to 1. A value that cannot be read is absent, never 0. "Origin" is what the kernel or the driver calls it; where there are several, the first
 that a device has is used. A factor is what the origin is multiplied with; a width is the counter's where it is narrower than 64 bits.
@@ -81,6 +83,10 @@ func TestDocs(t *testing.T) {
 // everySource is a scraper of all sources there are.
 func everySource(t *testing.T, root sysfstest.Root) *scrape.Scraper {
 	t.Helper()
+	push, err := otlp.New(otlp.Options{Endpoint: "http://collector:4318", Interval: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return exportertest.Scraper(t,
-		append(allSources(t, root), newTestProbe(), exportersampler.NewSource(func(*sampler.Snapshot) {}))...)
+		append(allSources(t, root), newTestProbe(), exportersampler.NewSource(func(*sampler.Snapshot) {}), push)...)
 }

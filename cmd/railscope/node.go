@@ -16,6 +16,7 @@ import (
 	"github.com/railscope/railscope/doctor/examine"
 	"github.com/railscope/railscope/doctor/facts"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
+	"github.com/railscope/railscope/exporter/otlp"
 	exporterpage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/scrape"
 	exporterstatus "github.com/railscope/railscope/exporter/status"
@@ -44,8 +45,9 @@ type nodeSettings struct {
 	*common
 	sources       sourceSettings
 	telemetryPath string
-	lifecycle     bool // a reload by HTTP is allowed
-	connections   int  // to the web port, at a time
+	lifecycle     bool         // a reload by HTTP is allowed
+	connections   int          // to the web port, at a time
+	pusher        *otlp.Pusher // nil: nothing is pushed
 }
 
 // machine is what a node reads, apart from the files that the settings name.
@@ -132,7 +134,12 @@ func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger
 		n.answer(m.socket, func() bool { return true })
 	}
 	opts.Findings = func() ([]finding.Raised, int) { return found.List(time.Now()) }
-	n.scraper = scrape.New(append(list, n.probing.metrics), opts)
+	list = append(list, n.probing.metrics)
+	if s.pusher != nil {
+		list = append(list, s.pusher)
+		n.running = append(n.running, func(ctx context.Context) { s.pusher.Run(ctx, n.scraper) })
+	}
+	n.scraper = scrape.New(list, opts)
 	n.exam = newExaminer(g, *s.sources.on["process"], n.scraper, n.probing, found)
 	n.running = append(n.running, n.exam.Run)
 	page := exporterpage.Options{Node: s.nodeName, Notice: m.notice, Metrics: s.telemetryPath, Started: time.Now(),

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
@@ -17,11 +19,13 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 	"golang.org/x/sys/unix"
 
 	exporterhttp "github.com/railscope/railscope/exporter/http"
+	"github.com/railscope/railscope/exporter/otlp"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/resident"
 	"github.com/railscope/railscope/internal/systemd"
@@ -30,6 +34,7 @@ import (
 type serveSettings struct {
 	nodeSettings
 	web         *web.FlagConfig
+	otlp        otlp.Options
 	configCheck bool
 }
 
@@ -43,6 +48,12 @@ func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
 		Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
 	cmd.Flag("web.enable-lifecycle", "Reload the configuration on POST or PUT to /-/reload. SIGHUP always reloads it.").
 		Default("false").BoolVar(&s.lifecycle)
+	cmd.Flag("otlp.endpoint", "URL of an OTLP/HTTP receiver to push all series to, besides /metrics, such as "+
+		"http://collector:4318. /v1/metrics is appended unless the URL ends with it. Empty: nothing is pushed.").
+		PlaceHolder("URL").StringVar(&s.otlp.Endpoint)
+	cmd.Flag("otlp.interval", "Time between two pushes.").Default("15s").DurationVar(&s.otlp.Interval)
+	cmd.Flag("otlp.http.config.file", "File with credentials and TLS for --otlp.endpoint, in the form of promtool's "+
+		"--http.config.file. It is read at the start.").PlaceHolder("FILE").StringVar(&s.otlp.ConfigFile)
 	cmd.Flag("config.check", "Check the configuration and --web.config.file, and exit: with code 0 if a reload would "+
 		"apply them, else with code 2 and what is wrong.").Default("false").NoEnvar().BoolVar(&s.configCheck)
 	s.sources.define(cmd, false)
@@ -78,6 +89,9 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 		return misuse{err}
 	}
 	if err := s.checkWeb(); err != nil {
+		return err
+	}
+	if s.pusher, err = s.newPusher(logger); err != nil {
 		return err
 	}
 	read()
@@ -121,6 +135,27 @@ func (s *serveSettings) checkWeb() error {
 	return nil
 }
 
+// newPusher returns what pushes the series; nil without --otlp.endpoint. Its errors are misuse.
+func (s *serveSettings) newPusher(logger *slog.Logger) (*otlp.Pusher, error) {
+	o := s.otlp
+	if o.Endpoint == "" {
+		if o.ConfigFile != "" {
+			return nil, misuse{errors.New("--otlp.http.config.file needs --otlp.endpoint")}
+		}
+		return nil, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	o.Node, o.Version, o.Logger = cmp.Or(s.nodeName, host), cmp.Or(version.Version, "unknown"), logger
+	p, err := otlp.New(o)
+	if err != nil {
+		return nil, misuse{err}
+	}
+	return p, nil
+}
+
 // checkConfig reports whether a reload would apply the configuration. Its errors are misuse.
 func (s *serveSettings) checkConfig(w io.Writer) error {
 	cfg, err := s.load()
@@ -134,6 +169,9 @@ func (s *serveSettings) checkConfig(w io.Writer) error {
 		return err
 	}
 	if err := s.checkWeb(); err != nil {
+		return err
+	}
+	if _, err := s.newPusher(s.logger()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(w, "The configuration is valid.")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"golang.org/x/sync/singleflight"
 
@@ -283,6 +284,24 @@ func (s *Scraper) Scrape(r Request) ([]byte, error) {
 	return body.([]byte), nil
 }
 
+// Gather implements [prometheus.Gatherer] with a scrape of all sources. Histograms have classic buckets.
+func (s *Scraper) Gather() (families []*dto.MetricFamily, err error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	s.readAll(nil, s.opts.Budget, func() { families, err = s.gatherLocked(false) })
+	return families, err
+}
+
+// gatherLocked makes client_golang's families of the table.
+func (s *Scraper) gatherLocked(native bool) ([]*dto.MetricFamily, error) {
+	s.table.Native = native
+	reg := prometheus.NewPedanticRegistry()
+	if err := reg.Register(s.table); err != nil {
+		return nil, err
+	}
+	return reg.Gather()
+}
+
 // Unknown returns why a name is not that of a source, with those that there are; nil: it is.
 func (s *Scraper) Unknown(name string) error {
 	if s.sources[name] == nil {
@@ -308,12 +327,7 @@ func (s *Scraper) encodeLocked(format expfmt.Format) error {
 		s.text = s.table.AppendText(s.text)
 		return nil
 	}
-	s.table.Native = format.FormatType() != expfmt.TypeOpenMetrics // protobuf
-	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(s.table); err != nil {
-		return err
-	}
-	families, err := reg.Gather()
+	families, err := s.gatherLocked(format.FormatType() != expfmt.TypeOpenMetrics) // protobuf
 	if err != nil {
 		return err
 	}
