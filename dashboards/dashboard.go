@@ -61,8 +61,9 @@ func (d *dashboard) render() object {
 // annotations are Grafana's own, and a line where an alert started to fire.
 // Marking the whole time would hide the panels.
 func annotations() []object {
-	const firing = `ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"}` +
-		` unless ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"} offset 1m`
+	const now = `ALERTS{alertstate="firing", alertname=~"Railscope.+", cluster=~"$cluster", job=~"$job|", ` +
+		`instance=~"$instance|"}`
+	const firing = now + ` unless ` + now + ` offset 1m`
 	return []object{
 		{
 			"builtIn": 1, "datasource": object{"type": "grafana", "uid": "-- Grafana --"}, "enable": true, "hide": true,

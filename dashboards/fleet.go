@@ -50,7 +50,8 @@ const (
 	unevenNow        = `max by (instance) ` +
 		`(rate(railscope_rails_imbalanced_seconds_total{<node>}[$__rate_interval]) / ` +
 		`rate(railscope_rails_busy_seconds_total{<node>}[$__rate_interval]))`
-	alertsFiring = `ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"}`
+	alertsFiring = `ALERTS{alertstate="firing", alertname=~"Railscope.+", cluster=~"$cluster", ` +
+		`job=~"$job|", instance=~"$instance|"}`
 )
 
 // fleet shows all nodes, to find the one at fault.

@@ -2,8 +2,8 @@ package dashboards
 
 import "fmt"
 
-// keep passes on the selected data source, job and time.
-const keep = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
+// keep passes on the selected data source, cluster, job and time.
+const keep = "${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}&${__url_time_range}"
 
 // toNode links a value to its node. node is Grafana's expression for the name.
 func toNode(node string) object {

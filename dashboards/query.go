@@ -9,11 +9,11 @@ import (
 // selected variables. Every selector has one of them. Classic histograms of latency
 // have no rail.
 var selectors = strings.NewReplacer(
-	"<node>", `job=~"$job", instance=~"$instance"`,
-	"<rail>", `job=~"$job", instance=~"$instance", rail=~"$rail"`,
-	"<peer>", `job=~"$job", instance=~"$instance", peer=~"$peer"`,
-	"<latency>", `job=~"$job", instance=~"$instance", peer=~"$peer", rail=~"$rail|"`,
-	"<path>", `job=~"$job", instance=~"$instance", peer=~"$peer", rail=~"$rail"`,
+	"<node>", `cluster=~"$cluster", job=~"$job", instance=~"$instance"`,
+	"<rail>", `cluster=~"$cluster", job=~"$job", instance=~"$instance", rail=~"$rail"`,
+	"<peer>", `cluster=~"$cluster", job=~"$job", instance=~"$instance", peer=~"$peer"`,
+	"<latency>", `cluster=~"$cluster", job=~"$job", instance=~"$instance", peer=~"$peer", rail=~"$rail|"`,
+	"<path>", `cluster=~"$cluster", job=~"$job", instance=~"$instance", peer=~"$peer", rail=~"$rail"`,
 )
 
 // target is one query of a panel. legend names its series.

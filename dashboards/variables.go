@@ -1,7 +1,7 @@
 package dashboards
 
 // Variables in order: each query depends on the ones before it. Every dashboard
-// has the first three.
+// has the first four.
 
 // ofAll is for dashboards of all nodes.
 func ofAll() []object {
@@ -18,7 +18,7 @@ func ofOne(more ...object) []object {
 	return append(append(common(), node), more...)
 }
 
-const allNodes = `label_values(railscope_build_info{job=~"$job"}, instance)`
+const allNodes = `label_values(railscope_build_info{cluster=~"$cluster", job=~"$job"}, instance)`
 
 func common() []object {
 	return []object{
@@ -27,24 +27,32 @@ func common() []object {
 			"refresh": 1, "hide": 0,
 			"multi": false, "includeAll": false, "skipUrlSync": false, "options": []object{},
 		},
-		values("job", "Job", `label_values(railscope_build_info, job)`),
+		cluster(),
+		values("job", "Job", `label_values(railscope_build_info{cluster=~"$cluster"}, job)`),
 	}
 }
 
+// cluster is empty where nobody has set the label: then All, which is everything, is its only value.
+func cluster() object {
+	v := values("cluster", "Cluster", `label_values(railscope_build_info, cluster)`)
+	v["allValue"] = ".*"
+	return v
+}
+
 func railVariable() object {
-	return values("rail", "Rail", `label_values(railscope_rail_info{job=~"$job", instance=~"$instance"}, rail)`)
+	return values("rail", "Rail", `label_values(railscope_rail_info{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, rail)`)
 }
 
 // probedRailVariable uses the rails of the probe, which may include a missing
 // rail.
 func probedRailVariable() object {
 	return values("rail", "Rail",
-		`label_values(railscope_probe_rail_up{job=~"$job", instance=~"$instance", peer=~"$peer"}, rail)`)
+		`label_values(railscope_probe_rail_up{cluster=~"$cluster", job=~"$job", instance=~"$instance", peer=~"$peer"}, rail)`)
 }
 
 func peerVariable() object {
 	return values("peer", "Peer",
-		`label_values(railscope_probe_rounds_total{job=~"$job", instance=~"$instance"}, peer)`)
+		`label_values(railscope_probe_rounds_total{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, peer)`)
 }
 
 // values is a variable with the values of a label; accepts several or all.

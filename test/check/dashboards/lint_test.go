@@ -48,6 +48,7 @@ func TestDashboards(t *testing.T) {
 // TestVariables holds what people expect of variables, and that the query of
 // each is within those before it.
 func TestVariables(t *testing.T) {
+	all := map[string]string{"cluster": ".*", "job": ".+", "instance": ".+", "rail": ".+", "peer": ".+"} // no cluster: ""
 	for _, d := range load(t, "provisioning") {
 		for i, v := range d.Templating.List {
 			switch {
@@ -62,7 +63,7 @@ func TestVariables(t *testing.T) {
 					t.Errorf("%s: Node is %+v; it opens with one node, and All would draw hundreds of lines in "+
 						"each panel", d.UID, v)
 				}
-			case v.Type != "query" || !v.Multi || !v.IncludeAll || v.AllValue != ".+" || v.Refresh != 2 ||
+			case v.Type != "query" || !v.Multi || !v.IncludeAll || v.AllValue != all[v.Name] || v.Refresh != 2 ||
 				v.Datasource.UID != "${datasource}" || v.Label == "":
 				t.Errorf("%s: variable %s is %+v", d.UID, v.Name, v)
 			}
@@ -75,7 +76,7 @@ func TestVariables(t *testing.T) {
 		for _, v := range d.Templating.List {
 			names = append(names, v.Name)
 		}
-		if !slices.Equal(names[:min(3, len(names))], []string{"datasource", "job", "instance"}) {
+		if !slices.Equal(names[:min(4, len(names))], []string{"datasource", "cluster", "job", "instance"}) {
 			t.Errorf("%s has variables %v", d.UID, names)
 		}
 		for _, want := range map[string][]string{"railscope-node": {"rail"},

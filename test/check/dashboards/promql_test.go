@@ -30,7 +30,7 @@ const (
 )
 
 // everything is what all variables are when all of their values are chosen.
-var everything = map[string]string{"job": ".+", "instance": ".+", "rail": ".+", "peer": ".+"}
+var everything = map[string]string{"cluster": ".*", "job": ".+", "instance": ".+", "rail": ".+", "peer": ".+"}
 
 func parse(t *testing.T, expr string) parser.Expr {
 	t.Helper()
@@ -95,7 +95,7 @@ func checkQuery(wrong complain, known map[string]catalog.Row, variables []string
 // checkGrouping holds that an aggregation keeps or drops labels that something
 // in it has: another name would do nothing, and say nothing of that.
 func checkGrouping(wrong complain, known map[string]catalog.Row, aggregate *parser.AggregateExpr) {
-	have := []string{"job", "instance", "le"}
+	have := []string{"cluster", "job", "instance", "le"}
 	parser.Inspect(aggregate.Expr, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
 		case *parser.VectorSelector:
@@ -127,7 +127,7 @@ func checkSelector(wrong complain, known map[string]catalog.Row, variables []str
 		if m.Name == model.MetricNameLabel {
 			continue
 		}
-		if !slices.Contains(append([]string{"job", "instance"}, r.Labels...), m.Name) {
+		if !slices.Contains(append([]string{"cluster", "job", "instance"}, r.Labels...), m.Name) {
 			wrong("%s has no label %s", v.Name, m.Name)
 		}
 		if name, ok := strings.CutPrefix(m.Value, "$"); ok {
@@ -137,11 +137,12 @@ func checkSelector(wrong complain, known map[string]catalog.Row, variables []str
 		}
 		matched[m.Name] = m.Value
 	}
-	if optional := strings.TrimSuffix(matched["job"], "|") == "$job" && strings.TrimSuffix(matched["instance"],
-		"|") == "$instance"; !optional ||
-		v.Name != "ALERTS" &&
-			(matched["job"] != "$job" || matched["instance"] != "$instance") { // an alert may be of no single node
-		wrong("%s is not within the chosen job and instance", v.Name)
+	if v.Name == "ALERTS" { // an alert may be of no single node
+		matched["job"], matched["instance"] = strings.TrimSuffix(matched["job"], "|"), strings.TrimSuffix(
+			matched["instance"], "|")
+	}
+	if matched["cluster"] != "$cluster" || matched["job"] != "$job" || matched["instance"] != "$instance" {
+		wrong("%s is not within the chosen cluster, job and instance", v.Name)
 	}
 	counts := r.Kind == "counter" || r.Kind == "histogram"
 	call, over := callOf(path)
@@ -225,7 +226,7 @@ func checkVariable(t *testing.T, known map[string]catalog.Row, definition string
 	}
 	selector := parsed.(*parser.VectorSelector)
 	r, ok := catalog.Find(known, selector.Name)
-	if !ok || !slices.Contains(append([]string{"job", "instance"}, r.Labels...), label) {
+	if !ok || !slices.Contains(append([]string{"cluster", "job", "instance"}, r.Labels...), label) {
 		t.Errorf("%s: no such metric, or no such label", definition)
 	}
 	for _, m := range selector.LabelMatchers {
@@ -238,12 +239,13 @@ func checkVariable(t *testing.T, known map[string]catalog.Row, definition string
 // TestChecksFindFaults plants a fault of each kind in a query.
 func TestChecksFindFaults(t *testing.T) {
 	known := rows(t)
-	const in = `job=~"$job", instance=~"$instance"`
+	const in = `cluster=~"$cluster", job=~"$job", instance=~"$instance"`
 	for _, expr := range []string{
 		`railscope_no_such_metric{` + in + `}`,
 		`railscope_port_up{` + in + `, peer="x"}`,
 		`railscope_port_up`,
-		`railscope_port_up{job=~"$job"}`,
+		`railscope_port_up{cluster=~"$cluster", job=~"$job"}`,
+		`railscope_port_up{job=~"$job", instance=~"$instance"}`,
 		`railscope_port_up{` + in + `, rail=~"$rial"}`,
 		`railscope_port_up{` + in + `, rail="$rail"}`,
 		`railscope_port_link_downed_total{` + in + `}`,
@@ -251,14 +253,14 @@ func TestChecksFindFaults(t *testing.T) {
 		`rate(railscope_port_link_downed_total{` + in + `}[5m])`,
 		`railscope_probe_latency_seconds_bucket{` + in + `}`,
 		`rate(railscope_port_up_bucket{` + in + `}[$__rate_interval])`,
-		`railscope_port_up{job=~"$job|", instance=~"$instance|"}`,
+		`railscope_port_up{cluster=~"$cluster", job=~"$job|", instance=~"$instance|"}`,
 	} {
 		found := 0
-		checkQuery(func(string, ...any) { found++ }, known, []string{"job", "instance", "rail"}, expr)
+		checkQuery(func(string, ...any) { found++ }, known, []string{"cluster", "job", "instance", "rail"}, expr)
 		if found == 0 {
 			t.Errorf("found nothing wrong with %s", expr)
 		}
 	}
-	checkQuery(t.Errorf, known, []string{"job", "instance", "rail"},
+	checkQuery(t.Errorf, known, []string{"cluster", "job", "instance", "rail"},
 		`sum(rate(railscope_port_link_downed_total{`+in+`, rail=~"$rail"}[$__rate_interval]))`)
 }
