@@ -126,7 +126,7 @@ func keysText() string {
 func TestPagesNameFlags(t *testing.T) {
 	app := model(t)
 	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_LIBCUDA": true, "RAILSCOPE_REQUIRE_FUSE": true,
-		"--collector.NAME": true, "--no-collector.NAME": true}
+		"--collector.NAME": true, "--no-collector.NAME": true, "--web.enable-otlp-receiver": true} // of Prometheus
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
 		for _, f := range group.Flags {
 			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true

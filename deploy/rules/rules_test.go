@@ -238,30 +238,25 @@ func variables(t *testing.T) map[string][]string {
 // sets variables that it has, each to the label of its name.
 func TestDashboards(t *testing.T) {
 	whole := regexp.MustCompile(`^/d/([a-z-]+)(?:\?(.+))?$`)
-	setting := regexp.MustCompile(`^var-(\w+)=\{\{ (\$labels\.\w+|\.) \| urlquery \}\}$`)
+	setting := regexp.MustCompile(`^var-(\w+)=\{\{ \$labels\.(\w+) \| urlquery \}\}$`)
 	of := variables(t)
-	perhaps := regexp.MustCompile(`\{\{ with \$labels\.(\w+) \}\}(&var-(\w+)=.*)\{\{ end \}\}`)
+	perhaps := regexp.MustCompile(`\{\{ with \$labels\.(\w+) \}\}([?&]var-\w+=)\{\{ \. \| urlquery \}\}\{\{ end \}\}`)
+	branch := regexp.MustCompile(`\{\{ if \$labels.instance \}\}(.*)\{\{ else \}\}fleet.*\{\{ end \}\}`)
 	for _, r := range alerts(t) {
-		link := strings.NewReplacer("{{ if $labels.instance }}", "", "{{ else }}fleet{{ end }}", "").
-			Replace(r.Annotations["dashboard_url"]) // of no node if no railscope is scraped
+		link := perhaps.ReplaceAllString(r.Annotations["dashboard_url"], "${2}{{ $$labels.$1 | urlquery }}")
+		link = branch.ReplaceAllString(link, "$1") // of no node if no railscope is scraped
 		m := whole.FindStringSubmatch(link)
 		if m == nil || of[m[1]] == nil {
 			t.Errorf("%s leads to %q, which is no path of a dashboard that there is", r.Alert,
 				r.Annotations["dashboard_url"])
 			continue
 		}
-		if m[2] == "" {
-			if r.Alert != "RailscopeManyNodes" {
-				t.Errorf("%s leads to all nodes: %s", r.Alert, m[0])
-			}
-			continue
-		}
-		if p := perhaps.FindStringSubmatch(m[2]); p != nil && p[1] == p[3] {
-			m[2] = strings.Replace(m[2], p[0], p[2], 1)
+		if !strings.Contains(m[2], "var-instance=") && r.Alert != "RailscopeManyNodes" {
+			t.Errorf("%s leads to all nodes: %s", r.Alert, m[0])
 		}
 		for one := range strings.SplitSeq(m[2], "&") {
 			v := setting.FindStringSubmatch(one)
-			if v == nil || v[2] != "$labels."+v[1] && v[2] != "." || !slices.Contains(of[m[1]], v[1]) {
+			if v == nil || v[1] != v[2] || !slices.Contains(of[m[1]], v[1]) {
 				t.Errorf("%s sets %q: want a variable of %s, %v, to the label of its name", r.Alert, one, m[1],
 					of[m[1]])
 			}
