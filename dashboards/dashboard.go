@@ -3,6 +3,7 @@ package dashboards
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // object is a piece of Grafana's JSON, the classic dashboard schema.
@@ -52,18 +53,20 @@ func (d *dashboard) render() object {
 		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timepicker": object{}, "timezone": "",
 		"weekStart":   "",
 		"templating":  object{"list": d.variables},
-		"annotations": object{"list": annotations()},
+		"annotations": object{"list": d.annotations()},
 		"links":       topLinks(),
 		"panels":      layOut(d.sections),
 	}
 }
 
-// annotations are Grafana's own, and a line where an alert started to fire.
-// Marking the whole time would hide the panels.
-func annotations() []object {
-	const now = `ALERTS{alertstate="firing", alertname=~"Railscope.+", cluster=~"$cluster", job=~"$job|", ` +
-		`instance=~"$instance|"}`
-	const firing = now + ` unless ` + now + ` offset 1m`
+// annotations are Grafana's own, and a line where an alert started to fire. Marking the whole time would hide the
+// panels.
+func (d *dashboard) annotations() []object {
+	now := selectors.Replace(firing)
+	if len(d.variables) > len(ofAll()) {
+		now = strings.Replace(now, "}", `, instance=~"$instance|"}`, 1)
+	}
+	started := now + ` unless ` + now + ` offset 1m`
 	return []object{
 		{
 			"builtIn": 1, "datasource": object{"type": "grafana", "uid": "-- Grafana --"}, "enable": true, "hide": true,
@@ -71,7 +74,7 @@ func annotations() []object {
 		},
 		{
 			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alert started",
-			"expr": firing, "step": "60s", "target": object{"expr": firing, "interval": "60s", "refId": "Anno"},
+			"expr": started, "step": "60s", "target": object{"expr": started, "interval": "60s", "refId": "Anno"},
 			"titleFormat": "{{alertname}}", "textFormat": "",
 			// in a text, Grafana would leave the names of labels that an alert lacks
 			"tagKeys":         "severity,instance,rail,peer",

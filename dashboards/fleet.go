@@ -1,9 +1,6 @@
 package dashboards
 
-import (
-	"fmt"
-	"strings"
-)
+import "strconv"
 
 // Colours and pages that all dashboards use.
 const (
@@ -17,176 +14,139 @@ const (
 	docBond, docPCIe, docGPU = "metrics.md#source-bond", "metrics.md#source-pcie", "metrics.md#source-gpu"
 	docGPUDirect, docSampler = "metrics.md#source-gpudirect", "sampler.md"
 	docProcess, docNCCL      = "process.md", "nccl.md"
-	docDashboards            = "dashboards.md"
+	docDashboards, docAlerts = "dashboards.md", "alerts.md"
 )
 
-// Queries that several panels share, by node or by peer.
+// Queries that several dashboards share, by node or by peer.
 const (
 	ofExpected = `sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"}) / ` +
 		`sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<peer>})`
-	ofExpectedAll = `sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<node>, mode="stealing"}) / ` +
-		`sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<node>})`
-	// Rails that were up within the last day and are now down or missing, on nodes that answer. Ports that were
-	// never up (half of a DGX Spark's), renamed rails and excluded rails do not count.
-	lost = `((max_over_time(railscope_port_up{<node>}[1d:15m]) == 1) unless ignoring (rail) ` +
-		`railscope_port_up{<node>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on ` +
-		`(job, instance) railscope_build_info{<node>})`
 	gpuUsed = `railscope_gpu_memory_used_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>}`
 	// The condition of RailscopeGPUMemoryFull, without its wait.
 	gpuFull = `((railscope_gpu_memory_free_bytes{<node>} < 1073741824 or railscope_gpu_memory_free_bytes{<node>} and ` +
 		`ignoring (source) railscope_gpu_memory_source_info{<node>, source!="nvml"}) / ` +
 		`railscope_gpu_memory_total_bytes{<node>} < 0.02)`
-	// Nodes of railscope's jobs: 1 if Prometheus can scrape them.
-	answers = `(up{<node>} and on (job) last_over_time(railscope_build_info{<node>}[$__range]))`
 	// Share of a node's slowest rail: load ÷ capacity, relative to the best rail of its group. Absent while idle.
 	slowestRail = `1 - max by (instance) (avg_over_time(railscope_rails_imbalance_ratio{<node>}[$__rate_interval]))`
-	// Share of the peers that the last probe did not reach over RDMA.
-	notByRDMA = `sum by (instance) (railscope_probe_transport{<node>, transport!~"rdma|simulated"}) / sum by (instance) ` +
-		`(railscope_probe_transport{<node>})`
-	// Rails that are slower than their 24-hour median to most peers. To a single peer, the peer may be at fault.
-	degraded = `(quantile by (instance, rail) (0.5, railscope_probe_rail_degradation_ratio{<node>}) < 0.7)`
-	// Median over a node's peers, for the same reason.
-	ofExpectedMiddle = `quantile by (instance) (0.5, ` + ofExpectedAll + `)`
-	unevenNow        = `max by (instance) ` +
-		`(rate(railscope_rails_imbalanced_seconds_total{<node>}[$__rate_interval]) / ` +
-		`rate(railscope_rails_busy_seconds_total{<node>}[$__rate_interval]))`
-	alertsFiring = `ALERTS{alertstate="firing", alertname=~"Railscope.+", cluster=~"$cluster", ` +
-		`job=~"$job|", instance=~"$instance|"}`
 )
+
+// Queries of the Fleet dashboard. They read what deploy/rules records: a series of each cluster for graphs, one of each
+// node or pair for tables, of which the worst are shown.
+const (
+	none    = `sum(0 * cluster:railscope_nodes:count{<fleet>})` // 0 of something, if the rules are loaded
+	worst   = ` and on (cluster, job, instance) topk(20, node:railscope_fault:rank{<fleet>})`
+	firing  = `ALERTS{alertstate="firing", alertname=~"Railscope.+", <alert>}`
+	started = `ALERTS_FOR_STATE{alertname=~"Railscope.+", <alert>} and ignoring (alertstate) ` + firing
+	most    = 32 // nodes that a matrix is for
+)
+
+// what names a fault: a finding by its check, an alert about many nodes by their fault.
+func what(expr string) string {
+	return `label_replace(label_replace(` + expr + `, "what", "$1", "fault", "(.*)"), "what", "$1", "check", "(.+)")`
+}
 
 // fleet shows all nodes, to find the one at fault.
 func fleet() *dashboard {
 	d := &dashboard{
 		name: "fleet", title: "railscope / Fleet", variables: ofAll(),
-		about: "All nodes: dead or uneven rails, pairs of nodes without RDMA, full GPUs, and the nodes at fault.",
+		about: "All nodes, by the recording rules of railscope: what is wrong, where, and since when.",
 	}
 	return d.
 		section("Overview", fleetNow()...).
-		section("Nodes", fleetNodes()...).
-		section("Peers: from node (row) to peer (column)", fleetPeers()...).
+		section("What is wrong", fleetFaults()...).
+		section("Where", fleetWhere()...).
+		section("Pairs of nodes", fleetPairs()...).
 		section("History", fleetThen()...).
-		folded("Latency by pair (histograms: in large fleets, select nodes first)", fleetLatency()...).
+		folded("Latency", fleetLatency()...).
 		folded("railscope itself", fleetOwn()...)
 }
 
 func fleetNow() []*panel {
 	return []*panel{
-		stat("Nodes", docOwn,
-			"Nodes that Prometheus can scrape. Missing nodes do not run railscope or cannot be reached.").
-			query(`count(railscope_build_info{<node>})`, "").unit("none").colours(grey).nothing("none"),
+		stat("Nodes", docAlerts, "Nodes that Prometheus scrapes. This dashboard needs the recording rules of deploy/rules.").
+			query(`sum(cluster:railscope_nodes:count{<fleet>})`, "").unit("none").colours(grey).nothing("load the rules"),
 		stat("Do not answer", docDashboards,
-			"Nodes of railscope's jobs that Prometheus could not scrape. Anything but 0 is a blind spot.").
-			query(`sum(1 - `+answers+`)`, "").unit("none").colours(green, from(1, red)),
+			"Nodes that Prometheus could not scrape. Anything but 0 is a blind spot.").
+			query(`sum(cluster:railscope_nodes:count{<fleet>}) - sum(cluster:railscope_nodes_up:sum{<fleet>})`, "").
+			unit("none").colours(green, from(1, red)),
+		stat("Nodes with a fault", docAlerts,
+			"Nodes with at least one fault of railscope's alerts, before the time that the alert waits. Nodes in "+
+				"maintenance do not count.").
+			query(`count(node:railscope_fault:count{<fleet>}) or `+none, "").unit("none").colours(green, from(1, orange)),
+		stat("Alerts firing", docAlerts, "Alerts of railscope's rules. One that many nodes share counts once.").
+			query(`count(`+firing+`) or `+none, "").unit("none").colours(green, from(1, orange)),
 		stat("Rails lost", docRDMA,
-			"Rails that were up within the last day and are now down or missing. Ports that never had a cable "+
+			"Rails that were up within the last 7 days and are now down or missing. Ports that never had a cable "+
 				"do not count.").
-			query(`count(`+lost+`) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green,
-			from(1, red)),
-		stat("Uneven nodes", docSampler,
-			"Nodes with uneven traffic for more than 50 % of the time under load: one rail carried less than 75 "+
-				"% of the best rail with the same link layer and rate. The table shows the slowest rail of each "+
-				"node.").
-			query(`count(`+unevenNow+` > 0.5) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green,
-			from(1, orange)),
+			query(`count(max by (cluster, job, instance, device, port) (rail:railscope_lost{<fleet>})) or `+none, "").
+			unit("none").colours(green, from(1, red)),
 		stat("Not by RDMA", docReasons,
 			"Pairs of nodes whose last probe used TCP or failed. Anything but 0 slows down every job that spans "+
 				"the two nodes.").
-			query(`sum(railscope_probe_transport{<node>, transport!~"rdma|simulated"})`, "").unit("none").colours(green,
-			from(1, red)).nothing("no probes"),
+			query(`count(pair:railscope_probe_fault{<fleet>, reason=~"failing|fallback"}) or `+none, "").unit("none").
+			colours(green, from(1, red)),
 		stat("Fallback suspected", docSampler,
-			"Nodes whose traffic suggests that a job has lost RDMA: busy GPUs while the rails carry TCP, or "+
-				"traffic on one rail instead of several.").
-			query(`sum(max by (instance) (railscope_fallback_suspected{<node>}))`, "").unit("none").colours(green,
-			from(1, orange)),
+			"Nodes on which a job seems to have lost RDMA: NCCL says so, processes have no queue pairs, or the rails "+
+				"carry TCP while GPUs are busy.").
+			query(`count(max by (cluster, job, instance) (railscope:fault{<fleet>, fault="Fallback"})) or `+none, "").
+			unit("none").colours(green, from(1, orange)),
 		stat("Worst of expected", docFigures,
-			"Striped goodput ÷ expected goodput of the worst pair. Well below 85 %, a rail is slow, shared or "+
-				"missing.").
-			query(`min(`+ofExpectedAll+`)`, "").unit("percentunit").worseBelow(0.85, 0.7).nothing("no probes"),
-		stat("Full GPUs", docGPU,
-			"GPUs with less than 2 % and less than 1 GiB of memory free; for GPUs that share the machine's "+
-				"memory, less than 2 %. The next allocation may fail, including NCCL's.").
-			query(`count(`+gpuFull+`) or sum(0 * railscope_gpu_memory_free_bytes{<node>})`, "").unit("none").
-			colours(green, from(1, red)).nothing("no GPU data"),
+			"Goodput of all rails at once ÷ expected goodput of the worst node, the median over its peers. Well below "+
+				"85 %, a rail is slow, shared or missing.").
+			query(`min(cluster:railscope_probe_goodput:ratio{<fleet>, quantile="0"})`, "").unit("percentunit").
+			worseBelow(0.85, 0.7).nothing("no probes"),
 	}
 }
 
-func fleetNodes() []*panel {
-	bad := func(first float64) []object {
-		return []object{wide(85), painted(), by("transparent", from(first, red))}
-	}
+// severities are the names and colours of those in cells.
+func severities() object {
+	return says(state{"critical", "critical", red}, state{"warning", "warning", orange}, state{"info", "info", "blue"})
+}
+
+func fleetFaults() []*panel {
 	return []*panel{
-		table("Nodes", docDashboards,
-			"One row per node, worst first. Faults counts the red cells. Probe figures are the median over the "+
-				"peers, so one bad peer does not affect every node. The name links to the node.").size(24, 10).
+		table("Alerts", docAlerts,
+			"Firing alerts of railscope's rules, the critical ones first. An alert about many nodes names their fault, and "+
+				"their nodes are in the table beside. The name of an alert links to its runbook.").size(12, 9).
+			label("severity", "Severity", wide(75), painted(), severities()).
+			label("alert", "Alert", leadingTo(toRunbook("${__value.text}"))).label("what", "Fault").
+			label("cluster", "Cluster", wide(80)).
 			label("instance", "Node", wide(150), leadingTo(toNode("${__value.text}"))).
-			column("Faults", faults(), wide(75), painted(), by("transparent", from(1, red))).
-			column("Up", `max by (instance) (`+answers+`)`, wide(75), painted(), by(red, from(1, "transparent")),
-				says(state{"0", "no", red}, state{"1", "yes", "transparent"})).
-			column("Rails up", `sum by (instance) (railscope_port_up{<node>})`, wide(75)).
-			column("Rails lost",
-				`count by (instance) (`+lost+`) or sum by (instance) (0 * railscope_build_info{<node>})`, bad(1)...).
-			column("Degraded",
-				`count by (instance) (`+degraded+`) or sum by (instance) (0 * railscope_build_info{<node>})`,
-				bad(1)...).
-			column("Misbound", `sum by (instance) (railscope_gid_misbound{<node>})`, bad(1)...).
-			column("Slowest rail", slowestRail, wide(100), inUnit("percentunit"), prop("decimals", 0)).
-			column("Transmit", bits("port_transmit_bytes_total", "<node>", "instance"), inUnit("bps")).
-			column("Receive", bits("port_receive_bytes_total", "<node>", "instance"), inUnit("bps")).
-			column("TCP", bits("rail_tcp_bytes_total", "<node>", "instance"), inUnit("bps")).
-			column("Fallback", `max by (instance) (railscope_fallback_suspected{<node>})`, wide(95), painted(),
-				by("transparent"), says(no, state{"1", "suspected", orange})).
-			column("Not by RDMA", notByRDMA, wide(115), inUnit("percentunit"), prop("decimals", 0), painted(),
-				by("transparent", from(0.5, red))).
-			column("Of expected", ofExpectedMiddle, wide(105), inUnit("percentunit"), prop("decimals", 0), painted(),
-				by(red, from(0.7, yellow), from(0.85, "transparent"))).
-			column("Full GPUs",
-				`count by (instance) (`+gpuFull+`) or sum by (instance) (0 * railscope_gpu_memory_free_bytes{<node>})`,
-				bad(1)...).
-			column("Sources failing", `sum by (instance) (1 - railscope_source_success{<node>})`, wide(120), painted(),
-				by("transparent", from(1, orange))).
-			sortedBy("Faults", true),
-		table("Alerts firing", docDashboards,
-			"Firing alerts of railscope's rules. An empty table is good if the rules are loaded.").size(12, 7).
-			label("severity", "Severity", wide(85), painted(),
-				says(state{"critical", "critical", red}, state{"warning", "warning", orange},
-					state{"info", "info", "blue"})).
-			label("alert", "Alert").label("instance", "Node", wide(140), leadingTo(toNode("${__value.text}"))).
-			label("rail", "Rail", wide(50)).label("peer", "Peer", wide(140)).
-			labelled(`max by (severity, alert, instance, rail, peer) (label_replace(`+alertsFiring+
-				`, "alert", "$1", "alertname", "Railscope(.*)"))`).nothing("none").sortedBy("Severity", false),
-		table("Lost and misbound rails", docRDMA,
-			"Rails that were up within the last day and are now down or missing, and rails whose RoCE v2 GIDs "+
-				"belong to another interface, so that connections leave through another port. An empty table is "+
-				"good.").size(12, 7).
-			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("rail", "Rail").label("device",
-			"Device").
-			label("fault", "Fault", painted(), says(state{"down", "down", red}, state{"gone", "gone", red},
-				state{"GIDs misbound", "GIDs misbound", orange})).
-			labelled(`max by (instance, rail, device, fault) (label_replace(` + lost +
-				` and railscope_port_up{<node>}, "fault", "down", "", "") or label_replace(` + lost +
-				` unless railscope_port_up{<node>}, "fault", "gone", "", "") or ` +
-				`label_replace(railscope_gid_misbound{<node>} == 1, "fault", "GIDs misbound", "", ""))`).
-			nothing("none"),
+			label("rail", "Rail", wide(50)).label("gpu", "GPU", wide(50)).
+			column("Since", `1000 * max by (severity, alert, what, cluster, instance, rail, gpu) (label_replace(`+
+				what(started)+`, "alert", "$1", "alertname", "Railscope(.*)"))`, wide(110), inUnit("dateTimeFromNow")).
+			nothing("none").sortedBy("Severity", false),
+		table("Faults", docAlerts,
+			"Faults of nodes and their rails as the alerts see them, also those that have not lasted long enough to fire, "+
+				"and the nodes of an alert about many. At most 100.").size(12, 9).
+			label("severity", "Severity", wide(75), painted(), severities()).label("what", "Fault").
+			label("cluster", "Cluster", wide(80)).
+			label("instance", "Node", wide(150), leadingTo(toNode("${__value.text}"))).
+			label("rail", "Rail", wide(50)).label("reason", "Reason", wide(110)).
+			labelled(`topk(100, max by (severity, what, cluster, instance, rail, reason) (`+
+				what(`railscope:condition:active{<fleet>}`)+`))`).nothing("none").sortedBy("Severity", false),
+		table("Nodes", docDashboards,
+			"The 20 worst nodes: those with most faults, then those with the least goodput of what is expected. The name "+
+				"links to the node.").size(24, 9).
+			label("cluster", "Cluster", wide(80)).
+			label("instance", "Node", wide(150), leadingTo(toNode("${__value.text}"))).
+			column("Faults", ofWorst(`node:railscope_fault:count{<fleet>}`), wide(75), painted(),
+				by("transparent", from(1, red))).
+			column("Rails up", ofWorst(`node:railscope_port_up:sum{<fleet>}`), wide(75)).
+			column("Of expected", ofWorst(`node:railscope_probe_goodput:ratio{<fleet>}`), wide(105), inUnit("percentunit"),
+				prop("decimals", 0), painted(), by(red, from(0.7, yellow), from(0.85, "transparent"))).
+			column("Slowest rail", `1 - `+ofWorst(`node:railscope_rails_imbalance_ratio:max5m{<fleet>}`), wide(100),
+				inUnit("percentunit"), prop("decimals", 0)).
+			column("Transmit", `8 * `+ofWorst(`node:railscope_port_transmit_bytes:rate5m{<fleet>}`), inUnit("bps")).
+			column("Receive", `8 * `+ofWorst(`node:railscope_port_receive_bytes:rate5m{<fleet>}`), inUnit("bps")).
+			column("TCP", `8 * `+ofWorst(`node:railscope_rail_tcp_bytes:rate5m{<fleet>}`), inUnit("bps")).
+			column("Maintenance", ofWorst(`railscope_maintenance{<fleet>}`), wide(110), says(no, state{"1", "yes", "blue"})).
+			nothing("none").sortedBy("Faults", true),
 	}
 }
 
-// faults counts the red cells in a node's row.
-func faults() string {
-	var terms []string
-	for i, term := range []string{
-		`count by (instance) (` + lost + `)`,
-		`count by (instance) (` + degraded + `)`,
-		`sum by (instance) (railscope_gid_misbound{<node>})`,
-		`max by (instance) (railscope_fallback_suspected{<node>})`,
-		`max by (instance) (1 - ` + answers + `)`,
-		notByRDMA + ` >= bool 0.5`,
-		ofExpectedMiddle + ` < bool 0.7`,
-		`count by (instance) (` + gpuFull + `) > bool 0`,
-	} {
-		terms = append(terms, fmt.Sprintf(`label_replace(%s, "fault", "%d", "", "")`, term, i))
-	}
-	return `sum by (instance) (` + strings.Join(terms, " or ") + `)`
-}
+// ofWorst narrows a series of each node to the worst nodes.
+func ofWorst(expr string) string { return `max by (cluster, instance) (` + expr + worst + `)` }
 
 // Names of 0 and 1 in cells.
 var (
@@ -194,85 +154,120 @@ var (
 	yes = state{"1", "yes", red}
 )
 
-func fleetPeers() []*panel {
+func fleetWhere() []*panel {
+	where := func(title, label, column, labels, about string) *panel {
+		count := `cluster:railscope_rail_fault:count{<fleet>, by="` + label + `"}`
+		return table(title, docAlerts, about).size(8, 7).
+			label("cluster", "Cluster", wide(80)).label(label, column).label("fault", "Fault").
+			column("Rails", `topk(10, max by (cluster, `+label+`, fault) (`+count+`))`, wide(60)).
+			column("Share", `topk(10, max by (cluster, `+label+`, fault) (`+count+` / on (cluster, job, `+label+
+				`) group_left () count by (cluster, job, `+label+`) (`+labels+`{<fleet>})))`, wide(70),
+				inUnit("percentunit"), prop("decimals", 0), painted(),
+				by("transparent", from(0.1, yellow), from(0.5, red))).
+			nothing("none").sortedBy("Share", true)
+	}
 	return []*panel{
-		matrix("Goodput of expected, or the transport if not RDMA", docFigures,
-			"Striped goodput of the last probe ÷ what the rails of both ends could carry. A red row is a node, "+
-				"a red column a peer, a red block a switch. Empty cells are pairs without a probe.",
-			`-1 * max by (instance, peer) (railscope_probe_transport{<node>, transport="tcp"} == 1) or -2 * max by `+
-				`(instance, peer) (railscope_probe_transport{<node>, transport="none"} == 1) or `+ofExpectedAll).
-			unit("percentunit").decimals(0).colours("dark-red", from(0.7, orange), from(0.85, "dark-green")).
-			states(state{"-1", "TCP", orange}, state{"-2", "none", red}),
+		where("By leaf switch", "leaf", "Leaf", "railscope_rail_leaf_info",
+			"Rails with a fault behind each leaf switch, and their share of its rails. Most rails of one leaf: the leaf. "+
+				"The leaves are those of rails.leaf in the configuration."),
+		where("By rail number", "rail", "Rail", "railscope_port_up",
+			"Rails with a fault by their number. One number on many nodes: its leaf switches, or its place in the chassis."),
+		where("By firmware", "firmware", "Firmware", "railscope_rail_info",
+			"Rails with a fault by the firmware of their adapter. One version that stands out: an upgrade, or one that was "+
+				"missed."),
 	}
 }
 
-func fleetThen() []*panel {
-	return []*panel{
-		timeseries("Rails up", docRDMA,
-			"Active rails by node. A step down is a cable, switch or driver; rapid changes are a flapping link.").
-			query(`sum by (instance) (railscope_port_up{<node>})`, "{{instance}}").unit("none").from(0).decimals(0).
-			lowest().leads(toNode(ofInstance)),
-		timeseries("Slowest rail", docSampler,
-			"Share of the slowest rail of each node relative to the best rail with the same link layer and "+
-				"rate, by capacity, in the worse direction, under load. 100 % is even. On a node below the others, "+
-				"a rail is slow or unused.").
-			query(slowestRail, "{{instance}}").unit("percentunit").from(0).upTo(1).lowest().leads(toNode(ofInstance)),
-		timeseries("Imbalanced share of busy time", docSampler,
-			"Share of the time under load in which rails were uneven, by node. A value that stays above 50 % is "+
-				"a fault.").
-			query(`sum by (instance) (rate(railscope_rails_imbalanced_seconds_total{<node>}[$__rate_interval])) / `+
-				`sum by (instance) (rate(railscope_rails_busy_seconds_total{<node>}[$__rate_interval]))`,
-				"{{instance}}").
-			unit("percentunit").from(0).upTo(1).colours(green, from(0.5, red)).limits().leads(toNode(ofInstance)),
-		timeseries("RDMA traffic", docRDMA,
-			"By node; transmit upwards, receive downwards. Nodes of one job look alike; a node that differs "+
-				"slows down the others.").
-			query(bits("port_transmit_bytes_total", "<node>", "instance"), "transmit · {{instance}}").
-			query(bits("port_receive_bytes_total", "<node>", "instance"), "receive · {{instance}}").unit("bps").
-			style("receive · .*", below()).leads(toNode(ofInstance)),
-		timeseries("TCP on the rails", docSampler,
-			"Traffic of the rails' interfaces that is not RDMA, by node. If it follows the job, the job fell "+
-				"back to TCP.").
-			query(bits("rail_tcp_bytes_total", "<node>", "instance"), "{{instance}}").unit("bps").from(0).
-			leads(toNode(ofInstance)),
-		timeseries("Congestion", docRDMA,
-			"Congestion notifications (CNP) that nodes slowed down for, by node. Some are normal. Many more "+
-				"than on other nodes: incast, or a path that lost a link.").
-			query(perSecond("port_cnp_handled_total", "<node>", "instance"), "{{instance}}").unit("pps").from(0).
-			leads(toNode(ofInstance)),
-		timeseries("Goodput of expected", docFigures,
-			"Median over each node's peers. If one node drops, the node is at fault; if all drop at once, the "+
-				"fabric.").
-			query(ofExpectedMiddle, "{{instance}}").unit("percentunit").from(0).worseBelow(0.85, 0.7).limits().lowest().
-			atLeastEvery("1m").leads(toProbe(ofInstance, everyPeer)),
-		timeseries("Peers not by RDMA", docReasons,
-			"Share of each node's peers that the last probe did not reach over RDMA. One node at 100 %: that "+
-				"node. A little on all nodes: a peer that they share.").
-			query(notByRDMA, "{{instance}}").unit("percentunit").from(0).upTo(1).colours(green, from(0.5, red)).
-			limits().
-			leads(toProbe(ofInstance, everyPeer)),
-		timeseries("GPU memory", docGPU,
-			"Memory in use ÷ total for the fullest GPU of each node. A steady rise without a new job is a leak.").
-			query(`max by (instance) (`+gpuUsed+`)`, "{{instance}}").unit("percentunit").from(0).upTo(1).colours(green,
-			from(0.98, yellow)).limits().leads(toNode(ofInstance)),
+func fleetPairs() []*panel {
+	pair := func(p *panel) *panel {
+		return p.label("cluster", "Cluster", wide(80)).
+			label("instance", "From", leadingTo(toNode("${__value.text}"))).
+			label("peer", "To", leadingTo(toProbe("${__data.fields.From}", "${__value.text}")))
 	}
+	return []*panel{
+		pair(table("Slowest pairs", docFigures,
+			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry, of the 20 worst "+
+				"pairs. One node in all rows is at fault, as From or as To.").size(12, 8)).
+			column("Of expected", `bottomk(20, max by (cluster, instance, peer) `+
+				`(pair:railscope_probe_goodput:ratio{<fleet>}))`, wide(105), inUnit("percentunit"), prop("decimals", 0),
+				painted(), by(red, from(0.7, yellow), from(0.85, "transparent"))).
+			nothing("no probes").sortedBy("Of expected", false),
+		pair(table("Pairs with a fault", docReasons,
+			"Pairs whose last rounds failed, used TCP, lost a rail or were corrupted, slow or uneven. At most 50.").
+			size(12, 8)).
+			label("rail", "Rail", wide(50)).label("reason", "Reason", wide(110)).
+			labelled(`topk(50, max by (cluster, instance, peer, rail, reason) (pair:railscope_probe_fault{<fleet>}))`).
+			nothing("none").sortedBy("From", false),
+		matrix("Goodput of expected, from node (row) to peer (column): up to 32 nodes", docFigures,
+			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry. A red row is a node, "+
+				"a red column a peer, a red block a switch. Pairs without a probe are empty. In larger fleets it is empty.",
+			few(`max by (instance, peer) (pair:railscope_probe_goodput:ratio{<fleet>})`)).
+			unit("percentunit").decimals(0).colours("dark-red", from(0.7, orange), from(0.85, "dark-green")).
+			nothing("more than 32 nodes, or no probes"),
+	}
+}
+
+// few keeps an expression for small fleets.
+func few(expr string) string {
+	return expr + ` and on () sum(cluster:railscope_nodes:count{<fleet>}) <= ` + strconv.Itoa(most)
+}
+
+func fleetThen() []*panel {
+	graph := func(title, docs, about string) *panel { return timeseries(title, docs, about).size(6, 7) }
+	return []*panel{
+		graph("Nodes by fault", docAlerts,
+			"Nodes with a fault, by fault. Many nodes at once share something: a switch, power, a new version.").
+			query(`sum by (fault) (cluster:railscope_fault:nodes{<fleet>}) or label_replace(`+none+
+				`, "fault", "none", "", "")`, "{{fault}}").unit("none").from(0).decimals(0).stacked(),
+		graph("Nodes that do not answer", docDashboards, "Nodes that Prometheus could not scrape, by cluster.").
+			query(`cluster:railscope_nodes:count{<fleet>} - cluster:railscope_nodes_up:sum{<fleet>}`,
+				"nodes {{cluster}}").unit("none").from(0).decimals(0),
+		graph("Rails up", docRDMA, "Active rails by cluster. A step down is a switch, power or a driver.").
+			query(`cluster:railscope_rails_up:sum{<fleet>}`, "rails {{cluster}}").unit("none").from(0).decimals(0).lowest(),
+		graph("Goodput of expected", docFigures,
+			"Of each node the median over its peers. If only the worst drops, a node is at fault; if the median drops, the "+
+				"fabric.").
+			query(quantileOfNodes("0"), "worst node {{cluster}}").query(quantileOfNodes("0.05"), "5 % {{cluster}}").
+			query(quantileOfNodes("0.5"), "median {{cluster}}").unit("percentunit").from(0).worseBelow(0.85, 0.7).limits().
+			lowest(),
+		graph("RDMA traffic", docRDMA, "Sum over all rails of a cluster; transmit upwards, receive downwards.").
+			query(`8 * cluster:railscope_port_transmit_bytes:rate5m{<fleet>}`, "transmit {{cluster}}").
+			query(`8 * cluster:railscope_port_receive_bytes:rate5m{<fleet>}`, "receive {{cluster}}").unit("bps").
+			style("receive .*", below()),
+		graph("TCP on the rails", docSampler,
+			"Traffic of the rails' interfaces that is not RDMA. If it rises with the jobs, they have fallen back to TCP.").
+			query(`8 * cluster:railscope_rail_tcp_bytes:rate5m{<fleet>}`, "TCP {{cluster}}").unit("bps").from(0),
+		graph("Congestion", docRDMA,
+			"Congestion notifications (CNP) that adapters slowed down for. Some are normal; a step is incast, or a path "+
+				"that lost a link.").
+			query(`cluster:railscope_port_cnp_handled:rate5m{<fleet>}`, "CNP {{cluster}}").unit("pps").from(0),
+		graph("Slowest rail", docSampler,
+			"Share of the slowest rail of the worst node relative to the best rail of that node, under load. 100 % is even.").
+			query(`1 - cluster:railscope_rails_imbalance_ratio:max5m{<fleet>}`, "worst node {{cluster}}").
+			unit("percentunit").from(0).upTo(1).lowest(),
+	}
+}
+
+// quantileOfNodes is the goodput of expected below which this part of the nodes is.
+func quantileOfNodes(q string) string {
+	return `cluster:railscope_probe_goodput:ratio{<fleet>, quantile="` + q + `"}`
 }
 
 func fleetLatency() []*panel {
 	return []*panel{
-		matrix("Mean latency in the selected time", docFigures,
+		table("Nodes with the highest latency", docFigures,
+			"99th percentile of 8 B RDMA writes over 20 minutes, to the peer where it is lowest, every 30 minutes. Of the 20 "+
+				"worst nodes.").
+			size(12, 9).label("cluster", "Cluster", wide(80)).
+			label("instance", "Node", leadingTo(toNode("${__value.text}"))).
+			column("99th percentile", `topk(20, max by (cluster, instance) `+
+				`(rail:railscope_probe_latency_seconds:p99_20m{<fleet>}))`, inUnit("s")).
+			nothing("no probes").sortedBy("99th percentile", true),
+		matrix("Mean latency in the selected time: up to 32 nodes", docFigures,
 			"Round trip of 8 B RDMA writes. A few µs behind one switch, tens of µs behind several; milliseconds "+
-				"are retransmissions. Darker blue is slower: compare cells with each other.",
-			mean("probe_latency_seconds", "<node>", "instance, peer")).unit("s").from(0).scheme("continuous-blues"),
-		matrix("99th percentile of latency in the selected time", docFigures,
-			"A pair whose 99th percentile is far above its mean has occasional congestion or loss.",
-			overall(0.99, "probe_latency_seconds", "<node>", "instance, peer")).unit("s").from(0).
-			scheme("continuous-blues"),
-		timeseries("99th percentile of latency", docFigures,
-			"Over all peers of each node. A step is a new path or a broken link; a slow rise is congestion.").
-			query(quantile(0.99, "probe_latency_seconds", "<node>", "instance", "$__rate_interval"), "{{instance}}").
-			size(24, 9).unit("s").from(0).
-			atLeastEvery("2m").leads(toProbe(ofInstance, everyPeer)),
+				"are retransmissions. Darker blue is slower: compare cells with each other. In larger fleets it is empty.",
+			few(`(`+mean("probe_latency_seconds", "<fleet>", "instance, peer")+`)`)).size(12, 9).unit("s").from(0).
+			scheme("continuous-blues").nothing("more than 32 nodes, or no probes"),
 	}
 }
 
@@ -280,29 +275,17 @@ func fleetOwn() []*panel {
 	return []*panel{
 		bars("Versions", docOwn,
 			"Nodes by railscope version. More than one version outside an upgrade: a node was missed.").
-			query(`count by (version) (railscope_build_info{<node>})`, "{{version}}").unit("none").from(0).
+			query(`count by (version) (railscope_build_info{<fleet>})`, "{{version}}").unit("none").from(0).
 			colours("blue"),
-		timeseries("Sources failing", docOwn,
-			"Nodes on which a source could not read some of its data, by source. The data that could be read is "+
-				"shown.").
-			query(`sum by (source) (1 - railscope_source_success{<node>})`, "{{source}}").unit("none").from(0).
-			decimals(0),
-		timeseries("Late samples", docSampler,
-			"Samples that the sampler took too late, per second and node. They are not lost, but short bursts "+
-				"are less visible. The node lacks CPU time, or a device answers slowly.").
-			query(perSecond("sampler_overruns_total", "<node>", "instance"), "{{instance}}").unit("eps").from(0).
-			leads(toNode(ofInstance)),
-		timeseries("Scrape duration", docOwn,
-			"Time that the reads for a scrape took, by node. Near the limit of 3 s per source, a device hangs.").
-			query(`max by (instance) (railscope_scrape_seconds{<node>})`, "{{instance}}").unit("s").from(0).
-			leads(toNode(ofInstance)),
-		timeseries("Memory of railscope", docOwn, "Resident memory by node. It should not grow over days.").
-			query(`max by (instance) (process_resident_memory_bytes{<node>} and on (job, instance) `+
-				`railscope_build_info{<node>})`, "{{instance}}").unit("bytes").from(0).leads(toNode(ofInstance)),
-		timeseries("Configuration rejected", docOwn,
-			"1 while a node runs on an older configuration because the last one was rejected. The log has the "+
-				"reason.").
-			query(`max by (instance) (1 - railscope_config_last_reload_successful{<node>})`, "{{instance}}").
-			unit("none").from(0).decimals(0).leads(toNode(ofInstance)),
+		table("Sources failing", docOwn,
+			"Nodes on which a source could not read some of its data. The data that could be read is shown. At most 50.").
+			size(8, 8).label("cluster", "Cluster", wide(80)).
+			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("source", "Source").
+			labelled(`topk(50, max by (cluster, instance, source) (railscope_source_success{<fleet>} == 0))`).
+			nothing("none").sortedBy("Node", false),
+		table("Memory of railscope", docOwn, "Resident memory of the 20 nodes on which railscope has most.").size(8, 8).
+			label("cluster", "Cluster", wide(80)).label("instance", "Node", leadingTo(toNode("${__value.text}"))).
+			column("Resident", `topk(20, max by (cluster, instance) (process_resident_memory_bytes{<fleet>} and on `+
+				`(cluster, job, instance) railscope_build_info{<fleet>}))`, inUnit("bytes")).sortedBy("Resident", true),
 	}
 }

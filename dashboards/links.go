@@ -11,6 +11,11 @@ func toNode(node string) object {
 		"targetBlank": false}
 }
 
+// toRunbook links the name of an alert, without Railscope, to its page.
+func toRunbook(alert string) object {
+	return object{"title": "Runbook", "url": docsURL + "runbooks/Railscope" + alert + ".md", "targetBlank": true}
+}
+
 // toProbe links a value to the probe of a node and a peer.
 func toProbe(node, peer string) object {
 	return object{"title": "This probe", "url": fmt.Sprintf("/d/%s?var-instance=%s&var-peer=%s&%s", uid("probe"), node,

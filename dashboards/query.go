@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// selectors replace <node>, <rail>, <peer>, <path> and <latency> in queries by the
+// selectors replace <fleet>, <alert>, <node>, <rail>, <peer>, <path> and <latency> in queries by the
 // selected variables. Every selector has one of them. Classic histograms of latency
 // have no rail.
 var selectors = strings.NewReplacer(
+	"<fleet>", `cluster=~"$cluster", job=~"$job"`,
+	"<alert>", `cluster=~"$cluster", job=~"$job|"`,
 	"<node>", `cluster=~"$cluster", job=~"$job", instance=~"$instance"`,
 	"<rail>", `cluster=~"$cluster", job=~"$job", instance=~"$instance", rail=~"$rail"`,
 	"<peer>", `cluster=~"$cluster", job=~"$job", instance=~"$instance", peer=~"$peer"`,

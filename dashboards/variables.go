@@ -1,12 +1,10 @@
 package dashboards
 
 // Variables in order: each query depends on the ones before it. Every dashboard
-// has the first four.
+// has the first three.
 
-// ofAll is for dashboards of all nodes.
-func ofAll() []object {
-	return append(common(), values("instance", "Node", allNodes))
-}
+// ofAll is for dashboards of all nodes. What they show is recorded for each cluster.
+func ofAll() []object { return common() }
 
 // ofOne is for dashboards of one or a few nodes. There is no All: Grafana would
 // open with it and draw hundreds of lines in each panel.
@@ -40,14 +38,15 @@ func cluster() object {
 }
 
 func railVariable() object {
-	return values("rail", "Rail", `label_values(railscope_rail_info{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, rail)`)
+	return values("rail", "Rail",
+		`label_values(railscope_rail_info{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, rail)`)
 }
 
 // probedRailVariable uses the rails of the probe, which may include a missing
 // rail.
 func probedRailVariable() object {
-	return values("rail", "Rail",
-		`label_values(railscope_probe_rail_up{cluster=~"$cluster", job=~"$job", instance=~"$instance", peer=~"$peer"}, rail)`)
+	return values("rail", "Rail", `label_values(railscope_probe_rail_up{cluster=~"$cluster", job=~"$job", `+
+		`instance=~"$instance", peer=~"$peer"}, rail)`)
 }
 
 func peerVariable() object {

@@ -1,7 +1,8 @@
 #!/bin/bash
 # render.sh fleet|demo draws the Grafana dashboards over a real Prometheus, with
 # Grafana's own panel components, into docs/img, in dark and light.
-#   fleet  an hour of an imagined fleet of sixteen nodes (test/check/fleet)
+#   fleet  an hour of an imagined fleet (test/check/fleet) of NODES (16); the pictures of other numbers, and of SOUND=1,
+#          a fleet without faults, go to dashboards/render/out
 #   demo   railscope demo, scraped for MINUTES (3) while all is well, and as long
 #          with a slow rail; a panel that has nothing to draw then, and no words of
 #          its own for that, is an error. Pictures go to dashboards/render/out.
@@ -66,11 +67,15 @@ fi
 
 case $what in
 fleet)
-	until=$(date +%s)
-	(cd test/check && go run ./fleet -out "$work/data" -until "$until")
-	serve 30 ""
-	draw --to "$until" --scrape 30 --out ../../docs/img --height 2600 --var node.instance=node-03:10091 --var probe.instance=node-03:10091
-	pngquant --force --ext .png --speed 1 64 docs/img/dashboard-*.png
+	until=$(date +%s) nodes=${NODES:-16} out=../../docs/img every=30
+	[ "$nodes${SOUND:-}" = 16 ] || out=out/$nodes${SOUND:+-sound}
+	[ "$nodes" -lt 500 ] || every=60
+	(cd test/check && go run ./fleet -out "$work/data" -until "$until" -nodes "$nodes" -every "${every}s" ${SOUND:+-sound})
+	serve $every ""
+	node="node-03:10091"
+	[ "$nodes" -gt 2 ] || node="node-01:10091"
+	draw --to "$until" --scrape $every --out "$out" --height 2600 --var "node.instance=$node" --var "probe.instance=$node"
+	[ "$out" != ../../docs/img ] || pngquant --force --ext .png --speed 1 64 docs/img/dashboard-*.png
 	;;
 demo)
 	serve 5 "'127.0.0.1:$((port + 1))', '127.0.0.1:$((port + 2))'"

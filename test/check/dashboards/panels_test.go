@@ -165,13 +165,15 @@ func TestLost(t *testing.T) {
 			if got := a.ask(t, p, p.Targets[0]).numbers["{}"]; !slices.Equal(got, []float64{2}) {
 				t.Errorf("%v rails are lost, want 2", got)
 			}
-		case "Lost and misbound rails":
+		case "Faults":
 			faults := map[string]string{}
 			for _, s := range a.ask(t, p, p.Targets[0]).series {
-				faults[s.Get("instance")+" "+s.Get("rail")] = s.Get("fault")
+				if what := s.Get("what"); what == "RailDown" || what == "GIDFault" {
+					faults[s.Get("instance")+" "+s.Get("rail")] = what + " " + s.Get("reason")
+				}
 			}
-			if want := map[string]string{"hgx:10091 6": "gone", "hgx:10091 7": "down",
-				"rxe-bond-trap:10091 1": "GIDs misbound"}; !maps.Equal(faults, want) {
+			if want := map[string]string{"hgx:10091 6": "RailDown missing", "hgx:10091 7": "RailDown down",
+				"rxe-bond-trap:10091 1": "GIDFault misbound"}; !maps.Equal(faults, want) {
 				t.Errorf("faults are %v, want %v", faults, want)
 			}
 		default:

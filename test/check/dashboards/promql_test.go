@@ -137,12 +137,13 @@ func checkSelector(wrong complain, known map[string]catalog.Row, variables []str
 		}
 		matched[m.Name] = m.Value
 	}
-	if v.Name == "ALERTS" { // an alert may be of no single node
-		matched["job"], matched["instance"] = strings.TrimSuffix(matched["job"], "|"), strings.TrimSuffix(
-			matched["instance"], "|")
-	}
-	if matched["cluster"] != "$cluster" || matched["job"] != "$job" || matched["instance"] != "$instance" {
-		wrong("%s is not within the chosen cluster, job and instance", v.Name)
+	for _, name := range []string{"cluster", "job", "instance"} {
+		if strings.HasPrefix(v.Name, "ALERTS") { // an alert may be of no single node
+			matched[name] = strings.TrimSuffix(matched[name], "|")
+		}
+		if slices.Contains(variables, name) && matched[name] != "$"+name {
+			wrong("%s is not within the chosen %s", v.Name, name)
+		}
 	}
 	counts := r.Kind == "counter" || r.Kind == "histogram"
 	call, over := callOf(path)

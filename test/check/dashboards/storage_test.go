@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 	"github.com/prometheus/prometheus/util/teststorage"
+
+	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
 // Scrapes of the storage, from the epoch on.
@@ -88,14 +90,14 @@ func (s sample) at(scrape int) float64 {
 	}
 }
 
-// node returns the samples as a scrape of that node. Prometheus puts job and
-// instance in front of labels of the exporter that are called so.
+// node returns the samples as a scrape of that node. Prometheus puts job and instance in front of such labels of the
+// exporter; people add a cluster.
 func node(samples []sample, instance string) []sample {
 	samples = slices.Clone(samples)
 	for i, s := range samples {
-		b := labels.NewBuilder(s.labels)
-		b.Set("exported_job", s.labels.Get("job")).Set("exported_instance", s.labels.Get("instance")) // none, if empty
-		samples[i].labels = b.Set("job", "railscope").Set("instance", instance).Labels()
+		b := labels.NewBuilder(s.labels) // without a label that is set to nothing
+		b.Set("exported_job", s.labels.Get("job")).Set("exported_instance", s.labels.Get("instance"))
+		samples[i].labels = b.Set("cluster", "a").Set("job", "railscope").Set("instance", instance).Labels()
 	}
 	return samples
 }
@@ -122,8 +124,8 @@ func fleet(t *testing.T) []sample {
 	return append(all, exposition(t, filepath.Join("testdata", "prometheus.prom"))...)
 }
 
-// lose lets two rails of one node be lost: one goes down, the other vanishes,
-// longer ago than the 5 minutes for which Prometheus holds on to a value.
+// lose lets two rails of one node be lost: one goes down, the other vanishes, longer ago than the 5 minutes for which
+// Prometheus holds on to a value, and the 5 minutes after which it is missed.
 func lose(t *testing.T, samples []sample) {
 	t.Helper()
 	found := 0
@@ -133,7 +135,7 @@ func lose(t *testing.T, samples []sample) {
 		}
 		switch s.labels.Get("rail") {
 		case "6":
-			samples[i].until, samples[i].gone = 50, true
+			samples[i].until, samples[i].gone = 20, true
 		case "7":
 			samples[i].until = 62
 		default:
@@ -188,5 +190,21 @@ func stored(t *testing.T, samples []sample, k keeps) storage.Queryable {
 			t.Fatal(err)
 		}
 	}
+	record(t, s)
 	return s
+}
+
+// record evaluates the rules, every minute, on what was scraped.
+func record(t *testing.T, s *teststorage.TestStorage) {
+	t.Helper()
+	r, err := ruleeval.New(t.Context(), s, filepath.Join("..", "..", "..", "deploy", "rules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	for now := time.Unix(0, 0); !now.After(end); now = now.Add(time.Minute) {
+		if err := r.Eval(t.Context(), now, now); err != nil { // all groups
+			t.Fatal(err)
+		}
+	}
 }

@@ -25,8 +25,13 @@ const (
 	memory   = 80 << 30
 )
 
-// before is how many minutes t is before the end.
-func (w *world) before(t float64) float64 { return (w.lasts - t) / 60 }
+// before is how many minutes t is before the end; in a sound world nothing has begun.
+func (w *world) before(t float64) float64 {
+	if w.sound {
+		return math.MaxFloat64
+	}
+	return (w.lasts - t) / 60
+}
 
 // noise is between -1 and 1, the same for the same words.
 func noise(words ...any) float64 {

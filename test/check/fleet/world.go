@@ -20,6 +20,7 @@ import (
 type world struct {
 	lasts  float64 // seconds
 	began  float64 // seconds of Unix
+	sound  bool    // without faults
 	series []*series
 	named  map[string]bool // series that are there
 }
@@ -34,10 +35,13 @@ type node struct {
 
 func name(n int) string { return fmt.Sprintf("node-%02d", n) }
 
+// behind is the leaf switch of a rail.
+func (n node) behind(r int) string { return fmt.Sprintf("leaf-%d-%d", (n.n-1)/32, r) }
+
 func (n node) add(counts bool, metric string, value func(float64) float64, pairs ...string) *series {
 	b := labels.NewBuilder(labels.FromStrings(pairs...))
-	s := &series{labels: b.Set(model.MetricNameLabel, metric).Set("job", "railscope").Set("instance", n.instance).
-		Labels(), counts: counts, value: value}
+	s := &series{labels: b.Set(model.MetricNameLabel, metric).Set("cluster", "a").Set("job", "railscope").
+		Set("instance", n.instance).Labels(), counts: counts, value: value}
 	if n.gone {
 		s.there = func(t float64) bool { return n.before(t) > goneSince }
 	}
@@ -74,7 +78,7 @@ func flag01(b bool) float64 {
 func (w *world) fill(nodes int, testdata string) error {
 	w.named = map[string]bool{}
 	for i := 1; i <= nodes; i++ {
-		n := node{world: w, n: i, instance: name(i) + ":10091", gone: i == nodes}
+		n := node{world: w, n: i, instance: name(i) + ":10091", gone: i == nodes && nodes > 2 && !w.sound}
 		n.traffic()
 		n.trouble()
 		n.gpus()
@@ -85,7 +89,6 @@ func (w *world) fill(nodes int, testdata string) error {
 		up := n.add(false, "up", func(t float64) float64 { return flag01(!n.gone || w.before(t) > goneSince) })
 		up.there = nil
 	}
-	w.alerts()
 	return nil
 }
 
@@ -151,6 +154,7 @@ func (n node) traffic() {
 			return bytes(t) * (1 + 0.01*noise("rx", n.n, r, int(t)))
 		}, rail(r)...)
 		n.gauge("port_up", func(t float64) float64 { return flag01(up(t)) }, rail(r)...)
+		n.gauge("rail_leaf_info", is(1), rail(r, "leaf", n.behind(r))...)
 		n.gauge("port_state_id", func(t float64) float64 { return 1 + 3*flag01(up(t)) }, rail(r)...)
 		n.gauge("port_rate_bytes_per_second", is(capacity), rail(r)...).only(up)
 		for _, d := range []string{"transmit", "receive"} {
@@ -270,7 +274,7 @@ func (n node) gpus() {
 		busy := func(t float64) float64 { return flag01(n.job(n.n, t) > 0.05) }
 		used := func(t float64) float64 {
 			u := 0.08 + busy(t)*(0.72+0.03*math.Sin(t/40+float64(g)))
-			if n.n == full && g == 3 {
+			if n.n == full && g == 3 && !n.sound {
 				u = math.Min(0.992, 0.8+t/n.lasts*0.2)
 			}
 			return memory * u
@@ -302,22 +306,3 @@ func (n node) gpus() {
 		n.gauge("gpu_remapped_rows", is(0), append(of, "cause", "correctable")...)
 	}
 }
-
-func (w *world) alerts() {
-	add := func(alert, severity string, node int, since float64, more ...string) {
-		n := at(w, node)
-		s := n.add(false, "ALERTS", is(1), append(more, "alertname", alert, "alertstate", "firing", "severity",
-			severity)...)
-		s.there = func(t float64) bool { return w.before(t) < since-2 }
-	}
-	add("RailscopeRailDown", "critical", dead, deadSince, rail(deadRail)...)
-	add("RailscopeGoodputLow", "critical", slow, slowSince-20, "rail", strconv.Itoa(slowRail))
-	add("RailscopeRetransmissions", "warning", slow, slowSince-15, "rail", strconv.Itoa(slowRail), "reason", "lost")
-	add("RailscopeFallback", "warning", fallen, fallenSince-5, "reason", "traffic")
-	add("RailscopeProbeFallback", "critical", fallen, fallenSince-3, "reason", "fallback")
-	add("RailscopeGIDFault", "warning", misbound, misboundSince, rail(misboundRail)...)
-	add("RailscopePFC", "warning", congested, congestedSince-10, "rail", "0", "direction", "receive")
-	add("RailscopeGPUMemoryFull", "info", full, 8, "gpu", "3")
-}
-
-func at(w *world, n int) node { return node{world: w, n: n, instance: name(n) + ":10091"} }

@@ -25,10 +25,10 @@ func TestWorld(t *testing.T) {
 	last := map[string]float64{}
 	for _, s := range w.series {
 		name := s.labels.Get(model.MetricNameLabel)
-		if row, ok := catalog.Find(known, name); !ok && name != "ALERTS" {
+		if row, ok := catalog.Find(known, name); !ok {
 			t.Errorf("railscope has no metric %s", name)
 		} else if ok {
-			checkLabels(t, s, append([]string{model.MetricNameLabel, "job", "instance", "le"}, row.Labels...))
+			checkLabels(t, s, append([]string{model.MetricNameLabel, "cluster", "job", "instance", "le"}, row.Labels...))
 		}
 		for _, at := range []float64{0, w.lasts} {
 			if v := s.value(at); s.counts && v < 0 {

@@ -159,6 +159,24 @@ func (n generatedNode) rail(r string) {
 	}
 	n.counter(ten, 0, "sampler_overruns_total", "device", "mlx5_"+r)
 	n.gauge(0.1, "sampler_interval_seconds", "device", "mlx5_"+r)
+	n.load(r)
+}
+
+// load is what a rail carries, and where it is, for the Fleet dashboard.
+func (n generatedNode) load(r string) {
+	of := []string{"rail", r, "device", "mlx5_" + r, "port", "1"}
+	for _, name := range []string{"port_transmit_bytes_total", "port_receive_bytes_total"} {
+		n.counter(instant, 1e12, name, of...)
+	}
+	n.counter(instant, 100, "port_cnp_handled_total", of...)
+	n.gauge(1, "rail_leaf_info", append(of, "leaf", fmt.Sprintf("leaf-%d-%s", n.n/32, r))...)
+	n.gauge(1, "rail_info", append(of, "firmware", "28.39.1002")...)
+	for _, d := range []string{"transmit", "receive"} {
+		n.counter(instant, 1e6, "rail_tcp_bytes_total", "rail", r, "direction", d)
+		if r == "0" {
+			n.gauge(0.02, "rails_imbalance_ratio", "direction", d, "role", "compute")
+		}
+	}
 }
 
 // pair is what this node's probe says of a peer.
@@ -214,6 +232,7 @@ func database(t *testing.T) *tsdb.DB {
 	t.Helper()
 	o := tsdb.DefaultOptions()
 	o.WALSegmentSize = -1
+	o.OutOfOrderTimeWindow = (2 * time.Hour).Milliseconds()
 	o.MinBlockDuration, o.MaxBlockDuration = (48 * time.Hour).Milliseconds(), (48 * time.Hour).Milliseconds()
 	db, err := tsdb.Open(t.TempDir(), promslog.NewNopLogger(), nil, o, nil)
 	if err != nil {
