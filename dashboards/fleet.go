@@ -57,7 +57,7 @@ func fleet() *dashboard {
 		section("Where", fleetWhere()...).
 		section("Pairs of nodes", fleetPairs()...).
 		section("History", fleetThen()...).
-		folded("Latency", fleetLatency()...).
+		folded("Pair by pair, up to 32 nodes, and latency", fleetMatrices()...).
 		folded("railscope itself", fleetOwn()...)
 }
 
@@ -114,7 +114,7 @@ func fleetFaults() []*panel {
 			label("instance", "Node", wide(150), leadingTo(toNode("${__value.text}"))).
 			label("rail", "Rail", wide(50)).label("gpu", "GPU", wide(50)).
 			column("Since", `1000 * max by (severity, alert, what, cluster, instance, rail, gpu) (label_replace(`+
-				what(started)+`, "alert", "$1", "alertname", "Railscope(.*)"))`, wide(110), inUnit("dateTimeFromNow")).
+				what(started)+`, "alert", "$1", "alertname", "Railscope(.*)"))`, wide(140), inUnit("dateTimeFromNow")).
 			nothing("none").sortedBy("Severity", false),
 		table("Faults", docAlerts,
 			"Faults of nodes and their rails as the alerts see them, also those that have not lasted long enough to fire, "+
@@ -198,12 +198,6 @@ func fleetPairs() []*panel {
 			label("rail", "Rail", wide(50)).label("reason", "Reason", wide(110)).
 			labelled(`topk(50, max by (cluster, instance, peer, rail, reason) (pair:railscope_probe_fault{<fleet>}))`).
 			nothing("none").sortedBy("From", false),
-		matrix("Goodput of expected, from node (row) to peer (column): up to 32 nodes", docFigures,
-			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry. A red row is a node, "+
-				"a red column a peer, a red block a switch. Pairs without a probe are empty. In larger fleets it is empty.",
-			few(`max by (instance, peer) (pair:railscope_probe_goodput:ratio{<fleet>})`)).
-			unit("percentunit").decimals(0).colours("dark-red", from(0.7, orange), from(0.85, "dark-green")).
-			nothing("more than 32 nodes, or no probes"),
 	}
 }
 
@@ -253,8 +247,14 @@ func quantileOfNodes(q string) string {
 	return `cluster:railscope_probe_goodput:ratio{<fleet>, quantile="` + q + `"}`
 }
 
-func fleetLatency() []*panel {
+func fleetMatrices() []*panel {
 	return []*panel{
+		matrix("Goodput of expected, from node (row) to peer (column): up to 32 nodes", docFigures,
+			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry. A red row is a node, "+
+				"a red column a peer, a red block a switch. Pairs without a probe are empty. In larger fleets it is empty.",
+			few(`max by (instance, peer) (pair:railscope_probe_goodput:ratio{<fleet>})`)).
+			unit("percentunit").decimals(0).colours("dark-red", from(0.7, orange), from(0.85, "dark-green")).
+			nothing("more than 32 nodes, or no probes"),
 		table("Nodes with the highest latency", docFigures,
 			"99th percentile of 8 B RDMA writes over 20 minutes, to the peer where it is lowest, every 30 minutes. Of the 20 "+
 				"worst nodes.").

@@ -33,7 +33,7 @@ serve() { # serve STEP starts Prometheus over $work/data
 	"$prometheus" --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --storage.tsdb.retention.time=30d \
 		--web.listen-address="127.0.0.1:$port" --log.level=error &
 	started+=($!)
-	for _ in $(seq 60); do
+	for _ in $(seq 600); do # it reads what was scraped
 		curl -sf "http://127.0.0.1:$port/-/ready" >/dev/null && return
 		sleep 1
 	done
@@ -69,8 +69,9 @@ case $what in
 fleet)
 	until=$(date +%s) nodes=${NODES:-16} out=../../docs/img every=30
 	[ "$nodes${SOUND:-}" = 16 ] || out=out/$nodes${SOUND:+-sound}
-	[ "$nodes" -lt 500 ] || every=60
-	(cd test/check && go run ./fleet -out "$work/data" -until "$until" -nodes "$nodes" -every "${every}s" ${SOUND:+-sound})
+	lasts=70m
+	[ "$nodes" -lt 500 ] || every=60 lasts=30m
+	(cd test/check && go run ./fleet -out "$work/data" -until "$until" -nodes "$nodes" -every "${every}s" -lasts $lasts ${SOUND:+-sound})
 	serve $every ""
 	node="node-03:10091"
 	[ "$nodes" -gt 2 ] || node="node-01:10091"

@@ -122,7 +122,7 @@ func (n node) template(file string) error {
 			b.Labels().Range(func(l labels.Label) { pairs = append(pairs, l.Name, l.Value) })
 			value := is(v)
 			switch {
-			case kind == model.MetricTypeCounter:
+			case kind == model.MetricTypeCounter || l.Get(model.MetricNameLabel) == "railscope_nccl_fallback":
 				value = is(0)
 			case l.Get(model.MetricNameLabel) == "railscope_source_success": // that machine has no NVML
 				value = is(1)
