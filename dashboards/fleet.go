@@ -15,6 +15,7 @@ const (
 	docGPUDirect, docSampler = "metrics.md#source-gpudirect", "sampler.md"
 	docProcess, docNCCL      = "process.md", "nccl.md"
 	docDashboards, docAlerts = "dashboards.md", "alerts.md"
+	docFleet                 = "fleet.md#what-is-blamed"
 )
 
 // Queries that several dashboards share, by node or by peer.
@@ -157,7 +158,7 @@ var (
 func fleetWhere() []*panel {
 	where := func(title, label, column, labels, about string) *panel {
 		count := `cluster:railscope_rail_fault:count{<fleet>, by="` + label + `"}`
-		return table(title, docAlerts, about).size(8, 7).
+		return table(title, docAlerts, about).size(12, 7).
 			label("cluster", "Cluster", wide(80)).label(label, column).label("fault", "Fault").
 			column("Rails", `topk(10, max by (cluster, `+label+`, fault) (`+count+`))`, wide(60)).
 			column("Share", `topk(10, max by (cluster, `+label+`, fault) (`+count+` / on (cluster, job, `+label+
@@ -167,6 +168,13 @@ func fleetWhere() []*panel {
 			nothing("none").sortedBy("Share", true)
 	}
 	return []*panel{
+		table("To blame", docFleet,
+			"What explains most of the bad rounds, in the words of railscope fleet, which can tell more. At most 50.").
+			size(12, 7).label("kind", "Kind", wide(110)).label("cluster", "Cluster", wide(80)).
+			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("rail", "Rail", wide(50)).
+			label("peer", "Peer").label("leaf", "Leaf").
+			labelled(`topk(50, max by (kind, cluster, instance, rail, peer, leaf) (railscope:blame{<fleet>}))`).
+			nothing("none").sortedBy("Kind", false),
 		where("By leaf switch", "leaf", "Leaf", "railscope_rail_leaf_info",
 			"Rails with a fault behind each leaf switch, and their share of its rails. Most rails of one leaf: the leaf. "+
 				"The leaves are those of rails.leaf in the configuration."),

@@ -136,7 +136,8 @@ func TestPanelsAnswer(t *testing.T) {
 func TestOthers(t *testing.T) {
 	var others []sample
 	for _, s := range fleet(t) {
-		if name := s.labels.Get(model.MetricNameLabel); !strings.HasPrefix(name, "railscope_") && name != "ALERTS" {
+		if name := s.labels.Get(model.MetricNameLabel); !strings.HasPrefix(name, "railscope_") && name != "ALERTS" &&
+			!strings.Contains(name, ":") {
 			s.labels, s.value = labels.NewBuilder(s.labels).Set("job", "other").Labels(), 1e12
 			others = append(others, s)
 		}

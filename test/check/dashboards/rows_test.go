@@ -24,7 +24,7 @@ func rows(t *testing.T) map[string]catalog.Row {
 	for _, r := range recorded {
 		if r.Record != "" {
 			all[r.Record] = catalog.Row{Kind: "gauge", Labels: []string{"fault", "severity", "check", "reason", "rail",
-				"device", "port", "peer", "leaf", "firmware", "by", "quantile"}}
+				"device", "port", "peer", "leaf", "firmware", "by", "quantile", "kind"}}
 		}
 	}
 	return all

@@ -68,10 +68,10 @@ func (c *checked) expr(e parser.Expr) {
 	})
 }
 
-// ofOne reports whether labels tell nodes apart: host is the instance without its port, and a fault of a cluster has no
-// instance.
+// ofOne reports whether labels tell nodes apart: host is the instance without its port; a fault of a cluster and a leaf
+// switch have no instance.
 func ofOne(labels []string) bool {
-	return slices.ContainsFunc([]string{"instance", "host", "fault"}, func(l string) bool {
+	return slices.ContainsFunc([]string{"instance", "host", "fault", "leaf"}, func(l string) bool {
 		return slices.Contains(labels, l)
 	})
 }

@@ -1,0 +1,149 @@
+package blame
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/util/teststorage"
+
+	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/fleet/fleettest"
+	"github.com/railscope/railscope/test/check/ruleeval"
+)
+
+// TestRules judges the recording rules railscope:blame on fleets with one fault each, as TestBlame of fleet does with
+// more: the kind and the subject must be right, and nothing else is to blame.
+func TestRules(t *testing.T) {
+	kinds := []fleet.Kind{fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath, fleet.PeerDown, fleet.Leaf,
+		fleet.TCPFallback, fleet.SlowPath}
+	random := rand.New(rand.NewPCG(1, 2))
+	right, all, accused := 0, 0, 0
+	for i := range 3 * len(kinds) {
+		o := fleettest.Options{Seed: uint64(i), LeafSize: 10, Nodes: 40, Rails: 4, Fanout: 4, Noise: 0.02, Missing: 0.05,
+			Loopback: true}
+		o.Faults = []fleettest.Fault{planted(o, kinds[i%len(kinds)], random)}
+		want, got := subject(o.Faults[0]), blamed(t, fleettest.New(o))
+		all++
+		if slices.Contains(got, want) {
+			right++
+		}
+		got = slices.DeleteFunc(got, func(s string) bool { return s == want })
+		if accused += len(got); len(got) > 0 {
+			t.Logf("fleet %d: also %q, planted %s", i, got, want)
+		}
+	}
+	t.Logf("%d of %d faults have the right kind and subject; %d others are accused", right, all, accused)
+	if right < all*9/10 || accused > all/10 {
+		t.Error("too few are right, or too many are accused")
+	}
+}
+
+// planted is a fault somewhere. A slow pair is one that loses packets.
+func planted(o fleettest.Options, kind fleet.Kind, random *rand.Rand) fleettest.Fault {
+	i, rail := random.IntN(o.Nodes), random.IntN(o.Rails)
+	f := fleettest.Fault{Kind: kind, Node: fleet.Node{Name: fleettest.Name(i)}, Rail: fmt.Sprint(rail)}
+	switch kind {
+	case fleet.PeerDown, fleet.TCPFallback:
+		f.Rail = ""
+	case fleet.Leaf:
+		f.Leaf = o.LeafOf(i, rail)
+		f.Name, f.Rail = "", ""
+	case fleet.SlowPath:
+		p := fleettest.Pairs(o)[random.IntN(o.Nodes)]
+		f.Kind, f.Node, f.Peer = fleet.LossyPath, p.From, p.To.Name
+	}
+	return f
+}
+
+// subject is a fault in the words of the rules.
+func subject(f fleettest.Fault) string {
+	if f.Kind == fleet.LossyPath {
+		f.Kind = fleet.SlowPath
+	}
+	return strings.Join([]string{string(f.Kind), cmp.Or(f.Name, f.Leaf), f.Peer, f.Rail}, " ")
+}
+
+// blamed evaluates the rules over half an hour of a state that does not change, and returns what is to blame then.
+func blamed(t *testing.T, s fleet.State) (list []string) {
+	t.Helper()
+	const every, lasts = 2 * time.Minute, 40 * time.Minute
+	stored := teststorage.New(t)
+	r, err := ruleeval.New(t.Context(), stored, filepath.Join("..", "..", "..", "deploy", "rules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	series := seriesOf(s)
+	for d := time.Duration(0); d <= lasts; d += every {
+		at, app := now().Add(d-lasts), stored.Appender(t.Context())
+		for _, one := range series {
+			v := one.Value
+			if strings.HasSuffix(one.Name, "_total") {
+				v *= d.Minutes()
+			}
+			b := labels.NewBuilder(labels.FromMap(one.Labels))
+			if _, err := app.Append(0, b.Set(model.MetricNameLabel, one.Name).Labels(), at.UnixMilli(), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := app.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Eval(t.Context(), at, at); err != nil { // all groups
+			t.Fatal(err)
+		}
+	}
+	q, err := stored.Querier(now().UnixMilli(), now().UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = q.Close() }()
+	host := func(s string) string { name, _, _ := strings.Cut(s, ":"); return name }
+	set := q.Select(t.Context(), false, nil, labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel,
+		"railscope:blame"))
+	for set.Next() {
+		if it := set.At().Iterator(nil); it.Seek(now().UnixMilli()) != 0 {
+			if _, v := it.At(); math.IsNaN(v) { // stale
+				continue
+			}
+			l := set.At().Labels()
+			list = append(list, strings.Join([]string{l.Get("kind"), cmp.Or(host(l.Get("instance")), l.Get("leaf")),
+				host(l.Get("peer")), l.Get("rail")}, " "))
+		}
+	}
+	return list
+}
+
+// seriesOf are those of a state, with the rounds that the rules want to see, and nodes by the names that peers have.
+func seriesOf(s fleet.State) []fleettest.Series {
+	list := fleettest.SeriesOf(s)
+	for i := range list {
+		list[i].Labels["instance"] = strings.Replace(list[i].Labels["instance"], ".example", "", 1)
+	}
+	for _, one := range slices.Clone(list) {
+		if one.Name != "railscope_probe_transport" || one.Labels["transport"] != "rdma" {
+			continue
+		}
+		add := func(name string, v float64, more ...string) {
+			l := maps.Clone(one.Labels)
+			delete(l, "transport")
+			for i := 0; i < len(more); i += 2 {
+				l[more[i]] = more[i+1]
+			}
+			list = append(list, fleettest.Series{Name: name, Labels: l, Value: v})
+		}
+		add("railscope_probe_rounds_total", 1, "result", "ok")
+		add("railscope_probe_solo_rounds_total", 0.2)
+	}
+	return list
+}
