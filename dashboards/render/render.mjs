@@ -2,8 +2,9 @@
 // says of every panel whether it had something to draw. Usage:
 //   node render.mjs --prometheus URL [--to SECONDS] [--range 1h] [--scrape 15]
 //     [--only fleet,node] [--themes dark,light] [--folded open] [--out DIR] [--width 1600]
-//     [--name NAME] [--var dashboard.variable=value]... [--empty]
-// --empty makes an error of a panel that has nothing to draw, and no words of its own for that.
+//     [--name NAME] [--var dashboard.variable=value]... [--empty] [--first TEXT]...
+// --empty makes an error of a panel that has nothing to draw, and no words of its own for that; --first of a text that
+// nobody sees on a screen of 1920 by 1080 without scrolling.
 import { createReadStream, existsSync, mkdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import path from 'node:path';
@@ -15,7 +16,8 @@ const { values: asked } = parseArgs({
     prometheus: { type: 'string' }, to: { type: 'string' }, range: { type: 'string', default: '3600' }, scrape: { type: 'string', default: '15' },
     only: { type: 'string', default: 'fleet,node,probe' }, themes: { type: 'string', default: 'dark,light' }, folded: { type: 'string', default: '' },
     out: { type: 'string', default: 'out' }, width: { type: 'string', default: '1600' }, name: { type: 'string', default: '' }, height: { type: 'string', default: '' },
-    var: { type: 'string', multiple: true, default: [] }, empty: { type: 'boolean', default: false }, chromium: { type: 'string', default: '/usr/bin/chromium' },
+    var: { type: 'string', multiple: true, default: [] }, empty: { type: 'boolean', default: false },
+    first: { type: 'string', multiple: true, default: [] }, chromium: { type: 'string', default: '/usr/bin/chromium' },
   },
 });
 if (!asked.prometheus) {
@@ -70,6 +72,7 @@ async function picture(dashboard, theme, tell) {
   await page.goto(address.href);
   await page.waitForFunction('window.report && window.report.ready', { polling: 250 });
   const report = await page.evaluate('window.report');
+  const unseen = tell && asked.first.length > 0 ? await missing(page, asked.first) : [];
   const height = asked.height ? Math.min(Number(asked.height), report.height) : report.height;
   await page.setViewport({ width: Number(asked.width), height });
   await new Promise((resolve) => setTimeout(resolve, 500));
@@ -82,5 +85,27 @@ async function picture(dashboard, theme, tell) {
   const wrong = report.panels.filter((p) => p.error || (asked.empty && p.empty && !p.nothing));
   console.log(`${dashboard}: ${report.panels.length} panels, ${report.panels.filter((p) => p.empty).length} empty, most series ${Math.max(...report.panels.map((p) => p.series))}, ${file}`);
   report.panels.filter((p) => p.empty || p.error || p.series > 60 || p.ms > 2000).forEach((p) => console.log(`  ${p.id} ${p.title} (${p.kind}): ${p.error ?? (p.empty ? `empty${p.nothing ? `: ${p.nothing}` : ''}` : `${p.series} series, ${p.ms} ms`)}`));
-  return wrong.length;
+  unseen.forEach((text) => console.log(`  not on the first screen: ${text}`));
+  return wrong.length + unseen.length;
+}
+
+// missing returns the texts of which the first screen lacks a word.
+async function missing(page, texts) {
+  await page.setViewport({ width: 1920, height: 1080 });
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  const seen = await page.evaluate(() => {
+    const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const list = [];
+    for (let node = words.nextNode(); node; node = words.nextNode()) {
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      const box = range.getBoundingClientRect();
+      const top = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2); // null: off the screen
+      if (box.width > 0 && top && (top.contains(node) || node.parentElement.contains(top))) {
+        list.push(node.textContent.trim());
+      }
+    }
+    return list;
+  });
+  return texts.filter((text) => !text.split(' ').every((word) => seen.includes(word)));
 }
