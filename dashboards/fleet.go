@@ -17,7 +17,7 @@ const (
 	docBond, docPCIe, docGPU = "metrics.md#source-bond", "metrics.md#source-pcie", "metrics.md#source-gpu"
 	docGPUDirect, docSampler = "metrics.md#source-gpudirect", "sampler.md"
 	docProcess, docNCCL      = "process.md", "nccl.md"
-	docDashboards            = "dashboards.md"
+	docDashboards, docAlerts = "dashboards.md", "alerts.md"
 )
 
 // Queries that several panels share, by node or by peer.

@@ -11,6 +11,11 @@ func toNode(node string) object {
 		"targetBlank": false}
 }
 
+// toRunbook links the name of an alert, without Railscope, to its page.
+func toRunbook(alert string) object {
+	return object{"title": "Runbook", "url": docsURL + "runbooks/Railscope" + alert + ".md", "targetBlank": true}
+}
+
 // toProbe links a value to the probe of a node and a peer.
 func toProbe(node, peer string) object {
 	return object{"title": "This probe", "url": fmt.Sprintf("/d/%s?var-instance=%s&var-peer=%s&%s", uid("probe"), node,
@@ -31,3 +36,8 @@ const (
 	ofInstance = "${__field.labels.instance}"
 	everyPeer  = "$__all"
 )
+
+// toCheck links a check to the list of all.
+func toCheck() object {
+	return object{"title": "Checks", "url": docsURL + "doctor.md#checks", "targetBlank": true}
+}

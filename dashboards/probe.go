@@ -36,13 +36,13 @@ func probeExtras() []*panel {
 		timeseries("Two rails at once ÷ each alone", docExtras,
 			"Below 0.9, the two rails share something, such as a PCIe switch.").
 			query(`min by (instance, rail, other) (railscope_probe_contention_ratio{<rail>})`,
-				"{{instance}} · {{rail}} and {{other}}").unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest().
+				perRail("and {{other}}")).unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest().
 			nothing(none),
 		timeseries("Memory of GPUs ÷ memory of hosts", docExtras,
 			"Goodput of each rail between memory of GPUs ÷ that between memory of the hosts, by the kind that was achieved. "+
 				"cuda_host is not on the GPU.").
 			query(`min by (instance, rail, memory) (railscope_probe_gpu_ratio{<rail>})`,
-				"{{instance}} · {{rail}} · {{memory}}").unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().
+				perRail("{{memory}}")).unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().
 			nothing(none),
 	}
 }
@@ -216,8 +216,6 @@ func probeFailures() []*panel {
 			nothing("none"),
 	}
 }
-
-func fixed(colour string) object { return prop("color", object{"mode": "fixed", "fixedColor": colour}) }
 
 func probeTCP() []*panel {
 	return []*panel{

@@ -40,7 +40,8 @@ func cluster() object {
 }
 
 func railVariable() object {
-	return values("rail", "Rail", `label_values(railscope_rail_info{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, rail)`)
+	return values("rail", "Rail",
+		`label_values(railscope_rail_info{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, rail)`)
 }
 
 // probedRailVariable uses the rails of the probe, which may include a missing

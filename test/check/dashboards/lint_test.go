@@ -290,7 +290,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// links returns the addresses that values of the panel lead to.
+// links returns the dashboards that values of the panel lead to.
 func (p panel) links() []string {
 	var urls []string
 	for _, l := range p.FieldConfig.Defaults.Links {
@@ -300,7 +300,8 @@ func (p panel) links() []string {
 		for _, prop := range o.Properties {
 			list, _ := prop.Value.([]any)
 			for _, l := range list {
-				if url, ok := l.(map[string]any)["url"].(string); ok && prop.ID == "links" {
+				url, ok := l.(map[string]any)["url"].(string)
+				if ok && prop.ID == "links" && !strings.HasPrefix(url, pages) {
 					urls = append(urls, url)
 				}
 			}

@@ -14,6 +14,8 @@ func rows(t *testing.T) map[string]catalog.Row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all["ALERTS"] = catalog.Row{Kind: "gauge", Labels: []string{"alertname", "alertstate", "severity", "rail", "peer"}}
+	labels := []string{"alertname", "severity", "fault", "check", "rail", "gpu", "peer"}
+	all["ALERTS_FOR_STATE"] = catalog.Row{Kind: "gauge", Labels: labels}
+	all["ALERTS"] = catalog.Row{Kind: "gauge", Labels: append([]string{"alertstate"}, labels...)}
 	return all
 }
