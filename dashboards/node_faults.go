@@ -26,7 +26,7 @@ func nodeFaults() []*panel {
 			label("severity", "Severity", wide(85), painted(), says(severities()...)).
 			label("alert", "Alert", wide(150), leadingTo(toRunbook("${__value.text}"))).
 			column("Since", `1000 * `+alerts(`ALERTS_FOR_STATE`+alertsHere+` and ignoring (alertstate) `+firingHere),
-				wide(125), inUnit("dateTimeFromNow")).
+				wide(125), inUnit("dateTimeFromNow"), prop("custom.align", "left")).
 			label("rail", "Rail", wide(55)).label("gpu", "GPU", wide(55)).label("peer", "Peer", wide(130)).
 			label("instance", "Node").
 			labelled(alerts(firingHere)).nothing("none").sortedBy("Severity", false),
@@ -81,13 +81,13 @@ func nodeRails() []*panel {
 				by("transparent"), says(portStates...)).
 			column("Capacity ÷ expected", `min by (`+key+`) (railscope_rail_capacity_bytes_per_second{<rail>} / `+
 				`railscope_rail_expected_bytes_per_second{<rail>})`,
-				share(155, from(0.5, yellow), from(0.95, "transparent"))...).
-			column("Load ÷ best rail", ofBestRail(), share(130, from(0.5, yellow), from(0.75, "transparent"))...).
+				share(175, from(0.5, yellow), from(0.95, "transparent"))...).
+			column("Load ÷ best rail", ofBestRail(), share(150, from(0.5, yellow), from(0.75, "transparent"))...).
 			column("Probe ÷ expected", `quantile by (`+key+`) (0.5, `+
 				`railscope_probe_rail_goodput_bytes_per_second{<rail>, mode="solo"} / ignoring (mode) `+
 				`railscope_probe_rail_expected_bytes_per_second{<rail>})`,
-				share(135, from(0.7, yellow), from(0.85, "transparent"))...).
-			column("Retransmitted", lostPackets(), wide(110), inUnit("percentunit"), painted(),
+				share(155, from(0.7, yellow), from(0.85, "transparent"))...).
+			column("Retransmitted", lostPackets(), wide(130), inUnit("percentunit"), painted(),
 				by("transparent", from(0.0001, yellow), from(0.001, red))).
 			column("Paused", held, wide(75), inUnit("percentunit"), painted(),
 				by("transparent", from(0.05, yellow), from(0.5, red))).

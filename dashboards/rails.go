@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
-// perRail and perGPU name series. The node comes last, because legends cut the end and most series have the
-// same node.
+// perRail, perGPU, toPeer and railTo name series. The node comes last, because legends cut the end and most series have
+// the same node.
 func perRail(what string) string { return named("rail {{rail}}", what) }
 func perGPU(what string) string  { return named("GPU {{gpu}}", what) }
+func toPeer(what string) string  { return named(what, "→ {{peer}}") }
+func railTo(what string) string  { return perRail(strings.TrimSpace(what + " → {{peer}}")) }
 
 func named(of, what string) string {
 	if what != "" {
