@@ -147,6 +147,7 @@ func (n node) traffic() {
 		bytes := func(t float64) float64 { return capacity * load(t) }
 		up := func(t float64) bool { return n.up(n.n, r, t) }
 		n.counter("port_transmit_bytes_total", bytes, rail(r)...)
+		n.counter("port_transmit_packets_total", func(t float64) float64 { return bytes(t) / 4096 }, rail(r)...)
 		n.counter("port_receive_bytes_total", func(t float64) float64 {
 			return bytes(t) * (1 + 0.01*noise("rx", n.n, r, int(t)))
 		}, rail(r)...)
@@ -306,9 +307,10 @@ func (n node) gpus() {
 func (w *world) alerts() {
 	add := func(alert, severity string, node int, since float64, more ...string) {
 		n := at(w, node)
-		s := n.add(false, "ALERTS", is(1), append(more, "alertname", alert, "alertstate", "firing", "severity",
-			severity)...)
-		s.there = func(t float64) bool { return w.before(t) < since-2 }
+		more = append(more, "alertname", alert, "severity", severity)
+		fires := func(t float64) bool { return w.before(t) < since-2 }
+		n.add(false, "ALERTS_FOR_STATE", is(w.began+w.lasts-60*since), more...).there = fires
+		n.add(false, "ALERTS", is(1), append(more, "alertstate", "firing")...).there = fires
 	}
 	add("RailscopeRailDown", "critical", dead, deadSince, rail(deadRail)...)
 	add("RailscopeGoodputLow", "critical", slow, slowSince-20, "rail", strconv.Itoa(slowRail))
@@ -318,6 +320,15 @@ func (w *world) alerts() {
 	add("RailscopeGIDFault", "warning", misbound, misboundSince, rail(misboundRail)...)
 	add("RailscopePFC", "warning", congested, congestedSince-10, "rail", "0", "direction", "receive")
 	add("RailscopeGPUMemoryFull", "info", full, 8, "gpu", "3")
+	find := func(check, severity string, node, rail int, since float64) {
+		at(w, node).gauge("finding", is(1), "check", check, "severity", severity, "subject", fmt.Sprint("rail ", rail),
+			"rail", strconv.Itoa(rail)).only(func(t float64) bool { return w.before(t) < since-2 })
+	}
+	find("link_errors", "warning", slow, slowRail, slowSince)
+	find("lossy_rail", "warning", slow, slowRail, slowSince)
+	find("goodput_below_expected", "critical", slow, slowRail, slowSince)
+	find("port_down", "critical", dead, deadRail, deadSince)
+	find("gid_misbound", "critical", misbound, misboundRail, misboundSince)
 }
 
 func at(w *world, n int) node { return node{world: w, n: n, instance: name(n) + ":10091"} }
