@@ -78,7 +78,7 @@ func nodeRails() []*panel {
 				"solo goodput ÷ expected, the median over the peers.").size(24, 10).
 			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.instance}", "${__value.text}"))).
 			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(),
-				by("transparent"), says(portStates...)).
+				by("transparent"), says(append([]state{{"4", "active", "transparent"}}, portStates[1:]...)...)).
 			column("Capacity ÷ expected", `min by (`+key+`) (railscope_rail_capacity_bytes_per_second{<rail>} / `+
 				`railscope_rail_expected_bytes_per_second{<rail>})`,
 				share(175, from(0.5, yellow), from(0.95, "transparent"))...).

@@ -227,7 +227,7 @@ func probeFailures() []*panel {
 			"Per minute and peer. `busy` is normal while a job runs. `budget` for hours: raise the budget or the "+
 				"interval.").
 			query(rounds("skipped_total", "<peer>", "reason"), toPeer("{{reason}}")).
-			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
+			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none").style("busy .*", fixed("blue")),
 		table("Fallback reasons", docReasons,
 			"Peers whose last round did not use RDMA, with the reason. An empty table is good.").size(12, 7).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("peer", "Peer").label("reason",

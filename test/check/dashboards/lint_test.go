@@ -139,7 +139,7 @@ func TestPanels(t *testing.T) {
 // units are ids of @grafana/data's value formats that may be wanted here.
 var units = []string{
 	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps",
-	"Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "si:T/s",
+	"Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "suffix:GT/s",
 	"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dateTimeAsIso", "dateTimeFromNow", "hertz", "celsius", "watt",
 	"joule", "bool", "bool_yes_no", "bool_on_off",
 }
