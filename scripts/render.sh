@@ -69,7 +69,7 @@ fleet)
 	until=$(date +%s)
 	(cd test/check && go run ./fleet -out "$work/data" -until "$until")
 	serve 30 ""
-	draw --to "$until" --scrape 30 --out ../../docs/img --height 2600 --var node.instance=node-03:10091 --var probe.instance=node-03:10091
+	draw --to "$until" --scrape 30 --out ../../docs/img --height 3200 --var node.instance=node-03:10091 --var probe.instance=node-03:10091
 	pngquant --force --ext .png --speed 1 64 docs/img/dashboard-*.png
 	;;
 demo)
