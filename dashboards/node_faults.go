@@ -10,8 +10,8 @@ const (
 	findingsHere = `railscope_finding{<node>, rail=~"$rail|"} == 1`
 )
 
-func severities() []state {
-	return []state{{"critical", "critical", red}, {"warning", "warning", orange}, {"info", "info", "blue"}}
+func bySeverity() object {
+	return says(state{"critical", "critical", red}, state{"warning", "warning", orange}, state{"info", "info", "blue"})
 }
 
 func nodeFaults() []*panel {
@@ -23,7 +23,7 @@ func nodeFaults() []*panel {
 		table("Alerts", docAlerts,
 			"Firing alerts of railscope's rules, and since when the condition holds. The name links to the runbook. An "+
 				"empty table is good if the rules are loaded.").size(12, 7).
-			label("severity", "Severity", wide(85), painted(), says(severities()...)).
+			label("severity", "Severity", wide(85), painted(), bySeverity()).
 			label("alert", "Alert", wide(150), leadingTo(toRunbook("${__value.text}"))).
 			column("Since", `1000 * `+alerts(`ALERTS_FOR_STATE`+alertsHere+` and ignoring (alertstate) `+firingHere),
 				wide(125), inUnit("dateTimeFromNow"), prop("custom.align", "left")).
@@ -33,7 +33,7 @@ func nodeFaults() []*panel {
 		table("Findings", "doctor.md#findings",
 			"What the checks of `railscope doctor` find wrong now, also without the rules. The check links to its "+
 				"meaning, `railscope doctor` prints the fix. An empty table is good.").size(12, 7).
-			label("severity", "Severity", wide(85), painted(), says(severities()...)).
+			label("severity", "Severity", wide(85), painted(), bySeverity()).
 			label("check", "Check", leadingTo(toCheck())).label("subject", "Subject").label("rail", "Rail", wide(55)).
 			label("instance", "Node").
 			labelled(`max by (severity, check, subject, rail, instance) (`+findingsHere+`)`).

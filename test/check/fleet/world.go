@@ -78,6 +78,7 @@ func (w *world) fill(nodes int, testdata string) error {
 		n.traffic()
 		n.trouble()
 		n.gpus()
+		n.findings()
 		n.prober(nodes)
 		if err := n.template(filepath.Join(testdata, "hgx.prom")); err != nil {
 			return err
@@ -320,15 +321,6 @@ func (w *world) alerts() {
 	add("RailscopeGIDFault", "warning", misbound, misboundSince, rail(misboundRail)...)
 	add("RailscopePFC", "warning", congested, congestedSince-10, "rail", "0", "direction", "receive")
 	add("RailscopeGPUMemoryFull", "info", full, 8, "gpu", "3")
-	find := func(check, severity string, node, rail int, since float64) {
-		at(w, node).gauge("finding", is(1), "check", check, "severity", severity, "subject", fmt.Sprint("rail ", rail),
-			"rail", strconv.Itoa(rail)).only(func(t float64) bool { return w.before(t) < since-2 })
-	}
-	find("link_errors", "warning", slow, slowRail, slowSince)
-	find("lossy_rail", "warning", slow, slowRail, slowSince)
-	find("goodput_below_expected", "critical", slow, slowRail, slowSince)
-	find("port_down", "critical", dead, deadRail, deadSince)
-	find("gid_misbound", "critical", misbound, misboundRail, misboundSince)
 }
 
 func at(w *world, n int) node { return node{world: w, n: n, instance: name(n) + ":10091"} }
