@@ -36,3 +36,8 @@ const (
 	ofInstance = "${__field.labels.instance}"
 	everyPeer  = "$__all"
 )
+
+// toCheck links a check to the list of all.
+func toCheck() object {
+	return object{"title": "Checks", "url": docsURL + "doctor.md#checks", "targetBlank": true}
+}

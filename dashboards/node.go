@@ -4,20 +4,21 @@ package dashboards
 func node() *dashboard {
 	d := &dashboard{
 		name: "node", title: "railscope / Node", variables: ofOne(railVariable()),
-		about: "One node: its rails side by side, their traffic and bottlenecks, bonds and GPUs.",
+		about: "One node: its alerts and findings, its rails side by side, bonds and GPUs.",
 	}
 	return d.
-		section("Overview", nodeNow()...).
+		section("Alerts and findings", nodeFaults()...).
 		section("Rails", nodeRails()...).
+		section("Overview", nodeNow()...).
 		section("Traffic", nodeTraffic()...).
 		section("Congestion and loss", nodeCongestion()...).
-		section("Links and errors", nodeErrors()...).
-		section("GPU memory", nodeMemory()...).
+		folded("Links and errors", nodeErrors()...).
 		folded("Bursts: all samples by rail", nodeBursts()...).
+		folded("GPU memory", nodeMemory()...).
 		folded("GPUs", nodeGPUs()...).
 		folded("Processes and jobs", nodeUsers()...).
 		folded("Bonds", nodeBonds()...).
-		folded("GIDs and PCIe", nodeGIDs()...).
+		folded("Properties, GIDs and PCIe", append(nodeProperties(), nodeGIDs()...)...).
 		folded("railscope itself", nodeOwn()...)
 }
 
@@ -30,18 +31,6 @@ const (
 	linkOfMost = `(railscope_pcie_link_transfers_per_second{<node>} * railscope_pcie_link_width_lanes{<node>}) / ` +
 		`(railscope_pcie_link_max_transfers_per_second{<node>} * railscope_pcie_link_max_width_lanes{<node>})`
 )
-
-// perRail and perGPU name series. The node comes last, because legends cut the
-// end and most series have the same node.
-func perRail(what string) string { return named("rail {{rail}}", what) }
-func perGPU(what string) string  { return named("GPU {{gpu}}", what) }
-
-func named(of, what string) string {
-	if what != "" {
-		of += " " + what
-	}
-	return of + " · {{instance}}"
-}
 
 func nodeNow() []*panel {
 	return []*panel{
@@ -87,42 +76,6 @@ func nodeNow() []*panel {
 	}
 }
 
-func nodeRails() []*panel {
-	const key = "instance, rail"
-	return []*panel{
-		table("Rails", docRDMA,
-			"Properties and capacity of each rail: the minimum of port rate and PCIe link. Rails of one node "+
-				"should differ only in names and addresses.").size(24, 10).
-			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.instance}", "${__value.text}"))).
-			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(),
-				by("transparent"), says(portStates...)).
-			column("Transmit", bits("port_transmit_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
-			column("Receive", bits("port_receive_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
-			column("Rate", `8 * max by (`+key+`) (railscope_port_rate_bytes_per_second{<rail>})`, wide(85),
-				inUnit("bps")).
-			column("Capacity", `8 * max by (`+key+`) (railscope_rail_capacity_bytes_per_second{<rail>})`, wide(85),
-				inUnit("bps")).
-			column("PCIe link", `8 * max by (`+key+`) (railscope_pcie_link_bytes_per_second{<rail>, kind="nic"})`,
-				wide(85), inUnit("bps")).
-			column("MTU", `max by (`+key+`) (railscope_port_mtu_bytes{<rail>, kind="netdev"})`, wide(65),
-				inUnit("none")).
-			column("RoCE MTU", `max by (`+key+`) (railscope_port_mtu_bytes{<rail>, kind="active"})`,
-				wide(90), inUnit("none"), painted(), by(orange, from(4096, "transparent"))).
-			column("Misbound", `max by (`+key+`) (railscope_gid_misbound{<rail>})`, wide(85), painted(),
-				by("transparent", from(1, red)), says(no, yes)).
-			label("device", "Device").label("netdev", "Interface").label("pci_address", "PCI address").
-			label("numa_node", "NUMA", wide(65)).label("firmware", "Firmware").
-			label("instance", "Node").
-			labelled(`max by (instance, rail, device, netdev, pci_address, numa_node, firmware) ` +
-				`(railscope_rail_info{<rail>})`),
-	}
-}
-
-var portStates = []state{
-	{"4", "active", green}, {"1", "down", orange}, {"2", "init", orange}, {"3", "armed", yellow},
-	{"5", "active defer", yellow}, {"0", "no change", grey},
-}
-
 func nodeTraffic() []*panel {
 	return []*panel{
 		timeseries("RDMA traffic by rail", docRDMA,
@@ -132,7 +85,7 @@ func nodeTraffic() []*panel {
 			query(bits("port_receive_bytes_total", "<rail>", "instance, rail"), perRail("receive")).unit("bps").
 			style(".* receive · .*", below()).lowestNow().leads(toRail()),
 		timeseries("RDMA traffic ÷ capacity", docRDMA,
-			"Transmit upwards, receive downwards. Averages: the heatmaps below show bursts between two scrapes.").
+			"Transmit upwards, receive downwards. Averages: the heatmaps under Bursts show what is between two scrapes.").
 			size(12, 9).
 			query(`max by (instance, rail) (rate(railscope_port_transmit_bytes_total{<rail>}[$__rate_interval]) / `+
 				`railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("transmit")).

@@ -231,9 +231,8 @@ func nodeGIDs() []*panel {
 			wide(120)).label("instance", "Node", wide(150)).
 			column("Rate", `8 * max by (instance, kind, rail, pci_address) `+
 				`(railscope_pcie_link_bytes_per_second{<node>})`, inUnit("bps")).
-			column("Transfers",
-				`max by (instance, kind, rail, pci_address) (railscope_pcie_link_transfers_per_second{<node>})`,
-				inUnit("si:T/s")).
+			column("Transfers", `1e-9 * max by (instance, kind, rail, pci_address) `+
+				`(railscope_pcie_link_transfers_per_second{<node>})`, inUnit("suffix:GT/s")).
 			column("Lanes", `max by (instance, kind, rail, pci_address) (railscope_pcie_link_width_lanes{<node>})`).
 			column("Of maximum", `max by (instance, kind, rail, pci_address) (`+linkOfMost+`)`, inUnit("percentunit"),
 				painted(), by(orange, from(0.99, "transparent"))).

@@ -167,6 +167,11 @@ func dashed() []object {
 	}
 }
 
+func fixed(colour string) object { return prop("color", object{"mode": "fixed", "fixedColor": colour}) }
+
+// dotted is a second kind of series in the colours of the first.
+func dotted() object { return prop("custom.lineStyle", object{"fill": "dot", "dash": []int{0, 6}}) }
+
 // below draws series downwards, so that both directions have one axis.
 func below() object { return prop("custom.transform", "negative-Y") }
 
@@ -183,7 +188,7 @@ func (p *panel) render(id, x, y int) object {
 		"description":   p.about + "\n\n[" + p.docs + "](" + docsURL + p.docs + ")",
 		"pluginVersion": pluginVersion, "datasource": source(), "gridPos": object{"x": x, "y": y, "w": p.w, "h": p.h},
 		"targets": targets, "options": p.options,
-		"fieldConfig": object{"defaults": defaults, "overrides": append([]object{}, p.overrides...)},
+		"fieldConfig": object{"defaults": defaults, "overrides": append(p.ofRails(), p.overrides...)},
 	}
 	if p.every != "" {
 		out["interval"] = p.every

@@ -1,5 +1,7 @@
 package dashboards
 
+import "strings"
+
 // probes shows the results of rounds between nodes.
 func probes() *dashboard {
 	d := &dashboard{
@@ -8,203 +10,226 @@ func probes() *dashboard {
 			"together, TCP, and why rounds fail.",
 	}
 	return d.
-		section("Overview", probeNow()...).
+		section("Overview: the worst peers", probeNow()...).
+		section("Peers", probePeers()...).
 		section("Goodput", probeGoodput()...).
 		section("Latency", probeLatency()...).
 		section("Comparison of rails", probeBalance()...).
 		section("Failures", probeFailures()...).
-		folded("Latency by rail", probeLatencyOfRails()...).
+		folded("Latency by peer", probeLatencyOfPeers()...).
 		folded("TCP", probeTCP()...).
 		folded("Path and probe", probePath()...).
 		folded("Extras", probeExtras()...)
 }
 
-func probeExtras() []*panel {
-	const none = "not measured: probe.extras"
+const perPeer = "{{instance}} → {{peer}}"
+
+// worstPeer is a gauge of each rail to one peer: the one with the smallest (min) or largest (max) value in the selected
+// time. It stays the same along a line.
+func worstPeer(gauge, of string) string { return toWorstPeer(gauge, gauge, of) }
+
+// toWorstPeer is a gauge of each rail to the peer to which another gauge is worst.
+func toWorstPeer(gauge, judged, of string) string {
+	pick := map[string]string{"min": "bottomk", "max": "topk"}[of]
+	return of + ` by (instance, peer, rail) (` + gauge + ` and on (cluster, job, instance, peer, rail) ` + pick +
+		` by (cluster, job, instance, rail) (1, ` + of + `_over_time(` + judged + `[$__range] @ end())))`
+}
+
+func probeNow() []*panel {
+	worst := func(title, docs, about, query string) *panel {
+		p := stat(title, docs, about).size(4, 4).query(query, perPeer)
+		p.options["textMode"], p.options["wideLayout"] = "value_and_name", false
+		return p
+	}
 	return []*panel{
-		timeseries("Loopback", docExtras,
-			"Goodput of each rail to itself, without the wire. Low here too: the host or PCIe limits the rail.").
-			query(`8 * min by (instance, rail) (railscope_probe_loopback_goodput_bytes_per_second{<rail>})`, perRail("")).
-			unit("bps").from(0).lowest().nothing(none),
-		timeseries("Loss on the worst path", docExtras,
-			"Part of the packets that are lost on the worst of 16 paths (flow labels) of each rail. 100 %: nothing arrives.").
-			query(`max by (instance, rail) (railscope_probe_path_loss_ratio{<path>})`, perRail("")).
-			unit("percentunit").from(0).worseAbove(0.0001, 0.001).limits().nothing(none),
-		timeseries("Lossy paths", docExtras, "Of 16 paths of each rail, those that lose packets while most do not.").
-			query(`max by (instance, rail) (railscope_probe_paths_lossy{<path>})`, perRail("")).unit("none").from(0).
-			nothing(none),
-		timeseries("Two rails at once ÷ each alone", docExtras,
-			"Below 0.9, the two rails share something, such as a PCIe switch.").
-			query(`min by (instance, rail, other) (railscope_probe_contention_ratio{<rail>})`,
-				"{{instance}} · {{rail}} and {{other}}").unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest().
-			nothing(none),
-		timeseries("Memory of GPUs ÷ memory of hosts", docExtras,
-			"Goodput of each rail between memory of GPUs ÷ that between memory of the hosts, by the kind that was achieved. "+
-				"cuda_host is not on the GPU.").
-			query(`min by (instance, rail, memory) (railscope_probe_gpu_ratio{<rail>})`,
-				"{{instance}} · {{rail}} · {{memory}}").unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().
-			nothing(none),
+		worst("Goodput", docFigures, "RDMA payload over all rails at once in the last round, to the slowest peer.",
+			`8 * bottomk(1, max by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, `+
+				`mode="stealing"}))`).unit("bps").colours(grey).nothing("no RDMA"),
+		worst("Of expected", docFigures,
+			"Goodput ÷ what the rails of both ends could carry, to the worst peer. Well below 85 %, a rail is "+
+				"slow, shared or missing.", `bottomk(1, `+ofExpected+`)`).
+			unit("percentunit").decimals(0).worseBelow(0.85, 0.7).nothing("no RDMA"),
+		worst("Imbalance", docFigures,
+			"1 − the smallest share in the last burst, to the worst peer. 39 %: a rail carried 61 % of the "+
+				"best rail with the same link layer and rate. 100 %: a rail carried nothing. From 25 % on, a round "+
+				"is degraded.", `topk(1, max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>}))`).
+			unit("percentunit").decimals(0).worseAbove(0.1, 0.25).nothing("no RDMA"),
+		worst("Scaling", docFigures,
+			"Goodput of all rails at once ÷ sum of the solo rates, to the worst peer. Below 0.9 the rails "+
+				"share a bottleneck, such as a PCIe link.",
+			`bottomk(1, max by (instance, peer) (railscope_probe_scaling_ratio{<peer>}))`).
+			unit("percentunit").decimals(0).worseBelow(0.9, 0.8).nothing("no RDMA"),
+		worst("Latency p99", docFigures,
+			"99th percentile of the round trip of 8 B RDMA writes in the selected time, to the slowest peer.",
+			`topk(1, `+overall(0.99, "probe_latency_seconds", "<latency>", "instance, peer")+`)`).unit("s").
+			colours(grey).nothing("no RDMA"),
+		worst("Last good round", docProbe,
+			"Time since the last round with result ok, with the peer where it is longest. Many times `interval`: a "+
+				"rail is dead or slow, or the probe fails or is always skipped.",
+			`topk(1, max by (instance, peer) (time() - railscope_probe_last_success_timestamp_seconds{<peer>}))`).
+			unit("s").worseAbove(600, 3600).nothing("never"),
 	}
 }
 
-const (
-	perPeer = "{{instance}} → {{peer}}"
-)
-
-func probeNow() []*panel {
+func probePeers() []*panel {
+	share := func(width int, doubtful, bad float64) []object {
+		return []object{wide(width), inUnit("percentunit"), prop("decimals", 0), painted(),
+			by(red, from(bad, yellow), from(doubtful, "transparent"))}
+	}
+	least := func(metric string) string { return `min by (instance, peer) (railscope_probe_` + metric + `{<peer>})` }
+	is := func(transport string) string {
+		return `railscope_probe_transport{<peer>, transport="` + transport + `"} == 1`
+	}
 	return []*panel{
-		stat("Not by RDMA", docReasons,
-			"Pairs whose last round used TCP or failed. Anything but 0 slows down every job that spans the two "+
-				"nodes.").
-			query(`sum(railscope_probe_transport{<peer>, transport!~"rdma|simulated"})`, "").unit("none").colours(green,
-			from(1, red)).nothing("no probes"),
-		stat("Goodput", docFigures, "RDMA payload over all rails at once in the last round, for the worst pair.").
-			query(`8 * min(railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"})`, "").unit("bps").
-			colours(grey).nothing("no RDMA"),
-		stat("Of expected", docFigures,
-			"Goodput ÷ what the rails of both ends could carry, for the worst pair. Well below 85 %, a rail is "+
-				"slow, shared or missing.").
-			query(`min(`+ofExpected+`)`, "").unit("percentunit").worseBelow(0.85, 0.7).nothing("no RDMA"),
-		stat("Imbalance", docFigures,
-			"1 − the smallest share in the last burst, for the worst pair. 39 %: a rail carried 61 % of the "+
-				"best rail with the same link layer and rate. 100 %: a rail carried nothing. From 25 % on, a round "+
-				"is degraded.").
-			query(`max(railscope_probe_imbalance_ratio{<peer>})`, "").unit("percentunit").worseAbove(0.1, 0.25).
-			nothing("no RDMA"),
-		stat("Scaling", docFigures,
-			"Goodput of all rails at once ÷ sum of the solo rates, for the worst pair. Below 0.9 the rails "+
-				"share a bottleneck, such as a PCIe link.").
-			query(`min(railscope_probe_scaling_ratio{<peer>})`, "").unit("percentunit").worseBelow(0.9, 0.8).
-			nothing("no RDMA"),
-		stat("RDMA ÷ TCP", docFigures,
-			"Speed-up of RDMA over the best TCP result, for the worst pair. Near 1, RDMA brings no benefit.").
-			query(`min(railscope_probe_speedup_ratio{<peer>})`, "").unit("none").decimals(1).worseBelow(2, 1).
-			nothing("no RDMA"),
-		stat("Latency p99", docFigures,
-			"99th percentile of the round trip of 8 B RDMA writes in the selected time, for the worst pair and "+
-				"rail.").
-			query(`max(`+overall(0.99, "probe_latency_seconds", "<latency>", "instance, peer, rail")+`)`, "").unit("s").
-			colours(grey).nothing("no RDMA"),
-		stat("Last good round", docProbe,
-			"Time since the last round with result ok, for the worst pair. Many times `interval`: a rail is "+
-				"dead or slow, or the probe fails or is always skipped.").
-			query(`max(time() - railscope_probe_last_success_timestamp_seconds{<peer>})`, "").unit("s").worseAbove(600,
-			3600).nothing("never"),
+		table("Peers", docFigures,
+			"The last round with each peer: how it was reached, the rails that carried RDMA, and the figures above. RDMA ÷ "+
+				"TCP is the speed-up: near 1, RDMA brings no benefit.").size(24, 10).
+			label("peer", "Peer", leadingTo(toProbe("${__data.fields.instance}", "${__value.text}"))).
+			column("Transport", `max by (instance, peer) (`+is("rdma")+` or 2 * (`+is("simulated")+`) or 3 * (`+
+				is("tcp")+`) or 4 * (`+is("none")+`))`, wide(100), painted(), by("transparent"),
+				says(state{"1", "RDMA", "transparent"}, state{"2", "simulated", "transparent"},
+					state{"3", "TCP", orange}, state{"4", "none", red})).
+			column("Rails", `sum by (instance, peer) (railscope_probe_rail_up{<path>})`, wide(65)).
+			column("Goodput", `8 * max by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, `+
+				`mode="stealing"})`, wide(100), inUnit("bps")).
+			column("Of expected", ofExpected, share(105, 0.85, 0.7)...).
+			column("Imbalance", `max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, wide(95),
+				inUnit("percentunit"), prop("decimals", 0), painted(),
+				by("transparent", from(0.1, yellow), from(0.25, red))).
+			column("Scaling", least("scaling_ratio"), share(80, 0.9, 0.8)...).
+			column("RDMA ÷ TCP", least("speedup_ratio"), wide(105), prop("decimals", 1), painted(),
+				by(red, from(1, yellow), from(2, "transparent"))).
+			column("Last good round", `max by (instance, peer) (time() - `+
+				`railscope_probe_last_success_timestamp_seconds{<peer>})`, wide(130), inUnit("s"), painted(),
+				by("transparent", from(600, yellow), from(3600, red))).
+			label("instance", "Node", leadingTo(toNode("${__value.text}"))).
+			nothing("no probes").sortedBy("Of expected", false),
 	}
 }
 
 func probeGoodput() []*panel {
+	const solo, stealing = `railscope_probe_rail_goodput_bytes_per_second{<path>, mode="solo"}`,
+		`railscope_probe_rail_goodput_bytes_per_second{<path>, mode="stealing"}`
+	const expected = `railscope_probe_rail_expected_bytes_per_second{<path>}`
 	return []*panel{
-		timeseries("Goodput and expected goodput", docFigures,
-			"To the worst peer, all rails at once: each rail what it can, and equal parts, against the expected goodput "+
-				"(dashed). Stealing well below it: a rail is slow or shared. Equal parts below stealing: one rail "+
-				"is slower than the others.").size(12, 9).
-			query(`8 * min by (instance) (sum by (instance, peer) `+
-				`(railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"}))`, "stealing · {{instance}}").
-			query(`8 * min by (instance) (sum by (instance, peer) `+
-				`(railscope_probe_goodput_bytes_per_second{<peer>, mode="static"}))`, "equal parts · {{instance}}").
-			query(`8 * min by (instance) (sum by (instance, peer) `+
-				`(railscope_probe_rail_expected_bytes_per_second{<peer>}))`, "expected · {{instance}}").
-			unit("bps").from(0).lowest().style("expected .*", dashed()...),
+		timeseries("Goodput", docFigures,
+			"By peer, all rails at once: each rail what it can, and equal parts (dotted), against the expected goodput "+
+				"(dashed). Equal parts below it: one rail is slower than the others.").size(12, 9).
+			query(`8 * sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"})`,
+				perPeer).
+			query(`8 * sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="static"})`,
+				toPeer("equal parts")).
+			query(`8 * sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<peer>})`,
+				toPeer("expected")).
+			unit("bps").from(0).lowest().style("expected .*", dashed()...).style("equal parts .*", dotted()),
 		timeseries("Goodput of expected", docFigures,
-			"By pair. If one pair drops, the pair is at fault; if all pairs of a node drop, the node.").size(12, 9).
+			"By peer. If one drops, the pair is at fault; if all drop, the node.").size(12, 9).
 			query(ofExpected, perPeer).unit("percentunit").from(0).worseBelow(0.85, 0.7).limits().lowest().
 			leads(toNode(ofInstance)),
 		timeseries("Each rail alone", docFigures,
-			"To the worst peer: solo bursts, in every `solo_every`-th round, against the expected rate "+
-				"(dashed). Below it: port, cable or PCIe link of that rail, at either end.").size(12, 9).
-			query(`8 * min by (instance, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, mode="solo"})`,
-				perRail("")).
-			query(`8 * min by (instance, rail) (railscope_probe_rail_expected_bytes_per_second{<path>})`,
-				perRail("expected")).
-			unit("bps").from(0).lowest().style(".* expected · .*", dashed()...),
+			"To the peer to which the rail was slowest: solo bursts, in every `solo_every`-th round, against the expected "+
+				"rate (dashed). Below it: port, cable or PCIe link of that rail, at either end.").size(12, 9).
+			query(`8 * `+worstPeer(solo, "min"), railTo("")).
+			query(`8 * `+toWorstPeer(expected, solo, "min"), railTo("expected")).
+			unit("bps").from(0).lowest().style(".* expected → .*", dashed()...),
 		timeseries("Each rail with all others", docFigures,
-			"To the worst peer: the rail's part of the last striped burst, against the expected rate "+
+			"To the peer to which the rail was slowest: its part of the last striped burst, against the expected rate "+
 				"(dashed). Good alone but slow here: the rails share a PCIe link, switch or CPU.").size(12, 9).
-			query(`8 * min by (instance, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, `+
-				`mode="stealing"})`, perRail("")).
-			query(`8 * min by (instance, rail) (railscope_probe_rail_expected_bytes_per_second{<path>})`,
-				perRail("expected")).
-			unit("bps").from(0).lowest().style(".* expected · .*", dashed()...),
+			query(`8 * `+worstPeer(stealing, "min"), railTo("")).
+			query(`8 * `+toWorstPeer(expected, stealing, "min"), railTo("expected")).
+			unit("bps").from(0).lowest().style(".* expected → .*", dashed()...),
 	}
 }
 
 func probeLatency() []*panel {
-	quantiles := func(q float64) string {
-		return quantile(q, "probe_latency_seconds", "<latency>", "instance, rail", "$__rate_interval")
+	of := func(q float64, by string) string {
+		return quantile(q, "probe_latency_seconds", "<latency>", by, "$__rate_interval")
 	}
+	shown := strings.ReplaceAll(overall(0.99, "probe_latency_seconds", "<latency>", "instance, peer, rail"),
+		"[$__range]", "[$__range] @ end()")
 	return []*panel{
-		heatmap("Latency", docFigures,
-			"Round trips of 8 B RDMA writes for the selection. A second band is a second path or congestion; "+
-				"single high values are retransmissions.", "s").size(12, 9).
-			query(spread("probe_latency_seconds", "<latency>"), "{{le}}").atLeastEvery("2m"),
+		timeseries("Latency by peer", docFigures,
+			"Median and 99th percentile (dotted) of round trips of 8 B RDMA writes. Some peers above the others: a longer "+
+				"path. A 99th percentile far above the median: congestion or loss.").size(12, 9).
+			query(of(0.5, "instance, peer"), toPeer("p50")).query(of(0.99, "instance, peer"), toPeer("p99")).
+			unit("s").from(0).atLeastEvery("2m").style("p99 .*", dotted()),
 		timeseries("Latency by rail", docFigures,
-			"Median and 99th percentile over the selected peers. Rails should differ by a few µs only. A 99th "+
-				"percentile far above the median: congestion or loss. Without native histograms, of all rails.").size(12, 9).
-			query(quantiles(0.5), perRail("p50")).query(quantiles(0.99), perRail("p99")).unit("s").from(0).
-			atLeastEvery("2m"),
+			"99th percentile to the peer to which it was highest. Rails should differ by a few µs only. Without native "+
+				"histograms, of all rails.").size(12, 9).
+			query(`(`+of(0.99, "instance, peer, rail")+`) and topk by (instance, rail) (1, `+shown+`)`, railTo("p99")).
+			unit("s").from(0).atLeastEvery("2m"),
 	}
 }
 
-func probeLatencyOfRails() []*panel {
+func probeLatencyOfPeers() []*panel {
 	return []*panel{
-		heatmap("Latency of rail $rail", docFigures,
-			"Round trips of 8 B RDMA writes by rail. All rails should look alike. Needs native histograms: without "+
-				"them, each shows all rails.", "s").size(6, 8).
-			query(spread("probe_latency_seconds", "<latency>"), "{{le}}").atLeastEvery("2m").eachOf("rail", 4),
+		heatmap("Latency to $peer", docFigures,
+			"Round trips of 8 B RDMA writes over the selected rails. A second band is a second path or congestion; "+
+				"single high values are retransmissions.", "s").size(6, 8).
+			query(spread("probe_latency_seconds", "<latency>"), "{{le}}").atLeastEvery("2m").eachOf("peer", 4),
 	}
 }
 
 func probeBalance() []*panel {
 	return []*panel{
 		timeseries("Imbalance and finish skew", docFigures,
-			"Imbalance: 1 − the smallest share, by capacity. Skew: 1 − rate of the slowest rail ÷ "+
+			"Imbalance: 1 − the smallest share, by capacity. Skew (dotted): 1 − rate of the slowest rail ÷ "+
 				"rate of the fastest.").
-			query(`max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, "imbalance · "+perPeer).
-			query(`max by (instance, peer) (railscope_probe_finish_skew_ratio{<peer>})`, "skew · "+perPeer).
-			unit("percentunit").from(0).upTo(1),
+			query(`max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, toPeer("imbalance")).
+			query(`max by (instance, peer) (railscope_probe_finish_skew_ratio{<peer>})`, toPeer("skew")).
+			unit("percentunit").from(0).upTo(1).style("skew .*", dotted()),
 		timeseries("Scaling", docFigures,
 			"Goodput of all rails at once ÷ sum of the solo rates. Below 0.9 the rails share a bottleneck.").
 			query(`min by (instance, peer) (railscope_probe_scaling_ratio{<peer>})`, perPeer).unit("percentunit").
 			from(0).worseBelow(0.9, 0.8).limits().lowest(),
 		timeseries("Solo goodput ÷ 24-hour median", docFigures,
-			"To the worst peer. Below 1, the rail has become slower, even if it still reaches the expected "+
-				"rate.").
-			query(`min by (instance, rail) (railscope_probe_rail_degradation_ratio{<path>})`, perRail("")).
+			"To the peer to which it was lowest. Below 1, the rail has become slower, even if it still reaches the "+
+				"expected rate.").
+			query(worstPeer(`railscope_probe_rail_degradation_ratio{<path>}`, "min"), railTo("")).
 			unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().nothing("too few solo bursts yet"),
-		timeseries("Peers reached by rail", docReasons,
-			"Share of the peers to which each rail carried RDMA in the last round. At 0, the rail is down on "+
-				"this node; slightly below 100 %, at a peer: select it.").size(12, 8).
-			query(`avg by (instance, rail) (railscope_probe_rail_up{<path>})`, perRail("")).unit("percentunit").from(0).
-			upTo(1).lowest(),
+		timeseries("Rails up by peer", docReasons,
+			"Rails that carried RDMA in the last round. All peers lose one: it is down on this node. One peer: it is down "+
+				"there, or between the two.").
+			query(`sum by (instance, peer) (railscope_probe_rail_up{<path>})`, perPeer).unit("none").from(0).decimals(0).
+			lowest(),
+		table("Rails without RDMA", docReasons,
+			"Rails that carried no RDMA in the last round to a peer that other rails reach. An empty table is good.").size(8, 8).
+			label("rail", "Rail", wide(55)).label("peer", "Peer").
+			label("instance", "Node", leadingTo(toNode("${__value.text}"))).
+			labelled(`max by (instance, peer, rail) (railscope_probe_rail_up{<path>}) == 0 and on (instance, peer) `+
+				`max by (instance, peer) (railscope_probe_transport{<peer>, transport="rdma"}) == 1`).nothing("none").
+			sortedBy("Rail", false),
 		timeseries("Port counters against payload", docFigures,
-			"Difference between the port's counter and the payload of the burst. 4 %: the MTU is not the "+
-				"negotiated one. More: other traffic, retransmissions or another path.").size(12, 8).
-			query(`max by (instance, rail) (railscope_probe_counter_mismatch_ratio{<path>})`, perRail("")).
+			"Difference between the port's counter and the payload of the burst, to the peer where it was largest. 4 %: "+
+				"the MTU is not the negotiated one. More: other traffic, retransmissions or another path.").
+			query(worstPeer(`railscope_probe_counter_mismatch_ratio{<path>}`, "max"), railTo("")).
 			unit("percentunit").from(0),
 	}
 }
 
 func probeFailures() []*panel {
+	rounds := func(counter, selector, by string) string {
+		return `60 * sum by (instance, peer, ` + by + `) (rate(railscope_probe_` + counter + `{` + selector +
+			`}[$__rate_interval])) > 0`
+	}
 	return []*panel{
-		timeseries("Rounds by result", docProbe,
-			"Per minute. Skipped is harmless: something else used the rails. Degraded (a rail is dead or slow), "+
-				"fallback and failed are not.").
-			query(`60 * sum by (result) (rate(railscope_probe_rounds_total{<peer>}[$__rate_interval]))`, "{{result}}").
-			unit(perMinute).from(0).stacked().atLeastEvery("2m").
-			style("ok", fixed(green)).style("degraded", fixed(yellow)).style("fallback", fixed(orange)).style("failed",
-			fixed(red)).style("skipped", fixed("blue")),
+		timeseries("Rounds that were not ok", docProbe,
+			"Per minute, by result and peer. Degraded: a rail is dead or slow. Fallback: by TCP. Failed: not reached, or "+
+				"corrupted data.").
+			query(rounds("rounds_total", `<peer>, result!~"ok|skipped"`, "result"), toPeer("{{result}}")).
+			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none").
+			style("degraded .*", fixed(yellow)).style("fallback .*", fixed(orange)).style("failed .*", fixed(red)),
 		timeseries("Failures by stage and reason", docReasons,
-			"Per minute, including single rails. The linked page explains each reason.").
-			query(`60 * sum by (stage, reason) (rate(railscope_probe_failures_total{<peer>}[$__rate_interval]))`,
-				"{{stage}}: {{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
-		timeseries("Skipped rounds by reason", docBudget,
-			"Per minute. `busy` is normal while a job runs. `budget` for hours: raise the budget or the "+
-				"interval.").
-			query(`60 * sum by (reason) (rate(railscope_probe_skipped_total{<peer>}[$__rate_interval]))`, "{{reason}}").
+			"Per minute and peer, including single rails. The linked page explains each reason.").
+			query(rounds("failures_total", "<peer>", "stage, reason"), toPeer("{{stage}}: {{reason}}")).
 			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
+		timeseries("Skipped rounds by reason", docBudget,
+			"Per minute and peer. `busy` is normal while a job runs. `budget` for hours: raise the budget or the "+
+				"interval.").
+			query(rounds("skipped_total", "<peer>", "reason"), toPeer("{{reason}}")).
+			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none").style("busy .*", fixed("blue")),
 		table("Fallback reasons", docReasons,
-			"Pairs whose last round did not use RDMA, with the reason. An empty table is good.").size(12, 7).
+			"Peers whose last round did not use RDMA, with the reason. An empty table is good.").size(12, 7).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("peer", "Peer").label("reason",
 			"Reason").
 			labelled(`max by (instance, peer, reason) (railscope_probe_fallback_info{<peer>})`).nothing("none"),
@@ -214,61 +239,5 @@ func probeFailures() []*panel {
 			"Component").
 			labelled(`max by (instance, peer, component) (railscope_probe_component_mismatch{<peer>}) == 1`).
 			nothing("none"),
-	}
-}
-
-func fixed(colour string) object { return prop("color", object{"mode": "fixed", "fixedColor": colour}) }
-
-func probeTCP() []*panel {
-	return []*panel{
-		timeseries("TCP", docFigures,
-			"The same transfer over TCP, by connections per rail, from the last baseline or fallback.").
-			query(`8 * max by (instance, peer, streams) (railscope_probe_tcp_goodput_bytes_per_second{<peer>})`,
-				"{{streams}} streams · "+perPeer).unit("bps").from(0),
-		timeseries("RDMA ÷ TCP", docFigures,
-			"Speed-up of the last round with both. Near 1: RDMA is slow, or the link limits both.").
-			query(`min by (instance, peer) (railscope_probe_speedup_ratio{<peer>})`, perPeer).unit("none").from(0),
-		timeseries("TCP retransmissions", docFigures,
-			"Loss on the path as seen by TCP. RDMA on the same path suffers more.").
-			query(perSecond("probe_tcp_retransmits_total", "<peer>", "instance, peer"), perPeer).unit("pps").from(0).
-			atLeastEvery("2m"),
-	}
-}
-
-func probePath() []*panel {
-	return []*panel{
-		table("Path MTU", docProbe,
-			"Largest payload of an RDMA packet, the minimum of both ends. 4096 is best. 1024 costs goodput and "+
-				"means that the interface MTU is 1500.").size(8, 8).
-			label("peer", "Peer").label("rail", "Rail", wide(50)).label("instance", "Node").
-			column("Path MTU", `max by (instance, peer, rail) (railscope_probe_path_mtu_bytes{<path>})`, inUnit("none"),
-				painted(), by(orange, from(4096, "transparent"))).sortedBy("Path MTU", false),
-		table("GIDs", docProbe, "The GID that each rail used, and why it was chosen.").size(16, 8).
-			label("peer", "Peer", wide(140)).label("rail", "Rail", wide(50)).label("gid_index", "Index", wide(60)).
-			label("gid", "GID", wide(180)).label("reason", "Reason").label("instance", "Node", wide(140)).
-			labelled(`max by (instance, peer, rail, gid_index, gid, reason) (railscope_probe_gid_info{<path>})`),
-		timeseries("TCP path MTU", docFigures,
-			"As discovered by TCP, the minimum of all streams. Below the interface MTU: a device on the path "+
-				"has a smaller one.").
-			query(`min by (instance, peer) (railscope_probe_tcp_path_mtu_bytes{<peer>})`, perPeer).unit("none").from(0),
-		timeseries("Data corruption", docReasons,
-			"Rounds in which the received data differed from the data sent. Never ignore this.").
-			query(`sum by (instance, peer) `+
-				`(increase(railscope_probe_verification_failures_total{<peer>}[$__rate_interval]))`, perPeer).
-			unit("short").from(0).atLeastEvery("2m"),
-		timeseries("Round duration", docProbe, "Near `timeout`, a stage hangs; the failures name it.").
-			query(`max by (instance, peer) (railscope_probe_duration_seconds{<peer>})`, perPeer).unit("s").from(0),
-		timeseries("Probe traffic", docBudget, "Traffic of the probe by rail.").
-			query(`8 * sum by (instance, rail) (rate(railscope_probe_rail_bytes_total{<path>}[$__rate_interval]))`,
-				perRail("")).unit("bps").from(0).atLeastEvery("2m"),
-		timeseries("Remaining budget", docBudget,
-			"Time of each rail that rounds may use now. At 0, rounds are skipped until the budget has refilled.").
-			query(`min by (instance) (railscope_probe_budget_seconds{<node>})`, "{{instance}}").unit("s").from(0),
-		timeseries("Leases and restarts", docBudget,
-			"Leases that peers hold on this node, and restarts of the worker process. Repeated restarts: a "+
-				"fault in the RDMA provider, check its version.").
-			query(`max by (instance) (railscope_probe_leases{<node>})`, "leases · {{instance}}").
-			query(`60 * sum by (instance) (rate(railscope_probe_worker_restarts_total{<node>}[$__rate_interval]))`,
-				"restarts per minute · {{instance}}").unit("short").from(0),
 	}
 }

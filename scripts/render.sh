@@ -75,7 +75,7 @@ fleet)
 	serve $every ""
 	node="node-03:10091"
 	[ "$nodes" -gt 2 ] || node="node-01:10091"
-	draw --to "$until" --scrape $every --out "$out" --height 2600 --var "node.instance=$node" --var "probe.instance=$node"
+	draw --to "$until" --scrape $every --out "$out" --height 3200 --var "node.instance=$node" --var "probe.instance=$node"
 	[ "$out" != ../../docs/img ] || pngquant --force --ext .png --speed 1 64 docs/img/dashboard-*.png
 	;;
 demo)

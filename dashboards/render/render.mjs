@@ -75,7 +75,7 @@ async function picture(dashboard, theme, tell) {
   const unseen = tell && asked.first.length > 0 ? await missing(page, asked.first) : [];
   const height = asked.height ? Math.min(Number(asked.height), report.height) : report.height;
   await page.setViewport({ width: Number(asked.width), height });
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  await new Promise((resolve) => setTimeout(resolve, asked.folded ? 6000 : 500)); // tables far down take long
   const file = path.join(asked.out, `dashboard-${dashboard}${asked.name}${theme === 'dark' ? '' : '-' + theme}.png`);
   await page.screenshot({ path: file, clip: { x: 0, y: 0, width: Number(asked.width), height } });
   await page.close();

@@ -80,7 +80,7 @@ export function StatPanel(drawn: Drawn) {
     <BigValue
       value={props.value.display} count={props.count} width={props.width} height={props.height} theme={theme} colorMode={panel.options.colorMode} graphMode={panel.options.graphMode}
       justifyMode={panel.options.justifyMode} textMode={all.length === 1 && panel.options.textMode === 'auto' ? ('value' as any) : panel.options.textMode}
-      alignmentFactors={props.alignmentFactors} text={panel.options.text}
+      alignmentFactors={props.alignmentFactors} text={panel.options.text} disableWideLayout={!panel.options.wideLayout}
     />
   );
   return <Repeated drawn={drawn} all={all} draw={draw} orientation={panel.options.orientation} width={width} height={height} grid />;

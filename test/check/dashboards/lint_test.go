@@ -143,7 +143,7 @@ func TestPanels(t *testing.T) {
 // units are ids of @grafana/data's value formats that may be wanted here.
 var units = []string{
 	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps",
-	"Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "si:T/s",
+	"Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "suffix:GT/s",
 	"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dateTimeAsIso", "dateTimeFromNow", "hertz", "celsius", "watt",
 	"joule", "bool", "bool_yes_no", "bool_on_off",
 }
@@ -300,7 +300,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// links returns the addresses that values of the panel lead to.
+// links returns the dashboards that values of the panel lead to.
 func (p panel) links() []string {
 	var urls []string
 	for _, l := range p.FieldConfig.Defaults.Links {
@@ -310,7 +310,8 @@ func (p panel) links() []string {
 		for _, prop := range o.Properties {
 			list, _ := prop.Value.([]any)
 			for _, l := range list {
-				if url, ok := l.(map[string]any)["url"].(string); ok && prop.ID == "links" {
+				url, ok := l.(map[string]any)["url"].(string)
+				if ok && prop.ID == "links" && !strings.HasPrefix(url, pages) {
 					urls = append(urls, url)
 				}
 			}

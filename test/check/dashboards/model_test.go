@@ -66,7 +66,8 @@ type panel struct {
 		ID      string
 		Options map[string]any
 	}
-	Panels []panel // of a row that is folded
+	Options struct{ TextMode string }
+	Panels  []panel // of a row that is folded
 }
 
 type fields struct {

@@ -193,6 +193,9 @@ func checkLegend(t *testing.T, expr parser.Expr, legend string) {
 func labelsOf(expr parser.Expr) (names []string, exact bool) {
 	switch e := expr.(type) {
 	case *parser.AggregateExpr:
+		if e.Op == parser.TOPK || e.Op == parser.BOTTOMK {
+			return labelsOf(e.Expr)
+		}
 		return e.Grouping, !e.Without
 	case *parser.ParenExpr:
 		return labelsOf(e.Expr)

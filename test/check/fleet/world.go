@@ -82,6 +82,7 @@ func (w *world) fill(nodes int, testdata string) error {
 		n.traffic()
 		n.trouble()
 		n.gpus()
+		n.findings()
 		n.prober(nodes)
 		if err := n.template(filepath.Join(testdata, "hgx.prom")); err != nil {
 			return err
