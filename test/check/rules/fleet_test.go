@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/prometheus/model/labels"
+	prom "github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 )
@@ -30,8 +32,17 @@ type generated struct {
 	few   bool          // without GPUs and latencies
 	slow  int           // a node of which rail 3 carries half to every peer, and from every asker; 0: none
 	dead  int           // a node of which the probe answers nobody and reaches nobody; 0: none
-	err   error
+	gpus  bool          // with GPUs although few
+	kube  bool          // the instance is the name of the node, which kube-state-metrics reports as well
+	begin time.Time     // what a change counts from
+	off   func(since time.Duration) bool
+	// change returns what becomes of a series over time; nil: what it always is.
+	change func(node int, l labels.Labels) change
+	err    error
 }
+
+// change turns a healthy value, so long after the begin, into what a scrape has; false: the series is gone.
+type change func(since time.Duration, v float64) (float64, bool)
 
 // look is how far back the longest range of the rules on a metric looks.
 type look time.Duration
@@ -61,16 +72,46 @@ func (n generatedNode) add(back look, counter bool, value float64, name string, 
 	for i := 0; i+1 < len(pairs); i += 2 {
 		b.Set(pairs[i], pairs[i+1])
 	}
-	l := b.Set(model.MetricNameLabel, name).Set("cluster", "a").Set("job", "railscope").
-		Set("instance", nodeName(n.n)+":10091").Labels()
+	b.Set(model.MetricNameLabel, name).Set("cluster", "a")
+	if b.Get("job") == "" {
+		b.Set("job", "railscope").Set("instance", n.instance())
+	}
+	n.store(back, counter, value, b.Labels())
+}
+
+func (n generatedNode) instance() string {
+	if n.kube {
+		return nodeName(n.n)
+	}
+	return nodeName(n.n) + ":10091"
+}
+
+func (n generatedNode) store(back look, counter bool, value float64, l labels.Labels) {
+	var becomes change
+	if n.change != nil {
+		becomes = n.change(n.n, l)
+	}
 	var ref storage.SeriesRef
+	gone := true
 	every := max(n.every, time.Minute)
 	for ago := (time.Duration(back) + n.last).Truncate(every); ago >= 0; ago -= every {
-		v := value
-		if counter {
-			v *= float64(n.end.Add(-ago).Unix()) / 60
+		at, v, kept := n.end.Add(-ago), value, true
+		if n.off != nil && n.off(at.Sub(n.begin)) {
+			continue
 		}
-		if ref, n.err = n.app.Append(ref, l, n.end.Add(-ago).UnixMilli(), v); n.err != nil {
+		if counter {
+			v *= float64(at.Unix()) / 60
+		}
+		if becomes != nil {
+			v, kept = becomes(at.Sub(n.begin), v)
+		}
+		if !kept && gone {
+			continue
+		}
+		if gone = !kept; gone {
+			v = math.Float64frombits(prom.StaleNaN) // as Prometheus does
+		}
+		if ref, n.err = n.app.Append(ref, l, at.UnixMilli(), v); n.err != nil {
 			return
 		}
 	}
@@ -108,6 +149,10 @@ func (g *generated) fill(t *testing.T, db *tsdb.DB) {
 
 func (n generatedNode) self() {
 	n.add(instant, false, 1, "up")
+	if n.kube {
+		n.add(ten, false, 0, "kube_node_spec_unschedulable", "node", nodeName(n.n), "job", "kube-state-metrics",
+			"instance", "kube-state-metrics:8080")
+	}
 	n.add(hour, false, float64(n.end.Unix()-86400*30), "process_start_time_seconds")
 	n.gauge(1, "build_info", "version", "0.1.0")
 	n.add(ten, false, 0, "railscope_maintenance")
@@ -127,7 +172,7 @@ func (n generatedNode) self() {
 	n.gauge(1, "gpudirect_supported")
 	n.gauge(1, "gpudirect_info", "mode", "peermem", "reason", "loaded")
 	for g := range railsOfNode {
-		if n.few {
+		if n.few && !n.gpus {
 			break
 		}
 		gpu := strconv.Itoa(g)
@@ -197,7 +242,7 @@ func (n generatedNode) pair(to int) {
 	}
 	n.counter(twenty, good, "probe_solo_rounds_total", peer...)
 	n.counter(hour, 0, "probe_verification_failures_total", peer...)
-	n.gauge(float64(n.end.Unix()), "probe_last_round_timestamp_seconds", peer...)
+	n.counter(instant, 60, "probe_last_round_timestamp_seconds", peer...) // every round is a minute later
 	if !dead {
 		n.gauge(0.02, "probe_imbalance_ratio", peer...)
 		n.gauge(0.98, "probe_scaling_ratio", peer...)

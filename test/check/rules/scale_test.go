@@ -94,8 +94,11 @@ func (e *evaluator) firing() (list []string) {
 			for _, alert := range a.ActiveAlerts() {
 				if alert.State == rules.StateFiring {
 					l := alert.Labels
-					list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", l.Get("severity"), r.Name(),
-						l.Get("instance"), l.Get("rail"))))
+					where := l.Get("instance") + " " + l.Get("rail")
+					if l.Get("instance") == "" {
+						where = l.Get("fault")
+					}
+					list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s", l.Get("severity"), r.Name(), where)))
 				}
 			}
 		}

@@ -1,0 +1,215 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// incident is what happens to a fleet that was healthy, and all that a person is told of it.
+type incident struct {
+	name  string
+	lasts time.Duration // how long the rules are evaluated after the begin
+	event
+	kube, gpus bool
+	off        func(since time.Duration) bool // Prometheus does not run
+	// told has every alert that fires at any time, and the minutes in which it does, as the fault begins at 0.
+	told []string
+}
+
+// event has what changes, by node and the time since the begin. A field that is nil changes nothing.
+type event struct {
+	away  func(n int, since time.Duration) bool          // neither scraped nor probed
+	start func(n int, since time.Duration) time.Duration // when railscope started; 0: long ago
+	lost  func(n int, rail string, since time.Duration) bool
+	is    func(n int, l labels.Labels) change // what else changes
+}
+
+// of is the change of a series of a node: first what is special, then what loses rails, restarts and goes away.
+func (e event) of(n int, l labels.Labels) change {
+	name := l.Get(labels.MetricName)
+	if l.Get("job") != "railscope" {
+		return e.special(n, l)
+	}
+	special, steps := e.special(n, l), []change{e.rail(n, l), e.pair(n, l), e.restart(n, l)}
+	return func(since time.Duration, v float64) (float64, bool) {
+		if e.away != nil && e.away(n, since) {
+			return 0, name == "up"
+		}
+		kept := true
+		for _, c := range append(steps, special) {
+			if c != nil && kept {
+				v, kept = c(since, v)
+			}
+		}
+		return v, kept
+	}
+}
+
+func (e event) special(n int, l labels.Labels) change {
+	if e.is == nil {
+		return nil
+	}
+	return e.is(n, l)
+}
+
+// rail is what a port that is down reports of itself.
+func (e event) rail(n int, l labels.Labels) change {
+	name := l.Get(labels.MetricName)
+	if e.lost == nil || l.Get("rail") == "" || l.Get("peer") != "" {
+		return nil
+	}
+	return func(since time.Duration, v float64) (float64, bool) {
+		switch down := e.lost(n, l.Get("rail"), since); {
+		case !down:
+		case name == "railscope_port_up", name == "railscope_rail_capacity_bytes_per_second":
+			return 0, true
+		case name == "railscope_port_link_downed_total", name == "railscope_netdev_carrier_down_total":
+			return v + 1, true
+		}
+		return v, true
+	}
+}
+
+// pair is what rounds say of a peer that is away and of rails that are lost at either end, a minute later.
+func (e event) pair(n int, l labels.Labels) change {
+	var to int
+	if _, err := fmt.Sscanf(l.Get("peer"), "node-%d", &to); err != nil {
+		return nil
+	}
+	name, transport := strings.TrimPrefix(l.Get(labels.MetricName), "railscope_probe_"), l.Get("transport")
+	return func(now time.Duration, v float64) (float64, bool) {
+		since, rail := now-time.Minute, l.Get("rail")
+		away := e.away != nil && e.away(to, since)
+		lost := rail != "" && e.lost != nil && (e.lost(n, rail, since) || e.lost(to, rail, since))
+		switch {
+		case !away && !lost:
+		case name == "transport" && transport == "none":
+			return 1, true
+		case name == "transport", name == "rail_up":
+			return 0, true
+		case strings.HasSuffix(name, "_ratio"), strings.HasSuffix(name, "_per_second"):
+			return 0, false
+		}
+		return v, true
+	}
+}
+
+// restart has counters begin anew, and the probe's results once there has been a round.
+func (e event) restart(n int, l labels.Labels) change {
+	name := l.Get(labels.MetricName)
+	if e.start == nil {
+		return nil
+	}
+	return func(since time.Duration, v float64) (float64, bool) {
+		start := e.start(n, since)
+		switch ended := incidentBegin.Add(start).Unix(); {
+		case start == 0:
+		case name == "process_start_time_seconds":
+			return float64(ended), true
+		case strings.HasSuffix(name, "_total"):
+			return v * (since - start).Seconds() / float64(incidentBegin.Add(since).Unix()), true
+		case l.Get("peer") != "":
+			return v, since-start >= time.Minute
+		}
+		return v, true
+	}
+}
+
+var incidentBegin = time.Unix(1.8e9, 0)
+
+// run evaluates all rules every minute, those of longer intervals just before the fault begins, and returns when each
+// alert fired. When Prometheus starts again, it knows of its alerts what its storage has.
+func (i incident) run(t *testing.T, nodes int) []string {
+	t.Helper()
+	const warm = 16 * time.Minute
+	db := database(t)
+	(&generated{nodes: nodes, end: incidentBegin.Add(i.lasts), last: warm + i.lasts, few: true, gpus: i.gpus,
+		kube: i.kube, begin: incidentBegin, off: i.off, change: i.of}).fill(t, db)
+	e, fired, was := newEvaluator(t, db), map[string][]int{}, false
+	for since := -warm; since <= i.lasts; since += time.Minute {
+		if i.off != nil && i.off(since) {
+			was = true
+			continue
+		}
+		if was {
+			e = newEvaluator(t, db)
+		}
+		e.evalDue(t, incidentBegin, since)
+		if was {
+			for _, g := range e.groups {
+				g.RestoreForState(incidentBegin.Add(since))
+			}
+		}
+		was = false
+		for _, alert := range e.firing() {
+			fired[alert] = append(fired[alert], int(since.Minutes()))
+		}
+	}
+	var list []string
+	for _, alert := range slices.Sorted(maps.Keys(fired)) {
+		list = append(list, alert+": "+spans(fired[alert]))
+	}
+	_ = db.Close()
+	runtime.GC()
+	return list
+}
+
+// evalDue evaluates the groups whose interval has passed.
+func (e *evaluator) evalDue(t *testing.T, begin time.Time, since time.Duration) {
+	t.Helper()
+	all := e.groups
+	defer func() { e.groups = all }()
+	e.groups = nil
+	for _, g := range all {
+		if (since+time.Minute)%g.Interval() == 0 {
+			e.groups = append(e.groups, g)
+		}
+	}
+	e.eval(t, begin.Add(since))
+}
+
+// spans writes minutes as 3-20,31-40.
+func spans(minutes []int) string {
+	var list []string
+	for i := 0; i < len(minutes); {
+		j := i
+		for j+1 < len(minutes) && minutes[j+1] == minutes[j]+1 {
+			j++
+		}
+		list = append(list, fmt.Sprintf("%d-%d", minutes[i], minutes[j]))
+		i = j + 1
+	}
+	return strings.Join(list, ",")
+}
+
+func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
+
+// between reports whether a time is in [from, to) minutes.
+func between(since time.Duration, from, to int) bool {
+	return since >= minutes(from) && since < minutes(to)
+}
+
+// TestIncidents holds all alerts of ten incidents; docs/alerts.md has them. -long takes 1,000 nodes.
+func TestIncidents(t *testing.T) {
+	nodes := 100
+	if *long {
+		nodes = 1000
+	}
+	for _, i := range incidents(nodes) {
+		t.Run(i.name, func(t *testing.T) {
+			start := time.Now()
+			got := i.run(t, nodes)
+			t.Logf("%d nodes, %v:\n  %s", nodes, time.Since(start).Round(time.Second/10), strings.Join(got, "\n  "))
+			if !slices.Equal(got, i.told) {
+				t.Errorf("want\n  %s", strings.Join(i.told, "\n  "))
+			}
+		})
+	}
+}
