@@ -1,8 +1,10 @@
 #!/bin/bash
-# render.sh fleet|demo draws the Grafana dashboards over a real Prometheus, with
+# render.sh fleet|incidents|demo draws the Grafana dashboards over a real Prometheus, with
 # Grafana's own panel components, into docs/img, in dark and light.
 #   fleet  an hour of an imagined fleet (test/check/fleet) of NODES (16); the pictures of other numbers, and of SOUND=1,
 #          a fleet without faults, go to dashboards/render/out
+#   incidents  the Fleet dashboard in each of the ten incidents of docs/alerts.md; that its first screen does not name
+#          node, rail and fault is an error. Pictures go to dashboards/render/out.
 #   demo   railscope demo, scraped for MINUTES (3) while all is well, and as long
 #          with a slow rail; a panel that has nothing to draw then, and no words of
 #          its own for that, is an error. Pictures go to dashboards/render/out.
@@ -78,6 +80,20 @@ fleet)
 	draw --to "$until" --scrape $every --out "$out" --height 3200 --var "node.instance=$node" --var "probe.instance=$node"
 	[ "$out" != ../../docs/img ] || pngquant --force --ext .png --speed 1 64 docs/img/dashboard-*.png
 	;;
+incidents)
+	(cd test/check && go test -count=1 ./rules -run TestIncidents -args -keep "$work/incidents")
+	bad=0
+	for dir in "$work"/incidents/*; do
+		rm -rf "$work/data"
+		mv "$dir/data" "$work/data"
+		serve 60 ""
+		mapfile -t first <"$dir/first"
+		draw --to "$(cat "$dir/to")" --scrape 60 --only fleet --themes dark --name="-${dir##*/}" "${first[@]/#/--first=}" || bad=1
+		kill "${started[-1]}"
+		wait "${started[-1]}" || true
+	done
+	exit $bad
+	;;
 demo)
 	serve 5 "'127.0.0.1:$((port + 1))', '127.0.0.1:$((port + 2))'"
 	bad=0
@@ -86,7 +102,7 @@ demo)
 	exit $bad
 	;;
 *)
-	echo "render.sh: $what is neither fleet nor demo" >&2
+	echo "render.sh: $what is neither fleet, incidents nor demo" >&2
 	exit 2
 	;;
 esac

@@ -160,24 +160,28 @@ func incidents(nodes int) []incident {
 		job = append(job, fmt.Sprintf("warning RailscopeFallback %s:10091: 10-44", nodeName(n)))
 	}
 	return []incident{
-		{name: "a rail is down", event: oneRail(), lasts: minutes(45), told: []string{
-			"critical RailscopeRailDown node-00017:10091 3: 2-34"}},
-		{name: "a leaf switch is down", event: leaf(), lasts: minutes(45), told: []string{
-			"critical RailscopeManyNodes RailDown: 2-39"}},
-		{name: "PFC storm", event: storm(), lasts: minutes(50), told: []string{
+		{name: "a rail is down", event: oneRail(), lasts: minutes(45), seen: 29, told: []string{
+			"critical RailscopeRailDown node-00017:10091 3: 2-34"},
+			first: []string{"critical RailDown node-00017:10091 3"}},
+		{name: "a leaf switch is down", event: leaf(), lasts: minutes(45), seen: 29, told: []string{
+			"critical RailscopeManyNodes RailDown: 2-39"}, first: []string{"critical ManyNodes RailDown 5"}},
+		{name: "PFC storm", event: storm(), lasts: minutes(50), seen: 29, told: []string{
 			"critical RailscopePFC node-00017:10091 3: 6-44",
-			"warning RailscopeManyNodes PFC: 5-44"}},
-		{name: "sockets instead of RDMA", event: sockets(), lasts: minutes(50), told: job},
-		{name: "firmware upgrade", event: firmware(), lasts: minutes(60), told: []string{
-			"warning RailscopeRailDegraded node-00007:10091 2: 29-60"}},
-		{name: "drain", event: drain(), lasts: minutes(75), kube: true},
-		{name: "probes rolled", event: rolled(nodes), lasts: minutes(50)},
+			"warning RailscopeManyNodes PFC: 5-44"}, first: []string{"critical PFC node-00017:10091 3", "warning ManyNodes PFC"}},
+		{name: "sockets instead of RDMA", event: sockets(), lasts: minutes(50), seen: 29, told: job, first: []string{
+			"warning Fallback node-00021:10091 node-00022:10091 node-00023:10091 node-00024:10091"}},
+		{name: "firmware upgrade", event: firmware(), lasts: minutes(60), seen: 45, told: []string{
+			"warning RailscopeRailDegraded node-00007:10091 2: 29-60"},
+			first: []string{"warning RailDegraded node-00007:10091 2"}},
+		{name: "drain", event: drain(), lasts: minutes(75), kube: true, seen: 25, first: []string{"none"}},
+		{name: "probes rolled", event: rolled(nodes), lasts: minutes(50), seen: 15, first: []string{"none"}},
 		{name: "Prometheus restarted", event: standing(), lasts: minutes(50),
 			off: func(since time.Duration) bool { return between(since, 15, 25) }, told: []string{
-				"critical RailscopeRailDown node-00017:10091 3: 2-14,29-50"}},
-		{name: "power", event: power(), lasts: minutes(30), told: []string{
-			"critical RailscopeManyNodes ExporterDown: 5-30"}},
+				"critical RailscopeRailDown node-00017:10091 3: 2-14,29-50"}, seen: 35, first: []string{"critical RailDown node-00017:10091 3"}},
+		{name: "power", event: power(), lasts: minutes(30), seen: 20, told: []string{
+			"critical RailscopeManyNodes ExporterDown: 5-30"}, first: []string{"critical ManyNodes ExporterDown down"}},
 		{name: "a KV cache fills a GPU", event: cache(), lasts: minutes(30), gpus: true, told: []string{
-			"info RailscopeGPUMemoryFull node-00017:10091: 23-30"}},
+			"info RailscopeGPUMemoryFull node-00017:10091: 23-30"},
+			seen: 29, first: []string{"info GPUMemoryFull node-00017:10091 3"}},
 	}
 }

@@ -1,8 +1,12 @@
 package rules
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -10,7 +14,10 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb"
 )
+
+var keep = flag.String("keep", "", "directory that gets the storage of each incident")
 
 // incident is what happens to a fleet that was healthy, and all that a person is told of it.
 type incident struct {
@@ -21,6 +28,10 @@ type incident struct {
 	off        func(since time.Duration) bool // Prometheus does not run
 	// told has every alert that fires at any time, and the minutes in which it does, as the fault begins at 0.
 	told []string
+	// first has words that the first screen of the Fleet dashboard shows after seen minutes, as make render ARGS=incidents
+	// finds them.
+	seen  int
+	first []string
 }
 
 // event has what changes, by node and the time since the begin. A field that is nil changes nothing.
@@ -156,9 +167,27 @@ func (i incident) run(t *testing.T, nodes int) []string {
 	for _, alert := range slices.Sorted(maps.Keys(fired)) {
 		list = append(list, alert+": "+spans(fired[alert]))
 	}
+	i.keep(t, db)
 	_ = db.Close()
 	runtime.GC()
 	return list
+}
+
+// keep writes the storage, and what is to be seen of it, for scripts/render.sh.
+func (i incident) keep(t *testing.T, db *tsdb.DB) {
+	t.Helper()
+	if *keep == "" {
+		return
+	}
+	dir := filepath.Join(*keep, strings.ReplaceAll(i.name, " ", "-"))
+	err := os.MkdirAll(dir, 0o755)
+	for name, text := range map[string]string{"first": strings.Join(i.first, "\n") + "\n",
+		"to": fmt.Sprintln(incidentBegin.Add(minutes(i.seen)).Unix())} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	if err := errors.Join(err, db.Snapshot(filepath.Join(dir, "data"), true)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // evalDue evaluates the groups whose interval has passed.
