@@ -407,7 +407,7 @@ func TestInhibitions(t *testing.T) {
 	known := func(alert string) bool {
 		return slices.ContainsFunc(all, func(r Rule) bool { return r.Alert == alert })
 	}
-	labels := []string{"cluster", "job", "instance", "rail", "fault"}
+	labels := []string{"cluster", "job", "instance", "rail", "fault", "check"}
 	matcher := regexp.MustCompile(`^alertname(?:=|=~)"([^"]+)"$`)
 	nested := regexp.MustCompile(`(\w*)\(([^()]*)\)`)
 	for _, r := range there.Rules {

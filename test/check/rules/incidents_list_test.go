@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 )
 
@@ -21,12 +22,13 @@ func leaf() event {
 	}}
 }
 
-// storm: rail 3 of node 17 pauses the network for 80 % of 30 minutes, and the network rail 3 of nodes 41 to 52 for 20 %.
+// storm: rail 3 of node 17 pauses the network for 80 % of 30 minutes, and the network pauses rail 3 of nodes 41 to 52
+// for 20 %.
 func storm() event {
 	return event{is: func(n int, l labels.Labels) change {
 		share := 0.0
 		switch direction := l.Get("direction"); {
-		case l.Get(labels.MetricName) != "railscope_port_pause_seconds_total", l.Get("rail") != "3":
+		case l.Get(model.MetricNameLabel) != "railscope_port_pause_seconds_total", l.Get("rail") != "3":
 		case n == 17 && direction == "transmit":
 			share = 0.8
 		case n >= 41 && n <= 52 && direction == "receive":
@@ -74,7 +76,7 @@ func firmware() event {
 			return 0
 		},
 		is: func(n int, l labels.Labels) change {
-			name := l.Get(labels.MetricName)
+			name := l.Get(model.MetricNameLabel)
 			return func(since time.Duration, v float64) (float64, bool) {
 				switch after := in(n, 10, 1000)(since); {
 				case name == "railscope_maintenance" && in(n, 0, 2)(since):
@@ -101,7 +103,7 @@ func drain() event {
 			return 0
 		},
 		is: func(n int, l labels.Labels) change {
-			if n != 9 || l.Get(labels.MetricName) != "kube_node_spec_unschedulable" {
+			if n != 9 || l.Get(model.MetricNameLabel) != "kube_node_spec_unschedulable" {
 				return nil
 			}
 			return func(since time.Duration, v float64) (float64, bool) {
@@ -142,7 +144,7 @@ func power() event {
 // cache: of GPU 3 of node 17, 300 MB are free from now on.
 func cache() event {
 	return event{is: func(n int, l labels.Labels) change {
-		if n != 17 || l.Get("gpu") != "3" || l.Get(labels.MetricName) != "railscope_gpu_memory_free_bytes" {
+		if n != 17 || l.Get("gpu") != "3" || l.Get(model.MetricNameLabel) != "railscope_gpu_memory_free_bytes" {
 			return nil
 		}
 		return func(since time.Duration, v float64) (float64, bool) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 )
@@ -44,7 +45,7 @@ type event struct {
 
 // of is the change of a series of a node: first what is special, then what loses rails, restarts and goes away.
 func (e event) of(n int, l labels.Labels) change {
-	name := l.Get(labels.MetricName)
+	name := l.Get(model.MetricNameLabel)
 	if l.Get("job") != "railscope" {
 		return e.special(n, l)
 	}
@@ -72,7 +73,7 @@ func (e event) special(n int, l labels.Labels) change {
 
 // rail is what a port that is down reports of itself.
 func (e event) rail(n int, l labels.Labels) change {
-	name := l.Get(labels.MetricName)
+	name := l.Get(model.MetricNameLabel)
 	if e.lost == nil || l.Get("rail") == "" || l.Get("peer") != "" {
 		return nil
 	}
@@ -94,7 +95,7 @@ func (e event) pair(n int, l labels.Labels) change {
 	if _, err := fmt.Sscanf(l.Get("peer"), "node-%d", &to); err != nil {
 		return nil
 	}
-	name, transport := strings.TrimPrefix(l.Get(labels.MetricName), "railscope_probe_"), l.Get("transport")
+	name, transport := strings.TrimPrefix(l.Get(model.MetricNameLabel), "railscope_probe_"), l.Get("transport")
 	return func(now time.Duration, v float64) (float64, bool) {
 		since, rail := now-time.Minute, l.Get("rail")
 		away := e.away != nil && e.away(to, since)
@@ -114,18 +115,18 @@ func (e event) pair(n int, l labels.Labels) change {
 
 // restart has counters begin anew, and the probe's results once there has been a round.
 func (e event) restart(n int, l labels.Labels) change {
-	name := l.Get(labels.MetricName)
+	name := l.Get(model.MetricNameLabel)
 	if e.start == nil {
 		return nil
 	}
 	return func(since time.Duration, v float64) (float64, bool) {
 		start := e.start(n, since)
-		switch ended := incidentBegin.Add(start).Unix(); {
+		switch ended := incidentBegin().Add(start).Unix(); {
 		case start == 0:
 		case name == "process_start_time_seconds":
 			return float64(ended), true
 		case strings.HasSuffix(name, "_total"):
-			return v * (since - start).Seconds() / float64(incidentBegin.Add(since).Unix()), true
+			return v * (since - start).Seconds() / float64(incidentBegin().Add(since).Unix()), true
 		case l.Get("peer") != "":
 			return v, since-start >= time.Minute
 		}
@@ -133,7 +134,8 @@ func (e event) restart(n int, l labels.Labels) change {
 	}
 }
 
-var incidentBegin = time.Unix(1.8e9, 0)
+// incidentBegin is when the fault begins.
+func incidentBegin() time.Time { return time.Unix(1.8e9, 0) }
 
 // run evaluates all rules every minute, those of longer intervals just before the fault begins, and returns when each
 // alert fired. When Prometheus starts again, it knows of its alerts what its storage has.
@@ -141,8 +143,8 @@ func (i incident) run(t *testing.T, nodes int) []string {
 	t.Helper()
 	const warm = 16 * time.Minute
 	db := database(t)
-	(&generated{nodes: nodes, end: incidentBegin.Add(i.lasts), last: warm + i.lasts, few: true, gpus: i.gpus,
-		kube: i.kube, begin: incidentBegin, off: i.off, change: i.of}).fill(t, db)
+	(&generated{nodes: nodes, end: incidentBegin().Add(i.lasts), last: warm + i.lasts, few: true, gpus: i.gpus,
+		kube: i.kube, begin: incidentBegin(), off: i.off, change: i.of}).fill(t, db)
 	e, fired, was := newEvaluator(t, db), map[string][]int{}, false
 	for since := -warm; since <= i.lasts; since += time.Minute {
 		if i.off != nil && i.off(since) {
@@ -152,10 +154,10 @@ func (i incident) run(t *testing.T, nodes int) []string {
 		if was {
 			e = newEvaluator(t, db)
 		}
-		e.evalDue(t, incidentBegin, since)
+		e.evalDue(t, incidentBegin(), since)
 		if was {
 			for _, g := range e.groups {
-				g.RestoreForState(incidentBegin.Add(since))
+				g.RestoreForState(incidentBegin().Add(since))
 			}
 		}
 		was = false
@@ -227,7 +229,7 @@ func between(since time.Duration, from, to int) bool {
 
 // TestIncidents holds all alerts of ten incidents; docs/alerts.md has them. -long takes 1,000 nodes.
 func TestIncidents(t *testing.T) {
-	nodes := 100
+	nodes := 60
 	if *long {
 		nodes = 1000
 	}
