@@ -184,7 +184,7 @@ func (i incident) keep(t *testing.T, db *tsdb.DB) {
 	dir := filepath.Join(*keep, strings.ReplaceAll(i.name, " ", "-"))
 	err := os.MkdirAll(dir, 0o755)
 	for name, text := range map[string]string{"first": strings.Join(i.first, "\n") + "\n",
-		"to": fmt.Sprintln(incidentBegin.Add(minutes(i.seen)).Unix())} {
+		"to": fmt.Sprintln(incidentBegin().Add(minutes(i.seen)).Unix())} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	if err := errors.Join(err, db.Snapshot(filepath.Join(dir, "data"), true)); err != nil {

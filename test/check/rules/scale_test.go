@@ -1,10 +1,8 @@
 package rules
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -12,14 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/promslog"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/tsdb"
 
-	ours "github.com/railscope/railscope/deploy/rules"
+	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
 var long = flag.Bool("long", false, "evaluate the rules over 10,000 nodes, which takes 10 GB and some minutes")
@@ -31,40 +25,12 @@ type evaluator struct {
 
 func newEvaluator(t *testing.T, db *tsdb.DB) *evaluator {
 	t.Helper()
-	p := parser.NewParser(parser.Options{})
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e8, Timeout: 10 * time.Minute,
-		LookbackDelta: 5 * time.Minute, Parser: p})
-	t.Cleanup(func() { _ = engine.Close() })
-	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(engine, db), Appendable: db,
-		Queryable: db, Context: t.Context(), Parser: p, Logger: promslog.NewNopLogger(),
-		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}})
-	var files []string
-	for _, name := range ours.Sources() {
-		files = append(files, filepath.Join(source, name))
-	}
-	groups, errs := m.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, files...)
-	if len(errs) > 0 {
-		t.Fatal(errs)
-	}
-	e := &evaluator{}
-	for _, g := range groups {
-		e.groups = append(e.groups, g)
-		for _, r := range g.Rules() {
-			if a, ok := r.(*rules.AlertingRule); ok {
-				a.SetRestored(true)
-			}
-		}
-	}
-	order := map[string]int{}
-	all, err := ours.LoadGroups(source)
+	r, err := ruleeval.New(t.Context(), db, source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, g := range all {
-		order[g.Name] = i
-	}
-	slices.SortFunc(e.groups, func(a, b *rules.Group) int { return order[a.Name()] - order[b.Name()] })
-	return e
+	t.Cleanup(func() { _ = r.Close() })
+	return &evaluator{groups: r.Groups}
 }
 
 // eval evaluates all groups once and returns how long each took.
