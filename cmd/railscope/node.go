@@ -60,6 +60,7 @@ type machine struct {
 	ethtool     ethtool.Ioctl              // nil: the kernel's
 	probe       func(o *probe.NodeOptions) // changes the options of the probe; nil: no change
 	maintenance string                     // file to watch; empty: none, as in the demo
+	annotation  string                     // file with an annotation of the pod that says maintenance; empty: none
 	kmsg        string                     // the kernel log; empty: /dev/kmsg
 	sampled     func(*sampler.Snapshot)    // what the sampler saw, in tests; nil: it samples
 }
@@ -94,7 +95,7 @@ func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger
 	var watch *maintenanceWatch
 	if m.maintenance != "" {
 		watch = &maintenanceWatch{nvml: m.nvml, logger: logger}
-		watch.Watch = maintenance.New(m.maintenance, watch.observe)
+		watch.Watch = maintenance.New(m.maintenance, m.annotation, watch.observe)
 		m.probe = func(o *probe.NodeOptions) { o.Maintenance = watch.Active }
 	}
 	past := newBaselines(m.state)

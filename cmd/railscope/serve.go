@@ -35,6 +35,7 @@ type serveSettings struct {
 	nodeSettings
 	web         *web.FlagConfig
 	otlp        otlp.Options
+	annotation  string // file; of the maintenance annotation
 	configCheck bool
 }
 
@@ -48,6 +49,9 @@ func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
 		Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
 	cmd.Flag("web.enable-lifecycle", "Reload the configuration on POST or PUT to /-/reload. SIGHUP always reloads it.").
 		Default("false").BoolVar(&s.lifecycle)
+	cmd.Flag("maintenance.annotation", "File of a downward-API volume with an annotation of the pod: while it contains "+
+		"true, this node is in maintenance, as while the maintenance file exists.").
+		PlaceHolder("FILE").StringVar(&s.annotation)
 	cmd.Flag("otlp.endpoint", "URL of an OTLP/HTTP receiver to push all series to, besides /metrics, such as "+
 		"http://collector:4318. /v1/metrics is appended unless the URL ends with it. Empty: nothing is pushed.").
 		PlaceHolder("URL").StringVar(&s.otlp.Endpoint)
@@ -103,7 +107,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if m.state = s.openState(logger); m.state != nil {
 		defer func() { _ = m.state.Close() }() // errors are reported by the store
 	}
-	m.maintenance = cfg.MaintenanceFile()
+	m.maintenance, m.annotation = cfg.MaintenanceFile(), s.annotation
 	n, err := assemble(s.nodeSettings, m, cfg, logger)
 	if err != nil {
 		return err

@@ -108,6 +108,43 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
+// TestSlurmMaintenance: the file is there while Slurm says so, and one of others stays.
+func TestSlurmMaintenance(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "run", "maintenance")
+	for _, tc := range []struct {
+		name, scontrol, before, after string // content of the file; "-": none
+	}{
+		{"idle", "echo NodeName=n1 State=IDLE ThreadsPerCore=1", "-", "-"},
+		{"drained for it", "echo 'NodeName=n1 State=IDLE+DRAIN Reason=maintenance: new cable [root@now]'", "-", "slurm\n"},
+		{"still", "echo 'NodeName=n1 State=DOWN+DRAIN Reason=Maintenance [root@now]'", "slurm\n", "slurm\n"},
+		{"in a reservation", "echo NodeName=n1 State=IDLE+MAINTENANCE ThreadsPerCore=1", "-", "slurm\n"},
+		{"not known", "exit 1", "slurm\n", "slurm\n"},
+		{"well again", "echo NodeName=n1 State=IDLE", "slurm\n", "-"},
+		{"drained for a finding", "echo 'NodeName=n1 State=IDLE+DRAIN Reason=rail 1: port down (railscope)'", "slurm\n", "-"},
+		{"a file of others", "echo NodeName=n1 State=IDLE", "", ""},
+	} {
+		_ = os.RemoveAll(filepath.Dir(file))
+		if tc.before != "-" {
+			if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755),
+				os.WriteFile(file, []byte(tc.before), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path, _ := commands(t, map[string]string{"scontrol": tc.scontrol})
+		out, code := run(t, path, []string{"SLURMD_NODENAME=n1", "RAILSCOPE_MAINTENANCE=" + file}, "sh",
+			"slurm-maintenance.sh")
+		text, err := os.ReadFile(file)
+		got := string(text)
+		if err != nil {
+			got = "-"
+		}
+		if code != 0 || out != "" || got != tc.after {
+			t.Errorf("%s: exit %d, %q, the file has %q, want %q", tc.name, code, out, got, tc.after)
+		}
+	}
+}
+
 // TestBounded: a railscope, or a system log, that hangs keeps no job from starting.
 func TestBounded(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,9 @@
 #
 # slurm.conf: HealthCheckProgram=/etc/slurm/railscope-health.sh HealthCheckInterval=60 HealthCheckNodeState=ANY
 export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none; scontrol must be in it
+if [ -x "${0%/*}/railscope-maintenance.sh" ]; then
+	"${0%/*}/railscope-maintenance.sh"
+fi
 # Settings of jobs take no node out of service.
 export RAILSCOPE_CHECK_IGNORE="${RAILSCOPE_CHECK_IGNORE-nccl_fallback,nccl_ib_disable,nccl_net,ucx_net_devices,ucx_tls}"
 line=$(timeout -k 1 5 railscope check 2>/dev/null)

@@ -1,12 +1,15 @@
-// Package maintenance watches for the file that exists during maintenance of this node.
+// Package maintenance watches for the file that exists during maintenance of this node, and for the annotation of its
+// pod that says so.
 package maintenance
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,34 +25,58 @@ const (
 
 // State is the result of a check.
 type State struct {
-	Active  bool // the file exists; unchanged while Err is set
+	Active  bool // the file exists, or the annotation is true; unchanged while Err is set and neither is known to be
 	Changed bool // since the last check
 	Err     error
 }
 
-// Watch checks every [Interval] whether the file exists. Safe for concurrent use.
+// Watch checks every [Interval]. Safe for concurrent use.
 type Watch struct {
-	path    atomic.Pointer[string]
-	active  atomic.Bool
-	lanes   lane.Group[error]
-	observe func(State)
-	stat    func(path string) error
+	path       atomic.Pointer[string]
+	annotation string
+	active     atomic.Bool
+	lanes      lane.Group[error]
+	observe    func(State)
+	stat       func(path string) error // nil: it is maintenance; [fs.ErrNotExist]: it is not
 }
 
-// New returns a watch that passes every result to observe, from one goroutine at a time.
-func New(path string, observe func(State)) *Watch {
-	w := &Watch{observe: observe, stat: func(path string) error {
+// New returns a watch that passes every result to observe, from one goroutine at a time. annotation is the file of a
+// downward-API volume with an annotation of the pod, which is empty while the pod lacks it; "": none.
+func New(path, annotation string, observe func(State)) *Watch {
+	w := &Watch{annotation: annotation, observe: observe}
+	w.stat = func(path string) error {
+		if path == annotation {
+			return isTrue(path)
+		}
 		_, err := os.Stat(path)
 		return err
-	}}
+	}
 	w.SetPath(path)
 	return w
+}
+
+// isTrue returns nil if a file contains true, and [fs.ErrNotExist] if it does not.
+func isTrue(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	var text [16]byte
+	n, err := io.ReadFull(f, text[:])
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	if strings.TrimSpace(string(text[:n])) != "true" {
+		return fs.ErrNotExist
+	}
+	return nil
 }
 
 // SetPath changes the path from the next check on.
 func (w *Watch) SetPath(path string) { w.path.Store(&path) }
 
-// Active reports whether the file existed at the last successful check.
+// Active reports whether it was maintenance at the last successful check.
 func (w *Watch) Active() bool { return w.active.Load() }
 
 // Run checks until ctx is done.
@@ -68,19 +95,24 @@ func (w *Watch) Run(ctx context.Context) {
 
 // Check checks now. Call it before Run, so that nothing starts during maintenance.
 func (w *Watch) Check() {
-	path := *w.path.Load()
-	res := w.lanes.Run(CheckTimeout, []string{path}, w.stat)[0]
-	s := State{Active: w.Active()}
-	switch err := res.Value; {
-	case res.Err != nil:
-		s.Err = fmt.Errorf("stat %s: %w", path, res.Err)
-	case err == nil:
-		s.Active = true
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
-		s.Active = false
-	default:
-		s.Err = err
+	paths := []string{*w.path.Load()}
+	if w.annotation != "" && w.annotation != paths[0] {
+		paths = append(paths, w.annotation)
 	}
+	var s State
+	var errs []error
+	for _, res := range w.lanes.Run(CheckTimeout, paths, w.stat) {
+		switch err := res.Value; {
+		case res.Err != nil:
+			errs = append(errs, fmt.Errorf("stat %s: %w", res.Key, res.Err))
+		case err == nil:
+			s.Active = true
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			errs = append(errs, err)
+		}
+	}
+	s.Err = errors.Join(errs...)
+	s.Active = s.Active || s.Err != nil && w.Active()
 	s.Changed = w.active.Swap(s.Active) != s.Active
 	w.observe(s)
 }

@@ -2,8 +2,10 @@ package maintenance
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,7 +21,7 @@ func TestWatch(t *testing.T) {
 		path, other := filepath.Join(dir, "maintenance"), filepath.Join(dir, "other")
 		var mu sync.Mutex // protects changes
 		var changes []bool
-		w := New(path, func(s State) {
+		w := New(path, "", func(s State) {
 			mu.Lock()
 			defer mu.Unlock()
 			if s.Err != nil {
@@ -72,7 +74,7 @@ func TestWatchHangs(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var last State
 		hang, calls := make(chan struct{}), 0
-		w := New("/mnt/maintenance", func(s State) { last = s })
+		w := New("/mnt/maintenance", "", func(s State) { last = s })
 		w.stat = func(string) error { return nil }
 		w.Check()
 		w.stat = func(string) error { calls++; <-hang; return os.ErrNotExist }
@@ -104,12 +106,59 @@ func TestWatchKeepsState(t *testing.T) {
 			t.Fatal(err)
 		}
 		var last State
-		w := New(path, func(s State) { last = s })
+		w := New(path, "", func(s State) { last = s })
 		w.Check()
 		w.SetPath(loop)
 		w.Check()
 		if !w.Active() || last.Changed || last.Err == nil {
 			t.Errorf("%+v", last)
+		}
+	})
+}
+
+// TestAnnotation: the file of an annotation says true, whether or not there is a maintenance file, and is empty without
+// the annotation.
+func TestAnnotation(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path, annotation := filepath.Join(dir, "maintenance"), filepath.Join(dir, "annotation")
+		var last State
+		w := New(path, annotation, func(s State) { last = s })
+		for _, tt := range []struct {
+			name, text string
+			file, want bool
+		}{
+			{"no file of either", "-", false, false},
+			{"no annotation", "", false, false},
+			{"true", "true", false, true},
+			{"true, as people write it", "true\n", false, true},
+			{"false", "false", false, false},
+			{"more than it should be", strings.Repeat("true", 100), false, false},
+			{"false, and the file", "false", true, true},
+		} {
+			_ = os.Remove(path)
+			var err error
+			if tt.text != "-" {
+				err = os.WriteFile(annotation, []byte(tt.text), 0o644)
+			}
+			if tt.file {
+				err = errors.Join(err, os.WriteFile(path, nil, 0o644))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.Check(); last.Active != tt.want || last.Err != nil {
+				t.Errorf("%s: %+v", tt.name, last)
+			}
+		}
+		if err := os.Remove(annotation); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("annotation", annotation); err != nil { // a loop
+			t.Fatal(err)
+		}
+		if w.Check(); !last.Active || last.Err == nil {
+			t.Errorf("an annotation that cannot be read, and the file: %+v", last)
 		}
 	})
 }

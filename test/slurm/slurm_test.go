@@ -3,6 +3,7 @@
 package slurm
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ func TestSlurm(t *testing.T) {
 		{"epilog", epilog},
 		{"a railscope that does not answer", unanswered},
 		{"health", health}, // from here on HealthCheckProgram is the recipe
+		{"maintenance", maintained},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			cluster{t}.ready()
@@ -110,4 +112,24 @@ func health(c cluster) {
 	c.run("scontrol", "update", "NodeName=node-1", "State=DRAIN", "Reason=fan is broken")
 	time.Sleep(3 * time.Second) // 3 runs
 	c.nodeIs("drained", "fan is broken")
+}
+
+// While the node is drained for maintenance, and no longer, railscope's maintenance file exists.
+func maintained(c cluster) {
+	c.recipe("maintenance")
+	exists := func(want bool) {
+		c.Helper()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			if _, err := os.Stat("/run/railscope/maintenance"); (err == nil) == want {
+				return
+			}
+			if time.Now().After(end) {
+				c.Fatalf("the maintenance file exists: %t, want %t", !want, want)
+			}
+		}
+	}
+	c.run("scontrol", "update", "NodeName=node-1", "State=DRAIN", "Reason=maintenance: new cable")
+	exists(true)
+	c.run("scontrol", "update", "NodeName=node-1", "State=RESUME")
+	exists(false)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -263,7 +264,8 @@ func TestOdd(t *testing.T) {
 }
 
 // additions are values of what people add.
-const additions = `dnsPolicy: Default
+const additions = `maintenance: {annotation: railscope.io/maintenance}
+dnsPolicy: Default
 dnsConfig: {nameservers: [192.0.2.1]}
 extraManifests:
   - apiVersion: v1
@@ -340,6 +342,17 @@ func TestServiceMonitor(t *testing.T) {
 	if pod := ds.Spec.Template.Spec; pod.DNSPolicy != core.DNSDefault || len(pod.DNSConfig.Nameservers) != 1 ||
 		ds.Labels["team"] != "network" || ds.Spec.Selector.MatchLabels["team"] != "" {
 		t.Errorf("DNS %s, %+v, labels %v", pod.DNSPolicy, pod.DNSConfig, ds.Labels)
+	}
+	pod := ds.Spec.Template.Spec
+	mounted := slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m core.VolumeMount) bool {
+		return m.Name == "annotations" && slices.Contains(pod.Containers[0].Args,
+			"--maintenance.annotation="+m.MountPath+"/maintenance")
+	})
+	if !mounted || !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {
+		return v.Name == "annotations" && v.DownwardAPI.Items[0].Path == "maintenance" &&
+			v.DownwardAPI.Items[0].FieldRef.FieldPath == "metadata.annotations['railscope.io/maintenance']"
+	}) {
+		t.Errorf("annotation: %v, %+v", pod.Containers[0].Args, pod.Volumes)
 	}
 }
 
