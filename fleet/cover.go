@@ -233,7 +233,7 @@ func (j *judge) blameLeaf(s suspect) {
 
 const hostCauses = "host or PCIe: link width and speed, ACS, IOMMU, NUMA node"
 
-// blameRail blames a rail, and says whether it is the host or the wire where loopback tells.
+// blameRail blames a rail, and says whether it is the host or the wire where loopback was measured.
 func (j *judge) blameRail(s suspect) {
 	b := Blame{Node: s.rail.Node, Rail: s.rail.Rail, Paths: s.bad}
 	_, all := j.count(s.paths)

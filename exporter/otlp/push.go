@@ -132,11 +132,14 @@ func (p *Pusher) Run(ctx context.Context, series prometheus.Gatherer) {
 }
 
 func (p *Pusher) log(err error) {
-	if err != nil {
+	switch result(err) {
+	case partial:
+		p.opts.Logger.Warn("OTLP receiver refused a part of the series (logged once)", "url", p.url, "err", err)
+	case failure:
 		p.opts.Logger.Warn("OTLP push failed, the next one has newer values (logged once)", "url", p.url, "err", err)
-		return
+	default:
+		p.opts.Logger.Info("OTLP push succeeded again", "url", p.url)
 	}
-	p.opts.Logger.Info("OTLP push succeeded again", "url", p.url)
 }
 
 func result(err error) string {

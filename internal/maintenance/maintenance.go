@@ -55,9 +55,13 @@ func New(path, annotation string, observe func(State)) *Watch {
 	return w
 }
 
-// isTrue returns nil if a file contains true, and [fs.ErrNotExist] if it does not.
+// isTrue returns nil if a file contains true, and [fs.ErrNotExist] if it does not. A missing file is another error: the
+// volume has one even without the annotation.
 func isTrue(path string) error {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no annotation file %s: mount the downward-API volume, or change --maintenance.annotation", path)
+	}
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,6 @@ func TestAnnotation(t *testing.T) {
 			name, text string
 			file, want bool
 		}{
-			{"no file of either", "-", false, false},
 			{"no annotation", "", false, false},
 			{"true", "true", false, true},
 			{"true, as people write it", "true\n", false, true},
@@ -137,10 +136,7 @@ func TestAnnotation(t *testing.T) {
 			{"false, and the file", "false", true, true},
 		} {
 			_ = os.Remove(path)
-			var err error
-			if tt.text != "-" {
-				err = os.WriteFile(annotation, []byte(tt.text), 0o644)
-			}
+			err := os.WriteFile(annotation, []byte(tt.text), 0o644)
 			if tt.file {
 				err = errors.Join(err, os.WriteFile(path, nil, 0o644))
 			}
@@ -153,6 +149,9 @@ func TestAnnotation(t *testing.T) {
 		}
 		if err := os.Remove(annotation); err != nil {
 			t.Fatal(err)
+		}
+		if w.Check(); !last.Active || last.Err == nil || !strings.Contains(last.Err.Error(), "downward-API volume") {
+			t.Errorf("no annotation file: %+v", last)
 		}
 		if err := os.Symlink("annotation", annotation); err != nil { // a loop
 			t.Fatal(err)

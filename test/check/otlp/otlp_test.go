@@ -175,7 +175,7 @@ func TestSameAsScrape(t *testing.T) {
 	}
 }
 
-// wait returns what is stored when the second push has arrived: the first tells that none was before it.
+// wait returns what is stored when the second push has arrived: only then does it count the first.
 func wait(t *testing.T, stored *teststorage.TestStorage) map[string]float64 {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {

@@ -169,7 +169,8 @@ func incidents(nodes int) []incident {
 			"critical RailscopeManyNodes RailDown: 2-39"}, first: []string{"critical ManyNodes RailDown 5"}},
 		{name: "PFC storm", event: storm(), lasts: minutes(50), seen: 29, told: []string{
 			"critical RailscopePFC node-00017:10091 3: 6-44",
-			"warning RailscopeManyNodes PFC: 5-44"}, first: []string{"critical PFC node-00017:10091 3", "warning ManyNodes PFC"}},
+			"warning RailscopeManyNodes PFC: 5-44"},
+			first: []string{"critical PFC node-00017:10091 3", "warning ManyNodes PFC"}},
 		{name: "sockets instead of RDMA", event: sockets(), lasts: minutes(50), seen: 29, told: job, first: []string{
 			"warning Fallback node-00021:10091 node-00022:10091 node-00023:10091 node-00024:10091"}},
 		{name: "firmware upgrade", event: firmware(), lasts: minutes(60), seen: 45, told: []string{
@@ -179,7 +180,8 @@ func incidents(nodes int) []incident {
 		{name: "probes rolled", event: rolled(nodes), lasts: minutes(50), seen: 15, first: []string{"none"}},
 		{name: "Prometheus restarted", event: standing(), lasts: minutes(50),
 			off: func(since time.Duration) bool { return between(since, 15, 25) }, told: []string{
-				"critical RailscopeRailDown node-00017:10091 3: 2-14,29-50"}, seen: 35, first: []string{"critical RailDown node-00017:10091 3"}},
+				"critical RailscopeRailDown node-00017:10091 3: 2-14,29-50"},
+			seen: 35, first: []string{"critical RailDown node-00017:10091 3"}},
 		{name: "power", event: power(), lasts: minutes(30), seen: 20, told: []string{
 			"critical RailscopeManyNodes ExporterDown: 5-30"}, first: []string{"critical ManyNodes ExporterDown down"}},
 		{name: "a KV cache fills a GPU", event: cache(), lasts: minutes(30), gpus: true, told: []string{

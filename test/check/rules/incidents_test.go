@@ -20,7 +20,7 @@ import (
 
 var keep = flag.String("keep", "", "directory that gets the storage of each incident")
 
-// incident is what happens to a fleet that was healthy, and all that a person is told of it.
+// incident is what happens to a fleet that was healthy, and every alert that it fires.
 type incident struct {
 	name  string
 	lasts time.Duration // how long the rules are evaluated after the begin

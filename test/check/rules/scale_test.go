@@ -73,7 +73,7 @@ func (e *evaluator) firing() (list []string) {
 	return list
 }
 
-// TestScale holds that all rules take a time in proportion to the nodes, and less than a tenth of the interval. Groups
+// TestScale holds that all rules take a time in proportion to the nodes, and less than 10 % of the interval. Groups
 // with an interval of more than a minute count as often as they are evaluated.
 func TestScale(t *testing.T) {
 	sizes := []int{300, 1200}
