@@ -69,7 +69,7 @@ rules: deps .bin/promtool ## check and test the alerts, the metrics that they na
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd test/check && go vet ./rules ./catalog ./compose ./otlp && go test -count=1 ./rules ./catalog ./compose ./otlp # reads files outside its module, which the test cache does not track
+	cd test/check && go vet ./fleet ./fleetgen ./rules ./catalog ./compose ./otlp && PROMTOOL=$(CURDIR)/.bin/promtool go test -count=1 ./fleetgen ./rules ./catalog ./compose ./otlp # reads files outside its module, which the test cache does not track
 
 alerts: ## test which alerts fire for a simulated pair with faults, at its own pace
 	cd test/check && go vet ./demo && go test -count=1 ./demo # builds files outside its module, which the test cache does not track
@@ -80,7 +80,7 @@ services: ## test storage and nixlbench against real servers, versitygw and etcd
 
 dashboards: ## update the Grafana dashboards, and check every query of them and of fleet with Prometheus' own storage
 	go test ./dashboards -update
-	cd test/check && go vet ./dashboards ./fleet ./blame && go test -count=1 ./dashboards ./fleet ./blame # reads files outside its module, which the test cache does not track
+	cd test/check && go vet ./dashboards ./blame && go test -count=1 ./dashboards ./blame # reads files outside its module, which the test cache does not track
 
 kubernetes: ## check the Helm chart, the kustomizations and node-problem-detector's plugin (ARGS=-update updates goldens and the table of values)
 	cd test/check/npd && go vet ./... && go test -count=1 ./... # both read files outside their module, which the test cache does not track

@@ -338,7 +338,7 @@ func hasten(t *testing.T) string {
 		}
 	}
 	for _, holds := range []string{"[30s]", "for: 5s", "interval: 4s", "[120s]", "offset 15s", "_seconds < 15\n",
-		"\"} < 40\n", "vector(10)", "time() - 1440 < time() - 5"} {
+		"\"} < 40\n", "vector(10)", "time() - 5 > time() - 1440"} {
 		if !strings.Contains(all.String(), holds) {
 			t.Fatalf("hastened rules have no %q", holds)
 		}

@@ -2,12 +2,10 @@ package blame
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"maps"
 	"math"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -17,86 +15,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/teststorage"
 
 	"github.com/railscope/railscope/fleet"
 	"github.com/railscope/railscope/fleet/fleettest"
+	"github.com/railscope/railscope/test/check/fleetgen"
 )
-
-// server is a Prometheus that has scraped a fleet.
-type server struct {
-	storage *teststorage.TestStorage
-	engine  *promql.Engine
-}
 
 // now is when it is asked.
 func now() time.Time { return time.Unix(1_700_000_000, 0) }
 
-func newServer(t *testing.T, s fleet.State) *server {
+// domainName is what instances have, and the names of peers have not.
+const domainName = ".example"
+
+// newServer is a Prometheus that has scraped a fleet.
+func newServer(t *testing.T, s fleet.State) *fleetgen.API {
 	t.Helper()
 	storage := teststorage.New(t)
-	app := storage.Appender(t.Context())
-	for _, one := range fleettest.SeriesOf(s) {
-		l := labels.FromMap(map[string]string{model.MetricNameLabel: one.Name})
-		b := labels.NewBuilder(l)
-		for k, v := range one.Labels {
-			b.Set(k, v)
-		}
-		l = b.Labels()
-		for ago := 30 * time.Minute; ago >= 0; ago -= time.Minute {
-			v := one.Value
-			if strings.HasSuffix(one.Name, "_total") {
-				v *= 1 - ago.Minutes()/30
-			} else if ago > time.Minute {
-				continue
-			}
-			if _, err := app.Append(0, l, now().Add(-ago).UnixMilli(), v); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := app.Commit(); err != nil {
+	f := fleetgen.OfState(s, now())
+	f.Domain = domainName
+	if err := f.Store(t.Context(), storage); err != nil {
 		t.Fatal(err)
 	}
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
-		Parser: parser.NewParser(parser.Options{})})
-	t.Cleanup(func() { _ = engine.Close() })
-	return &server{storage, engine}
-}
-
-func (s *server) ask(ctx context.Context, expr string, at time.Time) (model.Vector, error) {
-	q, err := s.engine.NewInstantQuery(ctx, s.storage, nil, expr, at)
-	if err != nil {
-		return nil, err
-	}
-	defer q.Close()
-	vector, err := q.Exec(ctx).Vector()
-	if err != nil {
-		return nil, err
-	}
-	out := model.Vector{}
-	for _, one := range vector {
-		m := model.Metric{}
-		one.Metric.Range(func(l labels.Label) { m[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
-		out = append(out, &model.Sample{Metric: m, Value: model.SampleValue(one.F), Timestamp: model.Time(one.T)})
-	}
-	return out, nil
-}
-
-// ServeHTTP is the one call of the API that is used.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	vector, err := s.ask(r.Context(), r.FormValue("query"), now())
-	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": err.Error()})
-		return
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "vector",
-		"result": vector}})
+	api := fleetgen.NewAPI(storage, now())
+	t.Cleanup(func() { _ = api.Close() })
+	return api
 }
 
 func faulty() fleettest.Options {
@@ -113,7 +56,7 @@ func TestQuestions(t *testing.T) {
 	want := fleettest.New(faulty())
 	s := newServer(t, want)
 	for _, selector := range []string{"", `cluster="b"`} {
-		answers, err := fleet.Ask(t.Context(), selector, now(), s.ask)
+		answers, err := fleet.Ask(t.Context(), selector, now(), s.Ask)
 		if err != nil || len(answers.Failed) > 0 {
 			t.Fatalf("%v, %q", err, answers.Failed)
 		}
@@ -126,9 +69,9 @@ func TestQuestions(t *testing.T) {
 		equal(t, "leaves", got.Leaves, leaves(want), railDomain, func(r fleet.Rail) bool { return keep(r.Node) })
 		equal(t, "pairs", got.Pairs, want.Pairs, pairDomain, func(p fleet.Pair) bool { return keep(p.From) })
 		for p, r := range got.Rounds {
-			short := func(n fleet.Node) fleet.Node { n.Name = strings.TrimSuffix(n.Name, ".example"); return n }
+			short := func(n fleet.Node) fleet.Node { n.Name = strings.TrimSuffix(n.Name, domainName); return n }
 			w := want.Rounds[fleet.Path{Pair: fleet.Pair{From: short(p.From), To: short(p.To)}, Rail: p.Rail}]
-			if r.Up != w.Up || r.Goodput != w.Goodput || r.Expected != w.Expected ||
+			if r.Up != w.Up || math.Abs(r.Goodput-w.Goodput) > 1e-9*w.Goodput || r.Expected != w.Expected ||
 				math.Abs(r.Retransmits-w.Retransmits) > 0.1*w.Retransmits+0.1 {
 				t.Fatalf("%v: %+v, want %+v", p, r, w)
 			}
@@ -148,7 +91,7 @@ func leaves(s fleet.State) map[fleet.Rail]string {
 
 // The nodes are called by the host of their instance, which has a domain; the state of the generator has none.
 
-func domain(n fleet.Node) fleet.Node { n.Name += ".example"; return n }
+func domain(n fleet.Node) fleet.Node { n.Name += domainName; return n }
 
 func railDomain(r fleet.Rail) fleet.Rail { return fleet.Rail{Node: domain(r.Node), Rail: r.Rail} }
 
@@ -210,7 +153,7 @@ func TestProgram(t *testing.T) {
 	}
 	for i, b := range asked.Blames {
 		t.Logf("%s %s: %s", b.Kind, b.Subject(), b.Evidence)
-		if read.Blames[i].Subject() != b.Subject() || !strings.HasSuffix(b.Name, ".example") {
+		if read.Blames[i].Subject() != b.Subject() || !strings.HasSuffix(b.Name, domainName) {
 			t.Errorf("%+v, saved %+v", b, read.Blames[i])
 		}
 	}

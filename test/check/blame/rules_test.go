@@ -3,7 +3,6 @@ package blame
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/railscope/railscope/fleet"
 	"github.com/railscope/railscope/fleet/fleettest"
+	"github.com/railscope/railscope/test/check/fleetgen"
 	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
@@ -76,30 +76,19 @@ func subject(f fleettest.Fault) string {
 // blamed evaluates the rules over half an hour of a state that does not change, and returns what is to blame then.
 func blamed(t *testing.T, s fleet.State) (list []string) {
 	t.Helper()
-	const every, lasts = 2 * time.Minute, 40 * time.Minute
+	const every, lasts = 2 * time.Minute, 30 * time.Minute
 	stored := teststorage.New(t)
 	r, err := ruleeval.New(t.Context(), stored, filepath.Join("..", "..", "..", "deploy", "rules"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Close() }()
-	series := seriesOf(s)
-	for d := time.Duration(0); d <= lasts; d += every {
-		at, app := now().Add(d-lasts), stored.Appender(t.Context())
-		for _, one := range series {
-			v := one.Value
-			if strings.HasSuffix(one.Name, "_total") {
-				v *= d.Minutes()
-			}
-			b := labels.NewBuilder(labels.FromMap(one.Labels))
-			if _, err := app.Append(0, b.Set(model.MetricNameLabel, one.Name).Labels(), at.UnixMilli(), v); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := app.Commit(); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Eval(t.Context(), at, at); err != nil { // all groups
+	f := fleetgen.OfState(s, now())
+	if err := f.Store(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	for ago := lasts; ago >= 0; ago -= every {
+		if err := r.Eval(t.Context(), now().Add(-ago), now().Add(-ago)); err != nil { // all groups
 			t.Fatal(err)
 		}
 	}
@@ -120,30 +109,6 @@ func blamed(t *testing.T, s fleet.State) (list []string) {
 			list = append(list, strings.Join([]string{l.Get("kind"), cmp.Or(host(l.Get("instance")), l.Get("leaf")),
 				host(l.Get("peer")), l.Get("rail")}, " "))
 		}
-	}
-	return list
-}
-
-// seriesOf are those of a state, with the rounds that the rules want to see, and nodes by the names that peers have.
-func seriesOf(s fleet.State) []fleettest.Series {
-	list := fleettest.SeriesOf(s)
-	for i := range list {
-		list[i].Labels["instance"] = strings.Replace(list[i].Labels["instance"], ".example", "", 1)
-	}
-	for _, one := range slices.Clone(list) {
-		if one.Name != "railscope_probe_transport" || one.Labels["transport"] != "rdma" {
-			continue
-		}
-		add := func(name string, v float64, more ...string) {
-			l := maps.Clone(one.Labels)
-			delete(l, "transport")
-			for i := 0; i < len(more); i += 2 {
-				l[more[i]] = more[i+1]
-			}
-			list = append(list, fleettest.Series{Name: name, Labels: l, Value: v})
-		}
-		add("railscope_probe_rounds_total", 1, "result", "ok")
-		add("railscope_probe_solo_rounds_total", 0.2)
 	}
 	return list
 }

@@ -1,103 +1,180 @@
-// Command fleet writes the storage of a Prometheus that has scraped an imagined fleet for some time, and evaluated the
-// rules: nodes of eight rails, at work and with the faults that the dashboards are for. What a node exposes is that of
-// a machine in exporter/testdata; what moves is in story.go. It is for looking at dashboards, not for testing them.
+// Command fleet writes what Prometheus has scraped of an imagined fleet (fleetgen): of the story that dashboards are
+// looked at with, or of a healthy one with planted faults (fleettest).
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/promslog"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 
+	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/fleet/fleettest"
+	"github.com/railscope/railscope/test/check/fleetgen"
 	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
+// settings are the flags.
+type settings struct {
+	format, out, testdata, faults string
+	until                         int64
+	lasts, every                  time.Duration
+	nodes                         int
+	sound                         bool
+}
+
 func main() {
-	out := flag.String("out", "", "directory of the storage, which Prometheus is to be started with")
-	until := flag.Int64("until", time.Now().Unix(), "time of the last scrape, in seconds of Unix")
-	lasts := flag.Duration("lasts", 70*time.Minute, "time from the first scrape to the last")
-	every := flag.Duration("every", 30*time.Second, "time between scrapes")
-	nodes := flag.Int("nodes", 16, "nodes, at least 2; with less than 13 some faults have no node")
-	sound := flag.Bool("sound", false, "without faults")
-	testdata := flag.String("testdata", "../../exporter/testdata", "directory of the expositions")
+	var s settings
+	flag.StringVar(&s.format, "format", "storage", "storage: a directory that Prometheus is to be started with, with "+
+		"recorded series; openmetrics: a file for promtool tsdb create-blocks-from openmetrics; promtool: input_series of "+
+		"promtool test rules; api: answers queries as Prometheus does, at the address -out")
+	flag.StringVar(&s.out, "out", "", "file, directory or address")
+	flag.Int64Var(&s.until, "until", time.Now().Unix(), "time of the last scrape, in seconds of Unix")
+	flag.DurationVar(&s.lasts, "lasts", 70*time.Minute, "time from the first scrape to the last, of the story")
+	flag.DurationVar(&s.every, "every", 30*time.Second, "time between scrapes, of the story")
+	flag.IntVar(&s.nodes, "nodes", 16, "nodes, at least 2; with less than 13 some faults of the story have no node")
+	flag.BoolVar(&s.sound, "sound", false, "the story without faults")
+	flag.StringVar(&s.faults, "faults", "", "instead of the story, half an hour with these planted, as KIND:NODE[:RAIL]: "+
+		"slow_wire:17:3,peer_down:4; none: a healthy half hour")
+	flag.StringVar(&s.testdata, "testdata", "../../exporter/testdata", "directory of the expositions")
 	flag.Parse()
-	w := &world{lasts: lasts.Seconds(), began: float64(*until) - lasts.Seconds(), sound: *sound}
-	if err := w.write(*out, time.Unix(*until, 0), *every, *nodes, *testdata); err != nil {
+	if err := s.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}
 }
 
-func (w *world) write(out string, until time.Time, every time.Duration, nodes int, testdata string) error {
-	lasts := time.Duration(w.lasts * float64(time.Second))
-	if out == "" || nodes < 2 || every <= 0 || lasts <= every {
-		return fmt.Errorf("wants -out, at least 2 -nodes, and -lasts longer than -every")
+func (s settings) run(ctx context.Context) error {
+	if s.out == "" || s.nodes < 2 || s.every <= 0 || s.lasts <= s.every {
+		return errors.New("wants -out, at least 2 -nodes, and -lasts longer than -every")
 	}
-	if err := w.fill(nodes, testdata); err != nil {
+	f, err := s.fleet()
+	if err != nil {
 		return err
 	}
+	switch s.format {
+	case "storage":
+		return s.store(ctx, f, s.out)
+	case "openmetrics", "promtool":
+		return s.text(f)
+	case "api":
+		return s.serve(ctx, f)
+	}
+	return fmt.Errorf("-format %q is neither storage, openmetrics, promtool nor api", s.format)
+}
+
+func (s settings) fleet() (*fleetgen.Fleet, error) {
+	template, err := fleetgen.ReadTemplate(filepath.Join(s.testdata, "hgx.prom"))
+	if err != nil {
+		return nil, err
+	}
+	until := time.Unix(s.until, 0)
+	if s.faults == "" {
+		w := fleetgen.Story{Healthy: fleetgen.Healthy{Nodes: s.nodes}, Lasts: s.lasts.Seconds(), Sound: s.sound}
+		return &fleetgen.Fleet{World: w, Nodes: s.nodes, Begin: until.Add(-s.lasts), To: s.lasts, Every: s.every,
+			Name: func(n int) string { return fmt.Sprintf("node-%02d", n) }, Template: template, Native: true}, nil
+	}
+	planted, err := plant(s.faults, s.nodes)
+	if err != nil {
+		return nil, err
+	}
+	o := fleettest.Options{Nodes: s.nodes, Rails: 8, Fanout: 4, Noise: 0.02, Missing: 0.05, Loopback: true, LeafSize: 32,
+		Faults: planted}
+	f := fleetgen.OfState(fleettest.New(o), until)
+	f.Template = template
+	return f, nil
+}
+
+// plant reads the flag of the faults.
+func plant(text string, nodes int) (list []fleettest.Fault, err error) {
+	if text == "none" {
+		return nil, nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		kind, where, _ := strings.Cut(one, ":")
+		number, rail, _ := strings.Cut(where, ":")
+		var n int
+		if _, err := fmt.Sscan(number, &n); err != nil || n < 0 || n >= nodes {
+			return nil, fmt.Errorf("-faults: %q wants KIND:NODE[:RAIL] with a node from 0 to %d", one, nodes-1)
+		}
+		switch k := fleet.Kind(kind); k {
+		case fleet.PeerDown, fleet.TCPFallback, fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath:
+			list = append(list, fleettest.Fault{Kind: k, Node: fleet.Node{Name: fleettest.Name(n)}, Rail: rail})
+		default:
+			return nil, fmt.Errorf("-faults: %q is not peer_down, tcp_fallback, rail_down, slow_wire, slow_host or gpu_path", kind)
+		}
+	}
+	return list, nil
+}
+
+func (s settings) text(f *fleetgen.Fleet) error {
+	file, err := os.Create(s.out)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(s.out), "families")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	out := bufio.NewWriter(file)
+	if s.format == "promtool" {
+		err = f.Promtool(out)
+	} else {
+		err = f.OpenMetrics(out, dir)
+	}
+	return errors.Join(err, out.Flush(), file.Close())
+}
+
+// open opens a storage in one block.
+func open(dir string) (*tsdb.DB, error) {
 	o := tsdb.DefaultOptions()
 	o.MinBlockDuration, o.MaxBlockDuration = (48 * time.Hour).Milliseconds(), (48 * time.Hour).Milliseconds()
-	db, err := tsdb.Open(out, promslog.NewNopLogger(), nil, o, nil)
+	return tsdb.Open(dir, promslog.NewNopLogger(), nil, o, nil)
+}
+
+// store writes all samples, and what the rules record of them.
+func (s settings) store(ctx context.Context, f *fleetgen.Fleet, dir string) error {
+	db, err := open(dir)
 	if err != nil {
 		return err
 	}
-	ctx := context.Background()
-	r, err := ruleeval.New(ctx, db, filepath.Join(testdata, "..", "..", "deploy", "rules"))
+	if err := f.Store(ctx, db); err != nil {
+		return err
+	}
+	r, err := ruleeval.New(ctx, db, filepath.Join(s.testdata, "..", "..", "deploy", "rules"))
 	if err != nil {
 		return err
 	}
-	start := until.Add(-lasts)
-	for t := time.Duration(0); t <= lasts; t += every {
-		if err := errors.Join(w.scrape(ctx, db, start.Add(t), t, every), r.Eval(ctx, start, start.Add(t))); err != nil {
+	for since := f.From; since <= f.To; since += f.Every {
+		if err := r.Eval(ctx, f.Begin, f.Begin.Add(since)); err != nil {
 			return err
 		}
 	}
 	return errors.Join(r.Close(), db.Close())
 }
 
-// scrape stores what all nodes expose at a moment, t after the start.
-func (w *world) scrape(ctx context.Context, db *tsdb.DB, at time.Time, t, every time.Duration) error {
-	app := db.Appender(ctx)
-	for _, s := range w.series {
-		v, ok := s.next(t.Seconds(), every.Seconds())
-		if !ok {
-			continue
-		}
-		var err error
-		if s.ref, err = app.Append(s.ref, s.labels, at.UnixMilli(), v); err != nil {
-			return fmt.Errorf("%s: %w", s.labels, err)
-		}
+func (s settings) serve(ctx context.Context, f *fleetgen.Fleet) error {
+	dir, err := os.MkdirTemp("", "fleet")
+	if err != nil {
+		return err
 	}
-	return app.Commit()
-}
-
-// series is one, and what it does: a counter rises by what its function returns
-// for a second, anything else is what it returns.
-type series struct {
-	labels  labels.Labels
-	ref     storage.SeriesRef
-	counts  bool
-	value   func(t float64) float64
-	there   func(t float64) bool // nil is always
-	counted float64
-}
-
-func (s *series) next(t, every float64) (float64, bool) {
-	if s.there != nil && !s.there(t) {
-		return 0, false
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := s.store(ctx, f, dir); err != nil {
+		return err
 	}
-	if !s.counts {
-		return s.value(t), true
+	db, err := open(dir)
+	if err != nil {
+		return err
 	}
-	s.counted += s.value(t) * every
-	return s.counted, true
+	return errors.Join(http.ListenAndServe(s.out, fleetgen.NewAPI(db, f.Begin.Add(f.To))), db.Close())
 }

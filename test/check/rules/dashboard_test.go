@@ -2,7 +2,6 @@ package rules
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/railscope/railscope/test/check/fleetgen"
 )
 
 // Costs of one refresh of the Fleet dashboard, in samples that queries read, as Prometheus counts them
@@ -36,15 +37,17 @@ type fleetPanel struct {
 // graphs read only what is recorded of clusters, and topk is only in tables.
 func TestDashboardCost(t *testing.T) {
 	db, end := database(t), time.Unix(1.8e9, 0)
-	g := &generated{nodes: costNodes, end: end, few: true, slow: 17, dead: 23}
-	g.fill(t, db)
-	g.app = db.Appender(t.Context())
-	for n := 1; n <= costNodes; n += 25 {
-		generatedNode{g, n}.gauge(1, "rail_missing_info", "rail", "5", "device", "mlx5_5", "port", "1")
+	f := newFleet(t, twoBad{fleetgen.Healthy{Nodes: costNodes}}, costNodes, end)
+	f.Skip = without(gpuMetrics, latencyMetrics)
+	f.Template = append(f.Template, fleetgen.NewRow("railscope_rail_missing_info", 1, "rail", "5", "device", "mlx5_5",
+		"port", "1", "pci_address", "0000:cc:00.0"))
+	f.Change = func(n int, l labels.Labels) fleetgen.Change {
+		if l.Get(model.MetricNameLabel) != "railscope_rail_missing_info" {
+			return nil
+		}
+		return func(_ time.Duration, v float64) (float64, bool) { return v, n%25 == 1 }
 	}
-	if err := errors.Join(g.err, g.app.Commit()); err != nil {
-		t.Fatal(err)
-	}
+	store(t, f, db)
 	e := newEvaluator(t, db)
 	for _, before := range []time.Duration{2, 1, 0} { // rules read what others recorded
 		e.eval(t, end.Add(-before*time.Second))

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/railscope/railscope/test/check/fleetgen"
 )
 
 // oneRail: rail 3 of node 17 is down for 30 minutes.
@@ -25,7 +27,7 @@ func leaf() event {
 // storm: rail 3 of node 17 pauses the network for 80 % of 30 minutes, and the network pauses rail 3 of nodes 41 to 52
 // for 20 %.
 func storm() event {
-	return event{is: func(n int, l labels.Labels) change {
+	return event{is: func(n int, l labels.Labels) fleetgen.Change {
 		share := 0.0
 		switch direction := l.Get("direction"); {
 		case l.Get(model.MetricNameLabel) != "railscope_port_pause_seconds_total", l.Get("rail") != "3":
@@ -45,7 +47,7 @@ func storm() event {
 
 // sockets: a job on nodes 21 to 24 uses TCP for 30 minutes.
 func sockets() event {
-	return event{is: func(n int, l labels.Labels) change {
+	return event{is: func(n int, l labels.Labels) fleetgen.Change {
 		if n < 21 || n > 24 || l.Get("reason") != "rdma_idle_tcp_busy" {
 			return nil
 		}
@@ -75,7 +77,7 @@ func firmware() event {
 			}
 			return 0
 		},
-		is: func(n int, l labels.Labels) change {
+		is: func(n int, l labels.Labels) fleetgen.Change {
 			name := l.Get(model.MetricNameLabel)
 			return func(since time.Duration, v float64) (float64, bool) {
 				switch after := in(n, 10, 1000)(since); {
@@ -102,7 +104,7 @@ func drain() event {
 			}
 			return 0
 		},
-		is: func(n int, l labels.Labels) change {
+		is: func(n int, l labels.Labels) fleetgen.Change {
 			if n != 9 || l.Get(model.MetricNameLabel) != "kube_node_spec_unschedulable" {
 				return nil
 			}
@@ -143,7 +145,7 @@ func power() event {
 
 // cache: of GPU 3 of node 17, 300 MB are free from now on.
 func cache() event {
-	return event{is: func(n int, l labels.Labels) change {
+	return event{is: func(n int, l labels.Labels) fleetgen.Change {
 		if n != 17 || l.Get("gpu") != "3" || l.Get(model.MetricNameLabel) != "railscope_gpu_memory_free_bytes" {
 			return nil
 		}
@@ -159,7 +161,7 @@ func cache() event {
 func incidents(nodes int) []incident {
 	var job []string
 	for n := 21; n <= 24; n++ {
-		job = append(job, fmt.Sprintf("warning RailscopeFallback %s:10091: 10-44", nodeName(n)))
+		job = append(job, fmt.Sprintf("warning RailscopeFallback %s:10091: 10-44", fleetgen.Name(n)))
 	}
 	return []incident{
 		{name: "a rail is down", event: oneRail(), lasts: minutes(45), seen: 29, told: []string{

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/railscope/railscope/test/check/fleetgen"
 )
 
 var keep = flag.String("keep", "", "directory that gets the storage of each incident")
@@ -40,16 +42,16 @@ type event struct {
 	away  func(n int, since time.Duration) bool          // neither scraped nor probed
 	start func(n int, since time.Duration) time.Duration // when railscope started; 0: long ago
 	lost  func(n int, rail string, since time.Duration) bool
-	is    func(n int, l labels.Labels) change // what else changes
+	is    func(n int, l labels.Labels) fleetgen.Change // what else changes
 }
 
 // of is the change of a series of a node: first what is special, then what loses rails, restarts and goes away.
-func (e event) of(n int, l labels.Labels) change {
+func (e event) of(n int, l labels.Labels) fleetgen.Change {
 	name := l.Get(model.MetricNameLabel)
 	if l.Get("job") != "railscope" {
 		return e.special(n, l)
 	}
-	special, steps := e.special(n, l), []change{e.rail(n, l), e.pair(n, l), e.restart(n, l)}
+	special, steps := e.special(n, l), []fleetgen.Change{e.rail(n, l), e.pair(n, l), e.restart(n, l)}
 	return func(since time.Duration, v float64) (float64, bool) {
 		if e.away != nil && e.away(n, since) {
 			return 0, name == "up"
@@ -64,7 +66,7 @@ func (e event) of(n int, l labels.Labels) change {
 	}
 }
 
-func (e event) special(n int, l labels.Labels) change {
+func (e event) special(n int, l labels.Labels) fleetgen.Change {
 	if e.is == nil {
 		return nil
 	}
@@ -72,7 +74,7 @@ func (e event) special(n int, l labels.Labels) change {
 }
 
 // rail is what a port that is down reports of itself.
-func (e event) rail(n int, l labels.Labels) change {
+func (e event) rail(n int, l labels.Labels) fleetgen.Change {
 	name := l.Get(model.MetricNameLabel)
 	if e.lost == nil || l.Get("rail") == "" || l.Get("peer") != "" {
 		return nil
@@ -90,7 +92,7 @@ func (e event) rail(n int, l labels.Labels) change {
 }
 
 // pair is what rounds say of a peer that is away and of rails that are lost at either end, a minute later.
-func (e event) pair(n int, l labels.Labels) change {
+func (e event) pair(n int, l labels.Labels) fleetgen.Change {
 	var to int
 	if _, err := fmt.Sscanf(l.Get("peer"), "node-%d", &to); err != nil {
 		return nil
@@ -114,19 +116,23 @@ func (e event) pair(n int, l labels.Labels) change {
 }
 
 // restart has counters begin anew, and the probe's results once there has been a round.
-func (e event) restart(n int, l labels.Labels) change {
+func (e event) restart(n int, l labels.Labels) fleetgen.Change {
 	name := l.Get(model.MetricNameLabel)
 	if e.start == nil {
 		return nil
 	}
+	before := 0.0 // the last value before: samples come in the order of time
 	return func(since time.Duration, v float64) (float64, bool) {
 		start := e.start(n, since)
-		switch ended := incidentBegin().Add(start).Unix(); {
+		if start == 0 {
+			before = v
+		}
+		switch {
 		case start == 0:
 		case name == "process_start_time_seconds":
-			return float64(ended), true
+			return float64(incidentBegin().Add(start).Unix()), true
 		case strings.HasSuffix(name, "_total"):
-			return v * (since - start).Seconds() / float64(incidentBegin().Add(since).Unix()), true
+			return v - before, true
 		case l.Get("peer") != "":
 			return v, since-start >= time.Minute
 		}
@@ -143,8 +149,13 @@ func (i incident) run(t *testing.T, nodes int) []string {
 	t.Helper()
 	const warm = 16 * time.Minute
 	db := database(t)
-	(&generated{nodes: nodes, end: incidentBegin().Add(i.lasts), last: warm + i.lasts, few: true, gpus: i.gpus,
-		kube: i.kube, begin: incidentBegin(), off: i.off, change: i.of}).fill(t, db)
+	f := newFleet(t, fleetgen.Healthy{Nodes: nodes}, nodes, incidentBegin())
+	f.To, f.Warm, f.Kube, f.Off, f.Change = i.lasts, warm+i.lasts, i.kube, i.off, i.of
+	f.Skip = without(gpuMetrics, latencyMetrics)
+	if i.gpus {
+		f.Skip = without(latencyMetrics)
+	}
+	store(t, f, db)
 	e, fired, was := newEvaluator(t, db), map[string][]int{}, false
 	for since := -warm; since <= i.lasts; since += time.Minute {
 		if i.off != nil && i.off(since) {

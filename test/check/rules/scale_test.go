@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/tsdb"
 
+	"github.com/railscope/railscope/test/check/fleetgen"
 	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
@@ -86,7 +87,7 @@ func TestScale(t *testing.T) {
 	for _, nodes := range sizes {
 		db := database(t)
 		end := time.Unix(1.8e9, 0)
-		(&generated{nodes: nodes, end: end, slow: 17, dead: 23}).fill(t, db)
+		store(t, newFleet(t, twoBad{fleetgen.Healthy{Nodes: nodes}}, nodes, end), db)
 		e := newEvaluator(t, db)
 		e.eval(t, end.Add(-time.Second)) // so that what is recorded is there
 		runtime.GC()
@@ -134,7 +135,9 @@ func TestScale(t *testing.T) {
 func TestTwoBadNodes(t *testing.T) {
 	const step, lasts = 4 * time.Minute, 28 * time.Minute
 	db, end := database(t), time.Unix(1.8e9, 0)
-	(&generated{nodes: 1000, end: end, last: lasts, every: 2 * time.Minute, few: true, slow: 17, dead: 23}).fill(t, db)
+	f := newFleet(t, twoBad{fleetgen.Healthy{Nodes: 1000}}, 1000, end)
+	f.Every, f.Skip, f.Warm = 2*time.Minute, without(gpuMetrics, latencyMetrics), lasts
+	store(t, f, db)
 	e := newEvaluator(t, db)
 	for at := -lasts; at <= 0; at += step {
 		e.eval(t, end.Add(at))

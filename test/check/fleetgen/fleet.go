@@ -1,0 +1,164 @@
+// Package fleetgen generates fleets: what Prometheus scrapes of 2 to 10,000 nodes, healthy or with planted faults. What
+// a node exposes is written once, here; what is true of a fleet is a World. A fleet is written to a storage, as
+// OpenMetrics for promtool tsdb create-blocks-from, as series for promtool test rules, or answers queries as Prometheus
+// does.
+package fleetgen
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// World is what is true of a fleet. Nodes count from 1, rails from 0; t is in seconds since the begin of the fleet.
+// Healthy is one in which nothing is wrong; others embed it.
+type World interface {
+	Rails() int
+	Peers(n int) []int          // whom the probe of a node asks
+	Leaf(n, rail int) string    // the switch of a rail; "": not known
+	Gone(n int, t float64) bool // not scraped, and answers no probe
+
+	PortUp(n, rail int, t float64) bool
+	Misbound(n, rail int, t float64) bool
+	Capacity(rail int) float64             // bytes per second
+	Load(n, rail int, t float64) float64   // what a job sends, as a part of the capacity
+	TCP(n int, t float64) float64          // bytes per second of each rail that are not RDMA
+	Marked(n, rail int, t float64) float64 // congestion notifications per second
+	Errors(n, rail int, t float64) float64 // of a bad cable, as a part of those of the worst
+	GPUFree(n, gpu int, t float64) float64 // part of the memory
+	Suspected(n int, t float64) bool       // a job uses TCP although RDMA works
+
+	Transport(n, to int, t float64) string                      // of the last round: rdma, tcp or none
+	Path(n, to, rail int, t float64) (part float64, known bool) // goodput of a rail alone, as a part of the capacity
+	Retransmits(n, to, rail int, t float64) float64             // per second
+	RoundTrip(n, to int, t float64) float64                     // microseconds
+	Loopback(n, rail int) (goodput float64, known bool)         // to itself, bytes per second
+	GPUPath(n, rail int) (part float64, known bool)             // goodput of GPU memory, as a part of host memory's
+
+	Findings(n int) []Finding
+	Noise(words ...any) float64 // -1 to 1, the same for the same words
+}
+
+// Finding is one, and when it is there.
+type Finding struct {
+	Check, Severity, Subject, Rail string
+	When                           func(t float64) bool
+}
+
+// Fleet is the series of a world over some time.
+type Fleet struct {
+	World World
+	Nodes int
+	Begin time.Time     // t = 0
+	From  time.Duration // the first scrape, since Begin
+	To    time.Duration // the last
+	Every time.Duration // between scrapes
+
+	Name     func(n int) string // of a node; nil: node-00001
+	Domain   string             // follows the name in instances
+	Cluster  func(n int) string // nil: a
+	Kube     bool               // the instance is the name of the node, which kube-state-metrics reports as well
+	Template Template           // what else a machine exposes
+	Native   bool               // latencies have a rail, as native histograms have, and classic buckets have not
+	// Needs are the series that are wanted, as far back as they are before To-Warm; nil: all. Skip drops metrics by name.
+	Needs *Needs
+	Warm  time.Duration // how long before To queries begin
+	Skip  func(metric string) bool
+	// Off reports when nothing is scraped. Change returns what becomes of a series over time; nil: what it is.
+	Off    func(since time.Duration) bool
+	Change func(n int, l labels.Labels) Change
+}
+
+// Change turns a value, so long after the begin, into what a scrape has; false: the series is gone.
+type Change func(since time.Duration, v float64) (float64, bool)
+
+// Name is the name of a node where a fleet has no other.
+func Name(n int) string { return fmt.Sprintf("node-%05d", n) }
+
+// Each calls do with every series, node by node.
+func (f *Fleet) Each(do func(*Series) error) error {
+	for n := 1; n <= f.Nodes; n++ {
+		for _, s := range f.Of(n) {
+			if err := do(s); err != nil {
+				return fmt.Errorf("%s: %w", s.Labels, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Of returns the series of one node.
+func (f *Fleet) Of(n int) []*Series {
+	b := &node{Fleet: f, n: n, named: map[uint64]bool{}, w: f.World}
+	b.target()
+	b.rails()
+	b.gpus()
+	b.findings()
+	b.probe()
+	b.template()
+	return b.series
+}
+
+func (f *Fleet) nameOf(n int) string {
+	if f.Name != nil {
+		return f.Name(n)
+	}
+	return Name(n)
+}
+
+// Instance is the label of the target of a node.
+func (f *Fleet) Instance(n int) string {
+	if f.Kube {
+		return f.nameOf(n)
+	}
+	return f.nameOf(n) + f.Domain + ":10091"
+}
+
+// Healthy is a world in which nothing is wrong, and a job uses half of each rail.
+type Healthy struct{ Nodes int }
+
+// Fan-out: how many peers a node asks where there are many.
+const fanout, manyNodes = 4, 32
+
+// The methods of World.
+
+func (Healthy) Rails() int { return 8 }
+
+// Peers are all other nodes, or those that follow.
+func (h Healthy) Peers(n int) (list []int) {
+	for k := 1; k < h.Nodes && (k <= fanout || h.Nodes <= manyNodes); k++ {
+		list = append(list, (n-1+k)%h.Nodes+1)
+	}
+	return list
+}
+
+func (Healthy) Leaf(n, rail int) string                     { return fmt.Sprintf("leaf-%d-%d", (n-1)/32, rail) }
+func (Healthy) Gone(int, float64) bool                      { return false }
+func (Healthy) PortUp(int, int, float64) bool               { return true }
+func (Healthy) Misbound(int, int, float64) bool             { return false }
+func (Healthy) Capacity(int) float64                        { return 50e9 }
+func (Healthy) Load(int, int, float64) float64              { return 0.5 }
+func (Healthy) TCP(int, float64) float64                    { return 2e5 }
+func (Healthy) Marked(int, int, float64) float64            { return 60 }
+func (Healthy) Errors(int, int, float64) float64            { return 0 }
+func (Healthy) GPUFree(int, int, float64) float64           { return 0.2 }
+func (Healthy) Suspected(int, float64) bool                 { return false }
+func (Healthy) Transport(int, int, float64) string          { return "rdma" }
+func (Healthy) RoundTrip(int, int, float64) float64         { return 3.1 }
+func (Healthy) Loopback(int, int) (float64, bool)           { return 0, false }
+func (Healthy) GPUPath(int, int) (float64, bool)            { return 0, false }
+func (Healthy) Findings(int) []Finding                      { return nil }
+func (Healthy) Noise(...any) float64                        { return 0 }
+func (Healthy) Path(int, int, int, float64) (float64, bool) { return usual, true }
+func (Healthy) Retransmits(int, int, int, float64) float64  { return 0 }
+
+// usual is what a healthy rail gives, as a part of its capacity.
+const usual = 0.94
+
+func flag01(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
