@@ -47,6 +47,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 echo "Installing:$packages (${sudo:+$sudo }apt-get install)"
+exec 8</var/lib/dpkg # one at a time: others run beside this in CI
+flock 8
 $sudo apt-get update -qq
 # shellcheck disable=SC2086 # a list of words
 $sudo apt-get install -y -qq --no-install-recommends $packages

@@ -7,6 +7,8 @@ here=$(dirname "$(realpath "$0")")
 . "$here/lab.sh"
 mkdir -p "$LAB"
 cd "$LAB"
+exec 8</var/lib/dpkg # one apt-get at a time: labs on two kernels, and scripts/need.sh
+flock 8
 
 # Tools of the host are tools of the nodes: the host's root is theirs.
 need=()

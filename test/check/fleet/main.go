@@ -36,7 +36,7 @@ func main() {
 	var s settings
 	flag.StringVar(&s.format, "format", "storage", "storage: a directory that Prometheus is to be started with, with "+
 		"recorded series; openmetrics: a file for promtool tsdb create-blocks-from openmetrics; promtool: input_series of "+
-		"promtool test rules; api: answers queries as Prometheus does, at the address -out")
+		"promtool test rules; api: answers instant queries as Prometheus does, at the address -out")
 	flag.StringVar(&s.out, "out", "", "file, directory or address")
 	flag.Int64Var(&s.until, "until", time.Now().Unix(), "time of the last scrape, in seconds of Unix")
 	flag.DurationVar(&s.lasts, "lasts", 70*time.Minute, "time from the first scrape to the last, of the story")
@@ -110,7 +110,8 @@ func plant(text string, nodes int) (list []fleettest.Fault, err error) {
 		case fleet.PeerDown, fleet.TCPFallback, fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath:
 			list = append(list, fleettest.Fault{Kind: k, Node: fleet.Node{Name: fleettest.Name(n)}, Rail: rail})
 		default:
-			return nil, fmt.Errorf("-faults: %q is not peer_down, tcp_fallback, rail_down, slow_wire, slow_host or gpu_path", kind)
+			return nil, fmt.Errorf("-faults: %q is not peer_down, tcp_fallback, rail_down, slow_wire, slow_host or gpu_path",
+				kind)
 		}
 	}
 	return list, nil
