@@ -22,10 +22,15 @@ func TestGrant(t *testing.T) {
 	settle(t)
 	tg := targetOf(t, 2, 4, 1<<16, granted)
 	c := tg.dial(t)
-	r, err := c.Burst(t.Context(), source(1),
+	r, _ := c.Burst(t.Context(), source(1),
 		transfer.BurstArgs{Loads: loads(2, chunk, 8), Window: time.Hour, Slow: time.Hour})
-	if reason(err) != failure.TCPBroken {
-		t.Errorf("more than was granted: %v", err)
+	for i, rail := range r.Rails { // one of them may have had all its acknowledgements when the other one failed
+		if rail.Failure != nil && rail.Failure.Reason != failure.TCPBroken {
+			t.Errorf("more than was granted, rail %d: %v", i, rail.Failure)
+		}
+	}
+	if !r.Failed() {
+		t.Error("more than was granted, and no rail failed")
 	}
 	n, exceeded := tg.Received()
 	acked := r.Rails[0].Bytes + r.Rails[1].Bytes
