@@ -76,7 +76,7 @@ type Knobs struct {
 	FailEvery  uint64 // every n-th write completes with FailStatus
 	FailStatus uint32 // a work completion status; 0: 12, retry exceeded
 	FailVendor uint32 // its vendor error
-	Corrupt    uint64 // the n-th write or read succeeds with one wrong byte
+	Corrupt    uint64 // the n-th write or read, and every 16th after it, succeeds with one wrong byte
 	Lose       uint64 // the n-th write or read succeeds without its bytes
 	Late       uint64 // the n-th write succeeds, and its bytes come with the next write with immediate
 	Park       bool   // a write that times out comes with a post after that, if the peer's queue pair still accepts it

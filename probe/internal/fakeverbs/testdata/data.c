@@ -245,7 +245,7 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 			fprintf(stderr, "fakeverbs: may not access process %d\n", (int)mr->pid);
 		fail(e, IBV_WC_REM_ACCESS_ERR, VENDOR_REMOTE_ACCESS);
 		they->state = IBV_QPS_ERR;
-	} else if (d->k.corrupt && written == d->k.corrupt) {
+	} else if (d->k.corrupt && written >= d->k.corrupt && (written - d->k.corrupt) % 16 == 0) {
 		corrupt(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes, e->read);
 	}
 }
