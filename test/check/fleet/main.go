@@ -79,7 +79,7 @@ func (s settings) fleet() (*fleetgen.Fleet, error) {
 	}
 	until := time.Unix(s.until, 0)
 	if s.faults == "" {
-		w := fleetgen.Story{Healthy: fleetgen.Healthy{Nodes: s.nodes}, Lasts: s.lasts.Seconds(), Sound: s.sound}
+		w := fleetgen.Story{World: fleetgen.Healthy(s.nodes), Nodes: s.nodes, Lasts: s.lasts.Seconds(), Sound: s.sound}
 		return &fleetgen.Fleet{World: w, Nodes: s.nodes, Begin: until.Add(-s.lasts), To: s.lasts, Every: s.every,
 			Name: func(n int) string { return fmt.Sprintf("node-%02d", n) }, Template: template, Native: true}, nil
 	}

@@ -115,43 +115,45 @@ func (f *Fleet) Instance(n int) string {
 	return f.nameOf(n) + f.Domain + ":10091"
 }
 
-// Healthy is a world in which nothing is wrong, and a job uses half of each rail.
-type Healthy struct{ Nodes int }
+// Healthy returns a world in which nothing is wrong, and a job uses half of each rail.
+func Healthy(nodes int) World { return healthy{nodes} }
+
+type healthy struct{ nodes int }
 
 // Fan-out: how many peers a node asks where there are many.
 const fanout, manyNodes = 4, 32
 
 // The methods of World.
 
-func (Healthy) Rails() int { return 8 }
+func (healthy) Rails() int { return 8 }
 
 // Peers are all other nodes, or those that follow.
-func (h Healthy) Peers(n int) (list []int) {
-	for k := 1; k < h.Nodes && (k <= fanout || h.Nodes <= manyNodes); k++ {
-		list = append(list, (n-1+k)%h.Nodes+1)
+func (h healthy) Peers(n int) (list []int) {
+	for k := 1; k < h.nodes && (k <= fanout || h.nodes <= manyNodes); k++ {
+		list = append(list, (n-1+k)%h.nodes+1)
 	}
 	return list
 }
 
-func (Healthy) Leaf(n, rail int) string                     { return fmt.Sprintf("leaf-%d-%d", (n-1)/32, rail) }
-func (Healthy) Gone(int, float64) bool                      { return false }
-func (Healthy) PortUp(int, int, float64) bool               { return true }
-func (Healthy) Misbound(int, int, float64) bool             { return false }
-func (Healthy) Capacity(int) float64                        { return 50e9 }
-func (Healthy) Load(int, int, float64) float64              { return 0.5 }
-func (Healthy) TCP(int, float64) float64                    { return 2e5 }
-func (Healthy) Marked(int, int, float64) float64            { return 60 }
-func (Healthy) Errors(int, int, float64) float64            { return 0 }
-func (Healthy) GPUFree(int, int, float64) float64           { return 0.2 }
-func (Healthy) Suspected(int, float64) bool                 { return false }
-func (Healthy) Transport(int, int, float64) string          { return "rdma" }
-func (Healthy) RoundTrip(int, int, float64) float64         { return 3.1 }
-func (Healthy) Loopback(int, int) (float64, bool)           { return 0, false }
-func (Healthy) GPUPath(int, int) (float64, bool)            { return 0, false }
-func (Healthy) Findings(int) []Finding                      { return nil }
-func (Healthy) Noise(...any) float64                        { return 0 }
-func (Healthy) Path(int, int, int, float64) (float64, bool) { return usual, true }
-func (Healthy) Retransmits(int, int, int, float64) float64  { return 0 }
+func (healthy) Leaf(n, rail int) string                     { return fmt.Sprintf("leaf-%d-%d", (n-1)/32, rail) }
+func (healthy) Gone(int, float64) bool                      { return false }
+func (healthy) PortUp(int, int, float64) bool               { return true }
+func (healthy) Misbound(int, int, float64) bool             { return false }
+func (healthy) Capacity(int) float64                        { return 50e9 }
+func (healthy) Load(int, int, float64) float64              { return 0.5 }
+func (healthy) TCP(int, float64) float64                    { return 2e5 }
+func (healthy) Marked(int, int, float64) float64            { return 60 }
+func (healthy) Errors(int, int, float64) float64            { return 0 }
+func (healthy) GPUFree(int, int, float64) float64           { return 0.2 }
+func (healthy) Suspected(int, float64) bool                 { return false }
+func (healthy) Transport(int, int, float64) string          { return "rdma" }
+func (healthy) RoundTrip(int, int, float64) float64         { return 3.1 }
+func (healthy) Loopback(int, int) (float64, bool)           { return 0, false }
+func (healthy) GPUPath(int, int) (float64, bool)            { return 0, false }
+func (healthy) Findings(int) []Finding                      { return nil }
+func (healthy) Noise(...any) float64                        { return 0 }
+func (healthy) Path(int, int, int, float64) (float64, bool) { return usual, true }
+func (healthy) Retransmits(int, int, int, float64) float64  { return 0 }
 
 // usual is what a healthy rail gives, as a part of its capacity.
 const usual = 0.94

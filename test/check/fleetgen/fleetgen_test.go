@@ -34,8 +34,9 @@ func story(t *testing.T, nodes int, needs *fleetgen.Needs) *fleetgen.Fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := fleetgen.Story{Healthy: fleetgen.Healthy{Nodes: nodes}, Lasts: 4200}
-	return &fleetgen.Fleet{World: w, Nodes: nodes, Begin: time.Unix(1.8e9, 0), To: 70 * time.Minute, Every: time.Minute, Template: template, Native: true, Needs: needs}
+	w := fleetgen.Story{World: fleetgen.Healthy(nodes), Nodes: nodes, Lasts: 4200}
+	return &fleetgen.Fleet{World: w, Nodes: nodes, Begin: time.Unix(1.8e9, 0), To: 70 * time.Minute,
+		Every: time.Minute, Template: template, Native: true, Needs: needs}
 }
 
 // TestStory holds that the imagined fleet exposes only what railscope does, that no counter of it goes down, and that

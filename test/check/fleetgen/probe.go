@@ -3,6 +3,7 @@ package fleetgen
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -167,9 +168,9 @@ func (p pair) latency(when func(float64) bool, of ...string) {
 	for i := range 18 {
 		bound := math.Ldexp(1e-6, i)
 		p.counter("probe_latency_seconds_bucket", func(t float64) float64 { return rate(t) * below(t, bound) },
-			append(of[:len(of):len(of)], "le", strconv.FormatFloat(bound, 'g', -1, 64))...)
+			append(slices.Clip(of), "le", strconv.FormatFloat(bound, 'g', -1, 64))...)
 	}
-	p.counter("probe_latency_seconds_bucket", rate, append(of[:len(of):len(of)], "le", "+Inf")...)
+	p.counter("probe_latency_seconds_bucket", rate, append(slices.Clip(of), "le", "+Inf")...)
 	p.counter("probe_latency_seconds_sum", func(t float64) float64 {
 		return rate(t) * p.w.RoundTrip(p.n, p.to, t) * 1.1e-6
 	}, of...)

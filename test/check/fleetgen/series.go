@@ -120,8 +120,8 @@ func (n *node) add(counts bool, metric string, value func(float64) float64, pair
 }
 
 func (n *node) cluster() string {
-	if n.Fleet.Cluster != nil {
-		return n.Fleet.Cluster(n.n)
+	if n.Cluster != nil {
+		return n.Cluster(n.n)
 	}
 	return "a"
 }

@@ -15,7 +15,7 @@ const line = 50e9
 
 // state is the world of what rounds measured, which stays as it is.
 type state struct {
-	Healthy
+	World
 	s      fleet.State
 	nodes  []fleet.Node
 	number map[fleet.Node]int
@@ -24,7 +24,7 @@ type state struct {
 
 // OfState returns the fleet of a state (fleettest makes some) over the half hour up to a time.
 func OfState(s fleet.State, until time.Time) *Fleet {
-	w := state{s: s, nodes: slices.SortedFunc(maps.Keys(s.Nodes), func(a, b fleet.Node) int {
+	w := state{World: Healthy(len(s.Nodes)), s: s, nodes: slices.SortedFunc(maps.Keys(s.Nodes), func(a, b fleet.Node) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))
 	}), number: map[fleet.Node]int{}}
 	for i, n := range w.nodes {

@@ -22,7 +22,8 @@ const (
 // Story is the world of the dashboards' pictures: nodes at work, and faults one after the other. It is for looking at
 // dashboards, not for testing them. With less than 13 nodes some faults have no node.
 type Story struct {
-	Healthy
+	World // what is not told
+	Nodes int
 	Lasts float64 // seconds
 	Sound bool    // without faults
 }

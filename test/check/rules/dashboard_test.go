@@ -37,7 +37,7 @@ type fleetPanel struct {
 // graphs read only what is recorded of clusters, and topk is only in tables.
 func TestDashboardCost(t *testing.T) {
 	db, end := database(t), time.Unix(1.8e9, 0)
-	f := newFleet(t, twoBad{fleetgen.Healthy{Nodes: costNodes}}, costNodes, end)
+	f := newFleet(t, twoBad{fleetgen.Healthy(costNodes)}, costNodes, end)
 	f.Skip = without(gpuMetrics, latencyMetrics)
 	f.Template = append(f.Template, fleetgen.NewRow("railscope_rail_missing_info", 1, "rail", "5", "device", "mlx5_5",
 		"port", "1", "pci_address", "0000:cc:00.0"))

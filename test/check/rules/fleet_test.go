@@ -16,7 +16,7 @@ const slowNode, deadNode = 17, 23
 
 // twoBad is a fleet in which rail 3 of one node carries half to every peer, and from every asker, and the probe of
 // another one answers nobody and reaches nobody.
-type twoBad struct{ fleetgen.Healthy }
+type twoBad struct{ fleetgen.World }
 
 // Path is slow where either end is.
 func (twoBad) Path(n, to, rail int, _ float64) (float64, bool) {

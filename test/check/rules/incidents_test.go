@@ -149,7 +149,7 @@ func (i incident) run(t *testing.T, nodes int) []string {
 	t.Helper()
 	const warm = 16 * time.Minute
 	db := database(t)
-	f := newFleet(t, fleetgen.Healthy{Nodes: nodes}, nodes, incidentBegin())
+	f := newFleet(t, fleetgen.Healthy(nodes), nodes, incidentBegin())
 	f.To, f.Warm, f.Kube, f.Off, f.Change = i.lasts, warm+i.lasts, i.kube, i.off, i.of
 	f.Skip = without(gpuMetrics, latencyMetrics)
 	if i.gpus {

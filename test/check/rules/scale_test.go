@@ -87,7 +87,7 @@ func TestScale(t *testing.T) {
 	for _, nodes := range sizes {
 		db := database(t)
 		end := time.Unix(1.8e9, 0)
-		store(t, newFleet(t, twoBad{fleetgen.Healthy{Nodes: nodes}}, nodes, end), db)
+		store(t, newFleet(t, twoBad{fleetgen.Healthy(nodes)}, nodes, end), db)
 		e := newEvaluator(t, db)
 		e.eval(t, end.Add(-time.Second)) // so that what is recorded is there
 		runtime.GC()
@@ -135,7 +135,7 @@ func TestScale(t *testing.T) {
 func TestTwoBadNodes(t *testing.T) {
 	const step, lasts = 4 * time.Minute, 28 * time.Minute
 	db, end := database(t), time.Unix(1.8e9, 0)
-	f := newFleet(t, twoBad{fleetgen.Healthy{Nodes: 1000}}, 1000, end)
+	f := newFleet(t, twoBad{fleetgen.Healthy(1000)}, 1000, end)
 	f.Every, f.Skip, f.Warm = 2*time.Minute, without(gpuMetrics, latencyMetrics), lasts
 	store(t, f, db)
 	e := newEvaluator(t, db)
