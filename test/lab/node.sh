@@ -25,7 +25,7 @@ serial=(-serial "file:$out/node$node.console" -monitor none)
 [[ $node == 1 && $mode == shell ]] && serial=(-serial mon:stdio)
 
 # The node reaches its own monitor through a virtio port: that is how a test pulls a cable.
-exec qemu-system-x86_64 -accel "${ACCEL:-tcg}" -cpu max,-erms -m "${MEM:-1024}" -display none -no-reboot "${serial[@]}" \
+exec qemu-system-x86_64 -accel "${ACCEL:-tcg}" -cpu max,-erms,-cx16 -m "${MEM:-1024}" -display none -no-reboot "${serial[@]}" \
   -kernel "$LAB/root/boot/vmlinuz-$(cat "$LAB/kernel.version")" -initrd "$LAB/initrd.gz" \
   -append "console=ttyS0 quiet panic=-1 no_timer_check tsc=reliable mitigations=off no5lvl clearcpuid=rep_good lab=$LAB boot=$here/boot.sh node=$node rails=$RAILS mode=$mode init=$init" \
   -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
