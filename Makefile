@@ -1,19 +1,19 @@
-# `make run` and `make test` do all the set-up they need; `make help` lists the rest.
+# `make run` and `make test` set up everything that they need; `make help` lists the other targets.
 .DEFAULT_GOAL := help
 .PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules alerts services kubernetes slurm image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
-# Version information of the binary. Outside a git checkout only the version is known.
+# Version information for the binary. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
 stamp = -X github.com/prometheus/common/version.$(1)=$(2)
 LDFLAGS = $(call stamp,Version,$(shell cat VERSION)) $(call stamp,Revision,$(call git,describe --always --dirty --abbrev=40 --exclude='*')) \
 	$(call stamp,Branch,$(call git,rev-parse --abbrev-ref HEAD)) $(call stamp,BuildDate,$(call git,log -1 --format=%cd --date=format-local:%Y%m%d-%H:%M:%S))
 
-# go-nvml's header deprecates half of itself; and its symbols are looked up when
-# they are called, so a linker that resolves all of them at start breaks the program.
+# go-nvml's header uses functions that it deprecates. Its symbols are resolved when they are called, so a linker that
+# resolves all of them at start breaks the program.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 LDFLAGS += -extldflags=-Wl,-z,lazy
 
-# By default the race detector sleeps for a second at every exit of every program.
+# By default the race detector sleeps for 1 s at every exit of a program.
 export GORACE ?= atexit_sleep_ms=0
 
 help: ## list the targets
@@ -35,18 +35,18 @@ build: deps ## build ./railscope, and ./railscope-bench, which writes its report
 
 test: deps ## vet, and every test under the race detector
 	go vet -tags lab ./...
-	go test -race ./probe ./... # probe first: it takes longest
+	go test -race -timeout 1h ./probe ./... # probe takes longest, so it starts first
 
-upgrade-test: deps ## test a rolling upgrade from protocol 2
+upgrade-test: deps ## test a rolling upgrade from protocol 3
 	go vet -tags upgrade ./cmd/railscope
 	go test -count=1 -tags upgrade -run TestRollingUpgrade ./cmd/railscope
 
-# The packages that are built differently without C, the exposition, and what the race detector is too slow for. Of probe
-# and cmd, only the tests that reach what differs: `make test` has the others.
+# The packages that build differently without C, the exposition, and tests for which the race detector is too slow. Of
+# probe and cmd only the tests that depend on C run: `make test` runs the others.
 nocgo = ./probe/internal/verbs ./probe/internal/worker ./collector/gpu ./collector/sampler ./exporter ./internal/nvml ./internal/sysfs
 nocgo-part = ./probe ./cmd/railscope
 
-test-nocgo: ## build without C (counters only, no GPU, no probe), and test what that changes
+test-nocgo: ## build without C (counters only, no GPU, no probe), and test the affected packages
 	CGO_ENABLED=0 go build -buildvcs=false -o /dev/null ./cmd/railscope
 	CGO_ENABLED=0 go vet $(nocgo) $(nocgo-part)
 	CGO_ENABLED=0 go test -short $(nocgo)
@@ -55,38 +55,40 @@ test-nocgo: ## build without C (counters only, no GPU, no probe), and test what 
 asan: deps ## test the packages with C under AddressSanitizer
 	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs ./probe/internal/memory ./internal/nvml
 
-arm64: ## build for arm64 with C into .bin/arm64/, and test the probe there, emulated
+arm64: ## build for arm64 with C into .bin/arm64/, and test the probe under emulation
 	LDFLAGS='$(LDFLAGS)' scripts/arm64.sh
 
 golden: deps ## update the expected expositions in exporter/testdata
 	go test ./exporter -update
 
 docs: deps ## update the generated parts of docs/ and the PrometheusRule
-	go test ./exporter ./doctor/check ./cmd/railscope -run TestDocs -update
+	go test ./exporter ./doctor/check ./cmd/railscope ./internal/machines -run TestDocs -update
 	go test ./deploy/rules -run 'TestTable|TestPrometheusRule' -update
+	go test ./probe -run TestWeather -update
 
-rules: deps .bin/promtool ## check and test the alerts, the metrics that they name, and the compose file
+rules: deps .bin/promtool ## check and test the alerts, the metrics that they name, the expositions, and the compose file
+	for f in exporter/testdata/*.prom; do .bin/promtool check metrics <$$f || exit 1; done
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
 	cd test/check && go vet ./fleet ./fleetgen ./rules ./catalog ./compose ./otlp && PROMTOOL=$(CURDIR)/.bin/promtool go test -count=1 ./fleetgen ./rules ./catalog ./compose ./otlp # reads files outside its module, which the test cache does not track
 
-alerts: ## test which alerts fire for a simulated pair with faults, at its own pace
+alerts: ## test which alerts fire for a simulated pair with faults, in real time
 	cd test/check && go vet ./demo && go test -count=1 ./demo # builds files outside its module, which the test cache does not track
 
-services: ## test storage and nixlbench against real servers, versitygw and etcd, and against one with faults
-	cd test/storage && go vet ./... && go test -count=1 ./... # both build files outside their module, which the test cache does not track
+services: ## test storage and nixlbench against real servers (versitygw and etcd), and against one with faults
+	cd test/storage && go vet ./... && go test -count=1 ./... # vet and test build files outside their module, which the test cache does not track
 	cd test/etcd && go vet ./... && go test -count=1 ./...
 
-dashboards: ## update the Grafana dashboards, and check every query of them and of fleet with Prometheus' own storage
+dashboards: ## update the Grafana dashboards, and check their queries, and fleet's, with Prometheus' own storage
 	go test ./dashboards -update
 	cd test/check && go vet ./dashboards ./blame && go test -count=1 ./dashboards ./blame # reads files outside its module, which the test cache does not track
 
 kubernetes: ## check the Helm chart, the kustomizations and node-problem-detector's plugin (ARGS=-update updates goldens and the table of values)
-	cd test/check/npd && go vet ./... && go test -count=1 ./... # both read files outside their module, which the test cache does not track
+	cd test/check/npd && go vet ./... && go test -count=1 ./... # vet and test read files outside their module, which the test cache does not track
 	cd test/check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS)
 
-slurm: build ## run the recipes for Slurm under Debian's Slurm, in namespaces of their own (as root)
+slurm: build ## test the recipes for Slurm with Debian's Slurm, in separate namespaces (as root)
 	@scripts/need.sh munged=munge slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client ip=iproute2 unshare=util-linux
 	go vet -tags slurm ./test/slurm
 	go test -count=1 -tags slurm -timeout 3m -exec 'unshare --mount --pid --fork --kill-child --mount-proc --net --uts' ./test/slurm $(ARGS)
@@ -108,7 +110,7 @@ lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the 
 	@scripts/need.sh shellcheck=shellcheck
 	scripts/lint.sh
 
-lines: ## count the lines of Go and C that are shipped, per package and in total
+lines: ## count the shipped lines of Go and C, per package and in total
 	@scripts/count-lines.sh
 
 lab: deps ## start two RoCE nodes in virtual machines, and run their tests
@@ -117,7 +119,7 @@ lab: deps ## start two RoCE nodes in virtual machines, and run their tests
 bench: build .bin/node_exporter ## compare values and cost with node_exporter (ARGS='-scrapes 100' and others)
 	go run ./test/peers $(ARGS)
 
-fuzz: deps ## every fuzz target for FUZZTIME (10 s)
+fuzz: deps ## run every fuzz target for FUZZTIME (10 s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
 release-check: .bin/goreleaser ## check .goreleaser.yml and the systemd unit
@@ -125,17 +127,17 @@ release-check: .bin/goreleaser ## check .goreleaser.yml and the systemd unit
 	.bin/goreleaser check
 	systemd-analyze security --no-pager --offline=true --threshold=25 deploy/systemd/railscope.service
 
-release-snapshot: deps .bin/goreleaser .bin/sbom ## deb, rpm, tar.gz, checksums and SBOM of this checkout, for amd64 and arm64, in dist/
+release-snapshot: deps .bin/goreleaser .bin/sbom ## build deb, rpm, tar.gz, checksums and SBOM of this checkout, for amd64 and arm64, in dist/
 	LDFLAGS='$(LDFLAGS)' scripts/release.sh snapshot
 
-release: deps .bin/goreleaser .bin/sbom ## packages and container image of the tag in VERSION, uploaded as a draft release
+release: deps .bin/goreleaser .bin/sbom ## build packages and container image of the tag in VERSION, and upload them as a draft release
 	LDFLAGS='$(LDFLAGS)' scripts/release.sh publish
 
 package-test: ## test the packages in dist/
 	@scripts/need.sh rpm=rpm man=man-db fish=fish zsh=zsh qemu-aarch64=qemu-user taskset=util-linux systemd-analyze=systemd
 	go test -count=1 -tags dist ./deploy/packages
 
-lab-package: deps ## install, upgrade and remove the deb of dist/ on a lab node that systemd runs
+lab-package: deps ## install, upgrade and remove the deb of dist/ on a lab node with systemd
 	test/lab/run.sh -systemd $(ARGS)
 
 .bin/package: build
@@ -147,7 +149,7 @@ deps:
 .bin/promtool .bin/prometheus:
 	scripts/promtool.sh $@
 
-# Tools have go.mod files of their own, so that the shipped one stays short.
+# Tools have separate go.mod files, which keep the shipped one short.
 .bin/golangci-lint: tools/go.mod tools/go.sum
 	cd tools && go build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 

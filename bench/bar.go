@@ -5,42 +5,49 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// Bar shows the progress of a round on one line of a terminal. Not safe for concurrent use.
+// Bar shows the progress of rounds on one line of a terminal. Not safe for concurrent use.
 type Bar struct {
-	w     io.Writer
-	stage probe.Progress // what the last update was about
-	since time.Time      // when that stage began
-	from  int64          // what was done by then
-	drawn time.Time      // zero: there is nothing to clear
+	w         io.Writer
+	drawn     time.Time // zero: nothing to clear
+	round, of int       // number of the round and of all rounds; 0: a single one
+	began     time.Time // start of the round
 }
 
 const (
 	redrawEvery = 100 * time.Millisecond
-	barWidth    = 24
+	lineWidth   = 79 // columns: a line that wraps cannot be erased
+	mostGraph   = 24
+	leastGraph  = 8
+	leastName   = 6 // least columns for the name of a rail
 	eraseLine   = "\r\x1b[K"
 )
 
 // NewBar returns a bar on w, which is a terminal.
 func NewBar(w io.Writer) *Bar { return &Bar{w: w} }
 
-// Update redraws the line, at most ten times a second.
-func (b *Bar) Update(p probe.Progress) {
-	now := time.Now()
-	if b.since.IsZero() || p.Stage != b.stage.Stage || p.Rail != b.stage.Rail || p.Done < b.stage.Done {
-		b.since, b.from = now, p.Done
+// Round begins one of several rounds.
+func (b *Bar) Round(n, of int) {
+	b.began = time.Now()
+	if of > 1 {
+		b.round, b.of = n, of
 	}
-	b.stage = p
-	if !b.drawn.IsZero() && now.Sub(b.drawn) < redrawEvery {
+}
+
+// Update redraws the line, at most ten times per second, and when a burst ends.
+func (b *Bar) Update(p result.Progress) {
+	now := time.Now()
+	if !b.drawn.IsZero() && now.Sub(b.drawn) < redrawEvery && !p.Ended {
 		return
 	}
 	b.drawn = now
-	fmt.Fprint(b.w, eraseLine+b.line(p, now.Sub(b.since)))
+	fmt.Fprint(b.w, eraseLine+b.line(p))
 }
 
 // Clear removes the line.
@@ -48,25 +55,71 @@ func (b *Bar) Clear() {
 	if !b.drawn.IsZero() {
 		fmt.Fprint(b.w, eraseLine)
 	}
-	b.drawn, b.since = time.Time{}, time.Time{}
+	b.drawn = time.Time{}
 }
 
-// line is at most 79 columns wide: one that wraps cannot be erased.
-func (b *Bar) line(p probe.Progress, took time.Duration) string {
-	what := string(p.Stage)
-	if p.Rail != "" {
-		what += ", rail " + p.Rail
+// line returns the step, its progress and rate, and the time left.
+func (b *Bar) line(p result.Progress) string {
+	tail, percent := "", ""
+	if p.Total > 0 {
+		percent = fmt.Sprintf("  %3.0f %%", 100*part(p))
 	}
-	what = grid.Shorten(terminal.Plain(what), 16)
-	if p.Total <= 0 {
-		return what
+	if p.Rate > 0 {
+		tail += "  " + grid.Gigabits(p.Rate) + " Gb/s"
 	}
-	part := min(max(float64(p.Done)/float64(p.Total), 0), 1)
-	full := int(part * barWidth)
-	line := fmt.Sprintf("%-16s [%s%s] %3.0f %%  ", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
-		part*100)
-	if took > 0 && p.Done > b.from {
-		return line + fmt.Sprintf("%s  %s Gb/s", grid.Mebibytes(p.Done), grid.Gigabits(float64(p.Done-b.from)/took.Seconds()))
+	if p.Left > 0 { // later rounds are assumed to take as long as this one
+		left := p.Left
+		if b.of > 0 {
+			left += time.Duration(b.of-b.round) * (time.Since(b.began) + p.Left)
+		}
+		tail += "  " + about(left) + " left"
 	}
-	return line + grid.Mebibytes(p.Done)
+	room := lineWidth - utf8.RuneCountInString(tail)
+	line := b.step(p, room)
+	if n := utf8.RuneCountInString(line + percent); n <= room {
+		tail, room = percent+tail, room-len(percent)
+	}
+	width := min(room-utf8.RuneCountInString(line)-len(" []"), mostGraph)
+	if p.Total > 0 && width >= leastGraph {
+		full := int(part(p) * float64(width))
+		line += " [" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
+	}
+	all := []rune(line + tail)
+	return string(all[:min(len(all), lineWidth)])
+}
+
+// part returns the fraction of a burst that was carried.
+func part(p result.Progress) float64 { return min(max(float64(p.Done)/float64(p.Total), 0), 1) }
+
+// step returns what is measured. If the line would be too long, the name of the rail is shortened.
+func (b *Bar) step(p result.Progress, room int) string {
+	before, after, rail := "", "", terminal.Plain(p.Rail)
+	if b.of > 0 {
+		before = fmt.Sprintf("round %d of %d, ", b.round, b.of)
+	}
+	if p.Steps > 0 {
+		before += fmt.Sprintf("extra %d of %d: ", p.Step, p.Steps)
+		after = strings.ReplaceAll(string(p.Kind), "_", " ")
+		if p.Stage != "extra" {
+			after += ", " + string(p.Stage)
+		}
+		if rail != "" {
+			before, after = before+"rail ", " "+after
+		}
+	} else {
+		before += string(p.Stage)
+		if rail != "" {
+			before += ", rail "
+		}
+	}
+	room -= utf8.RuneCountInString(before + after)
+	return before + grid.Shorten(rail, max(room, leastName)) + after
+}
+
+// about formats an estimated time.
+func about(d time.Duration) string {
+	if d < 100*time.Second {
+		return fmt.Sprintf("about %d s", max(int(d.Round(time.Second).Seconds()), 1))
+	}
+	return fmt.Sprintf("about %d min", int(d.Round(time.Minute).Minutes()))
 }

@@ -3,19 +3,29 @@ package bench
 import (
 	"encoding/csv"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/railscope/railscope/bench/suite"
+	"github.com/railscope/railscope/internal/stats"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
-// WriteCSV writes a line for each row, size of the sweep and KV cache. Rates are bytes per second, times seconds; an
-// empty field was not measured. Of several sizes of messages, the smallest has its times here.
+// WriteCSV writes a line for each row, size of the sweep, ratio, time of a ring and KV cache. Rates are bytes per
+// second, times are seconds, and an empty field was not measured. Times of messages are those of the smallest size.
 func WriteCSV(w io.Writer, s suite.Suite) error {
 	out := csv.NewWriter(w)
-	_ = out.Write([]string{"table", "name", "transport", "op", "memory", "rails", "streams", "queue_pairs", "size",
+	columns := []string{"table", "name", "transport", "op", "memory", "rails", "streams", "queue_pairs", "size",
 		"goodput_bytes_per_second", "line_rate_bytes_per_second", "speedup_ratio", "latency_bytes", "latency_samples",
-		"latency_mean_seconds", "latency_p50_seconds", "latency_p95_seconds", "latency_p99_seconds", "seconds", "failure"})
+		"latency_mean_seconds", "latency_p50_seconds", "latency_p95_seconds", "latency_p99_seconds", "seconds", "failure"}
+	write := func(line []string) {
+		for i := range line {
+			line[i] = terminal.Plain(line[i])
+		}
+		_ = out.Write(line)
+	}
+	write(slices.Clone(columns))
 	for _, table := range []struct {
 		name string
 		rows []suite.Row
@@ -30,7 +40,26 @@ func WriteCSV(w io.Writer, s suite.Suite) error {
 			} else {
 				line = append(line, "", "", "", "", "", "")
 			}
-			_ = out.Write(append(line, "", r.Failure))
+			write(append(line, "", r.Failure))
+		}
+	}
+	other := func(table, name string, fields map[string]string) {
+		line := make([]string, len(columns))
+		line[0], line[1] = table, name
+		for column, text := range fields {
+			line[slices.Index(columns, column)] = text
+		}
+		write(line)
+	}
+	for _, one := range s.Ratios {
+		other("ratio", one.Row+" ÷ "+one.Of, map[string]string{"speedup_ratio": figure(&one.Ratio)})
+	}
+	if s.Ring != nil {
+		for _, one := range []struct {
+			name    string
+			seconds *float64
+		}{{"measured", s.Measured}, {"predicted", s.Predicted}, {"over TCP", s.TCP}} {
+			other("all_reduce", one.name, map[string]string{"size": whole(int(s.Bytes)), "seconds": figure(one.seconds)})
 		}
 	}
 	for _, c := range s.KVCache {
@@ -38,8 +67,8 @@ func WriteCSV(w io.Writer, s suite.Suite) error {
 		if c.Tokens > 0 {
 			name += ", " + whole(int(c.Tokens)) + " tokens"
 		}
-		_ = out.Write([]string{"kv_cache", name + ", " + c.Row, "", "", "", "", "", "", whole(int(c.Bytes)),
-			figure(c.Goodput), "", "", "", "", "", "", "", "", figure(c.Seconds), c.Failure})
+		other("kv_cache", name+", "+c.Row, map[string]string{"size": whole(int(c.Bytes)),
+			"goodput_bytes_per_second": figure(c.Goodput), "seconds": figure(c.Seconds), "failure": c.Failure})
 	}
 	out.Flush() // keeps the first error of all writes
 	return out.Error()
@@ -53,7 +82,8 @@ func whole(n int) string {
 }
 
 func figure(v *float64) string {
-	if v = finite(v); v == nil {
+	v = stats.Finite(v)
+	if v == nil {
 		return ""
 	}
 	return strconv.FormatFloat(*v, 'g', -1, 64)

@@ -6,14 +6,15 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// extraTables are one grid for each kind of extra of which there are bursts.
-func extraTables(r probe.Result) (tables [][][]grid.Cell) {
-	for _, kind := range probe.Kinds() {
-		var list []probe.Measured
+// extraTables returns one table for each kind of extra with bursts.
+func extraTables(r result.Result) (tables [][][]grid.Cell) {
+	for _, kind := range result.Kinds() {
+		var list []result.Measured
 		for _, m := range r.Extras {
 			if m.Kind == kind && m.Failure == nil && len(m.Flows) > 0 {
 				list = append(list, m)
@@ -22,40 +23,17 @@ func extraTables(r probe.Result) (tables [][][]grid.Cell) {
 		if len(list) == 0 {
 			continue
 		}
-		rows := map[probe.Kind]func([]probe.Measured) [][]grid.Cell{probe.Both: bothRows, probe.Loopback: loopbackRows,
-			probe.Paths: pathRows, probe.Contention: pairRows, probe.GPU: gpuRows(r)}[kind]
-		if rows != nil { // else they are in the comparison
+		rows := map[result.Kind]func([]result.Measured) [][]grid.Cell{result.Both: bothRows, result.Loopback: loopbackRows,
+			result.Paths: pathRows, result.Contention: pairRows, result.GPU: gpuRows(r)}[kind]
+		if rows != nil { // other kinds are in the comparison
 			tables = append(tables, rows(list))
 		}
 	}
 	return tables
 }
 
-// extraFailures say which extras were not made, or not to the end; those that fail alike together.
-func extraFailures(r probe.Result) (list []string) {
-	whats := map[string][]string{}
-	for _, m := range r.Extras {
-		if m.Failure == nil {
-			continue
-		}
-		what := strings.ReplaceAll(string(m.Kind), "_", " ")
-		if m.Memory != "" {
-			what = m.Memory
-		}
-		why := m.Failure.Error()
-		if whats[why] == nil {
-			list = append(list, why)
-		}
-		whats[why] = append(whats[why], what)
-	}
-	for i, why := range list {
-		list[i] = strings.Join(slices.Compact(whats[why]), ", ") + " not measured: " + why
-	}
-	return list
-}
-
-// who names the rails of a burst.
-func who(m probe.Measured) string {
+// who returns the names of a burst's rails.
+func who(m result.Measured) string {
 	var rails []string
 	for _, f := range m.Flows {
 		if !slices.Contains(rails, f.Rail) {
@@ -68,8 +46,8 @@ func who(m probe.Measured) string {
 	return "rails " + strings.Join(rails, ", ")
 }
 
-// together is the goodput of one operation in Gb/s, or why it is not known.
-func together(m probe.Measured, op probe.Op) grid.Cell {
+// together returns the goodput of one operation in Gb/s, or why it is unknown.
+func together(m result.Measured, op result.Op) grid.Cell {
 	for _, f := range m.Flows {
 		if f.Op == op && f.Failure != nil {
 			return grid.Number(string(f.Failure.Reason)).ColorIf(true, terminal.Red)
@@ -82,9 +60,9 @@ func together(m probe.Measured, op probe.Op) grid.Cell {
 	return grid.Number(grid.Gigabits(v))
 }
 
-// quantile is a latency of a burst's only flow of an operation, in µs.
-func quantile(m probe.Measured, op probe.Op, q float64) grid.Cell {
-	var of *probe.Latency
+// quantile returns a latency quantile of the burst's only flow of an operation, in µs.
+func quantile(m result.Measured, op result.Op, q float64) grid.Cell {
+	var of *result.Latency
 	for _, f := range m.Flows {
 		if f.Op == op && of != nil {
 			return grid.Number("")
@@ -99,30 +77,30 @@ func quantile(m probe.Measured, op probe.Op, q float64) grid.Cell {
 	return grid.Number(grid.Microseconds(of.Quantile(q)))
 }
 
-func bothRows(list []probe.Measured) [][]grid.Cell {
+func bothRows(list []result.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("BOTH DIRECTIONS", "WRITE Gb/s", "READ Gb/s", "SUM Gb/s")}
 	for _, m := range list {
 		sum := grid.Number("")
-		write, okW := m.Goodput(probe.Write)
-		if read, okR := m.Goodput(probe.Read); okW && okR {
+		write, okW := m.Goodput(result.Write)
+		if read, okR := m.Goodput(result.Read); okW && okR {
 			sum = grid.Number(grid.Gigabits(write + read))
 		}
-		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, probe.Write), together(m, probe.Read), sum})
+		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, result.Write), together(m, result.Read), sum})
 	}
 	return rows
 }
 
-func loopbackRows(list []probe.Measured) [][]grid.Cell {
+func loopbackRows(list []result.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("LOOPBACK", "Gb/s", "P50 µs", "P99 µs")}
 	for _, m := range list {
 		f := m.Flows[0]
-		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + " to rail " + f.Other), together(m, probe.Write),
-			quantile(m, probe.Write, 0.5), quantile(m, probe.Write, 0.99)})
+		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + " to rail " + f.Other), together(m, result.Write),
+			quantile(m, result.Write, 0.5), quantile(m, result.Write, 0.99)})
 	}
 	return rows
 }
 
-func pathRows(list []probe.Measured) [][]grid.Cell {
+func pathRows(list []result.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("PATH", "UDP PORT", "Gb/s", "P50 µs", "LOST")}
 	for _, m := range list {
 		f, port, lost := m.Flows[0], "", ""
@@ -133,40 +111,57 @@ func pathRows(list []probe.Measured) [][]grid.Cell {
 			lost = terminal.Percent(l.Rate())
 		}
 		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + ", label " + strconv.Itoa(f.Path)), grid.Number(port),
-			together(m, probe.Write), quantile(m, probe.Write, 0.5),
+			together(m, result.Write), quantile(m, result.Write, 0.5),
 			grid.Number(lost).ColorIf(f.PathLoss() > 0, terminal.Yellow)})
 	}
 	return rows
 }
 
-func pairRows(list []probe.Measured) [][]grid.Cell {
-	rows := [][]grid.Cell{grid.Titles("PAIRS OF RAILS", "Gb/s", "OF THE SUM ALONE")}
-	contended := probe.Contended(list)
+// bestOfRails keeps, of several bursts over the same rails, the best one, as [probe.Contended] does.
+func bestOfRails(list []result.Measured) (best []result.Measured) {
 	for _, m := range list {
+		i := slices.IndexFunc(best, func(o result.Measured) bool { return byRails(o, m) == 0 })
+		if i < 0 {
+			best = append(best, m)
+			continue
+		}
+		now, known := m.Goodput(result.Write)
+		if before, _ := best[i].Goodput(result.Write); known && now > before {
+			best[i] = m
+		}
+	}
+	return best
+}
+
+func pairRows(list []result.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{grid.Titles("PAIRS OF RAILS", "Gb/s", "OF THE SUM ALONE")}
+	contended := result.Contended(list)
+	for _, m := range bestOfRails(list) {
 		part := ""
 		for _, c := range contended {
 			if len(m.Flows) == 2 && m.Flows[0].Rail == c.Rail && m.Flows[1].Rail == c.Other {
 				part = terminal.Percent(c.Ratio)
 			}
 		}
-		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, probe.Write), grid.Number(part)})
+		rows = append(rows, []grid.Cell{grid.Name(who(m)), together(m, result.Write), grid.Number(part)})
 	}
 	return rows
 }
 
-// gpuRows are bursts between memory of GPUs, and of each rail what part that is of the same between the hosts.
-func gpuRows(r probe.Result) func([]probe.Measured) [][]grid.Cell {
-	return func(list []probe.Measured) [][]grid.Cell {
-		rows := [][]grid.Cell{append([]grid.Cell{grid.Name("GPU MEMORY"), {Text: "KIND"}},
+// gpuRows returns bursts between memory that GPUs use, by kind, with each rail's ratio to the same burst between
+// plain host memory.
+func gpuRows(r result.Result) func([]result.Measured) [][]grid.Cell {
+	return func(list []result.Measured) [][]grid.Cell {
+		rows := [][]grid.Cell{append([]grid.Cell{grid.Name("BY MEMORY"), {Text: "KIND"}},
 			grid.Titles("Gb/s", "P50 µs", "OF HOST MEMORY")...)}
 		rows[0][2].Right = true
 		for _, m := range list {
 			part := ""
-			if ratio, memory := r.GPUOf(m.Flows[0].Rail); len(m.Flows) == 1 && memory != "" {
+			if ratio, known := r.OfHostMemory(m); known {
 				part = terminal.Percent(ratio)
 			}
-			rows = append(rows, []grid.Cell{grid.Name(who(m)), {Text: m.Memory}, together(m, probe.Write),
-				quantile(m, probe.Write, 0.5), grid.Number(part)})
+			rows = append(rows, []grid.Cell{grid.Name(who(m)), {Text: m.Memory}, together(m, result.Write),
+				quantile(m, result.Write, 0.5), grid.Number(part)})
 		}
 		return rows
 	}
@@ -174,7 +169,7 @@ func gpuRows(r probe.Result) func([]probe.Measured) [][]grid.Cell {
 
 // jsonExtra is one burst of an extra.
 type jsonExtra struct {
-	Kind       probe.Kind   `json:"kind"`
+	Kind       result.Kind  `json:"kind"`
 	QueuePairs *int         `json:"queue_pairs"`
 	Memory     *string      `json:"memory"`
 	Size       *int64       `json:"size"`
@@ -187,7 +182,7 @@ type jsonExtra struct {
 type jsonFlow struct {
 	Rail    string       `json:"rail"`
 	Other   *string      `json:"to_rail"`
-	Op      probe.Op     `json:"op"`
+	Op      result.Op    `json:"op"`
 	Path    int          `json:"path"`
 	UDPPort *uint16      `json:"udp_port"`
 	Goodput *float64     `json:"goodput_bytes_per_second"`
@@ -196,7 +191,7 @@ type jsonFlow struct {
 	Failure *jsonFailure `json:"failure"`
 }
 
-func jsonExtras(r probe.Result) []jsonExtra {
+func jsonExtras(r result.Result) []jsonExtra {
 	list := []jsonExtra{}
 	for _, m := range r.Extras {
 		out := jsonExtra{Kind: m.Kind, QueuePairs: nonZero(m.QueuePairs), Memory: nonZero(m.Memory), Size: nonZero(m.Size),
@@ -206,7 +201,8 @@ func jsonExtras(r probe.Result) []jsonExtra {
 		}
 		for _, f := range m.Flows {
 			one := jsonFlow{Rail: f.Rail, Other: nonZero(f.Other), Op: f.Op, Path: f.Path, UDPPort: nonZero(f.UDPPort),
-				Goodput: finite(f.Goodput), Latency: newJSONLatency(f.Latency), Failure: newJSONFailure(f.Failure)}
+				Goodput: stats.Finite(f.Goodput), Latency: newJSONLatency(f.Latency),
+				Failure: newJSONFailure(f.Failure)}
 			if l := f.Loss; l != nil {
 				one.Loss = &jsonLoss{l.Retransmits, l.PeerEvents, l.Packets}
 			}

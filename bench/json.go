@@ -10,33 +10,34 @@ import (
 
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/finding"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/internal/stats"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// jsonResult is the object of --format=json. Every key is always present; what was not measured is null.
+// jsonResult is the object of --format=json. Every key is always present. A value that was not measured is null.
 type jsonResult struct {
-	Outcome    probe.Outcome   `json:"outcome"`
-	Transport  probe.Transport `json:"transport"`
-	Reason     *string         `json:"reason"`
-	Detail     *string         `json:"detail"`
-	Verified   bool            `json:"verified"`
-	Stealing   *float64        `json:"stealing_bytes_per_second"`
-	Static     *float64        `json:"static_bytes_per_second"`
-	Imbalance  *float64        `json:"imbalance_ratio"`
-	Scaling    *float64        `json:"scaling_ratio"`
-	FinishSkew *float64        `json:"finish_skew_ratio"`
-	Speedup    *float64        `json:"speedup_ratio"`
-	TCP        *float64        `json:"tcp_bytes_per_second"`
-	TCPRTT     *float64        `json:"tcp_rtt_seconds"`
-	Duration   float64         `json:"duration_seconds"`
-	Class      *jsonClass      `json:"class"`
-	Rails      []jsonRail      `json:"rails"`
-	Failures   []jsonFailure   `json:"failures"`
+	Outcome    result.Outcome   `json:"outcome"`
+	Transport  result.Transport `json:"transport"`
+	Reason     *string          `json:"reason"`
+	Detail     *string          `json:"detail"`
+	Verified   bool             `json:"verified"`
+	Stealing   *float64         `json:"stealing_bytes_per_second"`
+	Static     *float64         `json:"static_bytes_per_second"`
+	Imbalance  *float64         `json:"imbalance_ratio"`
+	Scaling    *float64         `json:"scaling_ratio"`
+	FinishSkew *float64         `json:"finish_skew_ratio"`
+	Speedup    *float64         `json:"speedup_ratio"`
+	TCP        *float64         `json:"tcp_bytes_per_second"`
+	TCPRTT     *float64         `json:"tcp_rtt_seconds"`
+	Duration   float64          `json:"duration_seconds"`
+	Class      *jsonClass       `json:"class"`
+	Rails      []jsonRail       `json:"rails"`
+	Failures   []jsonFailure    `json:"failures"`
 
 	MinOfExpected *float64          `json:"min_of_expected"`
 	Node          []finding.Finding `json:"node_findings"`
-	Shared        []probe.Shared    `json:"shared"`
-	Mismatches    []probe.Mismatch  `json:"mismatches"`
+	Shared        []result.Shared   `json:"shared"`
+	Mismatches    []result.Mismatch `json:"mismatches"`
 	Missing       []jsonMissing     `json:"missing"`
 	Extras        []jsonExtra       `json:"extras"`
 
@@ -54,6 +55,7 @@ type jsonRail struct {
 	Device        *string      `json:"device"`
 	Port          *int         `json:"port"`
 	PeerDevice    *string      `json:"peer_device"`
+	Unpaired      bool         `json:"unpaired"`
 	GIDIndex      *int         `json:"gid_index"`
 	PathMTU       *int         `json:"path_mtu_bytes"`
 	Latency       *jsonLatency `json:"latency_seconds"`
@@ -70,9 +72,12 @@ type jsonRail struct {
 	Loss          *jsonLoss    `json:"loss"`
 	Others        *float64     `json:"others_bytes_per_second"`
 	Failure       *jsonFailure `json:"failure"`
+
+	SoloFailure    *jsonFailure `json:"solo_failure"`    // why Solo has no figure
+	StripedFailure *jsonFailure `json:"striped_failure"` // why the striped burst has no figure
 }
 
-// jsonLoss is what the counters of both ends show of lost packets over all bursts of the round.
+// jsonLoss is the packet loss over all bursts of the round, from the counters of both ends.
 type jsonLoss struct {
 	Retransmits uint64  `json:"retransmits"`
 	PeerEvents  *uint64 `json:"peer_events"`
@@ -105,39 +110,37 @@ type jsonPart struct {
 	P99 float64 `json:"p99"`
 }
 
-type jsonFailure struct {
-	Rail   *string      `json:"rail"`
-	Stage  probe.Stage  `json:"stage"`
-	Reason probe.Reason `json:"reason"`
-	Detail *string      `json:"detail"`
-}
-
-// simulated is the transport of rounds in the demo that would be by RDMA elsewhere, as in metrics.
-const simulated = "simulated"
+type jsonFailure = suite.Failure
 
 // WriteJSON writes the result as one object for scripts.
-func WriteJSON(w io.Writer, r probe.Result, o Options) error {
+func WriteJSON(w io.Writer, r result.Result, o Options) error {
+	s := Suite(r, o)
+	r = inRailOrder(r)
 	out := jsonResult{
-		Suite: Suite(r, o), Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason)),
+		Suite: s, Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason)),
 		Detail: nonZero(r.Detail), Verified: r.Verified, Duration: r.Duration.Seconds(),
-		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance),
-		Scaling: finite(r.Scaling), FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup),
+		Stealing: stats.Finite(r.Stealing), Static: stats.Finite(r.Static), Imbalance: stats.Finite(r.Imbalance),
+		Scaling: stats.Finite(r.Scaling), FinishSkew: stats.Finite(r.FinishSkew), Speedup: stats.Finite(r.Speedup),
 		Rails: []jsonRail{}, Failures: []jsonFailure{},
-		Shared: append([]probe.Shared{}, r.Shared...), Mismatches: append([]probe.Mismatch{}, r.Mismatches...),
+		Shared: append([]result.Shared{}, r.Shared...), Mismatches: append([]result.Mismatch{}, r.Mismatches...),
 		MinOfExpected: nonZero(r.MinOfExpected), Node: append([]finding.Finding{}, besides(r, o.Node)...),
 	}
-	if o.Simulated && r.Transport == probe.RDMA {
-		out.Transport = simulated
+	if o.Simulated && r.Transport == result.RDMA {
+		out.Transport = result.Simulated
 	}
 	if best := bestTCP(r); best != nil {
-		out.TCP = finite(&best.BytesPerSecond)
+		out.TCP = stats.Finite(&best.BytesPerSecond)
 		out.TCPRTT = nonZero(seconds(best.RTT))
 	}
 	if r.Class.Source != "" {
 		out.Class = new(jsonClass(r.Class))
 	}
 	for i := range r.Rails {
-		out.Rails = append(out.Rails, newJSONRail(&r.Rails[i]))
+		one := newJSONRail(&r.Rails[i])
+		if s.Rails[i].WhyStriped != nil {
+			one.StripedFailure = newJSONFailure(r.StripedFailure)
+		}
+		out.Rails = append(out.Rails, one)
 	}
 	out.Extras = jsonExtras(r)
 	out.Missing = []jsonMissing{}
@@ -153,13 +156,15 @@ func WriteJSON(w io.Writer, r probe.Result, o Options) error {
 	return enc.Encode(out)
 }
 
-func newJSONRail(r *probe.RailResult) jsonRail {
+func newJSONRail(r *result.RailResult) jsonRail {
 	out := jsonRail{
 		Rail: r.Rail, Device: nonZero(r.Device), Port: nonZero(r.Port), PeerDevice: nonZero(r.PeerDevice),
-		PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Stealing),
-		Slow: fewWrites(r), Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
+		Unpaired: r.Unpaired, PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Stealing: rate(r.Stealing),
+		Static: rate(r.Stealing),
+		Slow:   fewWrites(r), Capacity: stats.Finite(r.Capacity), Expected: stats.Finite(r.Expected),
+		Share:        stats.Finite(r.Share),
 		CounterBytes: r.CounterBytes, Retransmits: r.Retransmits, Failure: newJSONFailure(r.Failure),
-		Others: finite(r.Others),
+		Others: stats.Finite(r.Others), SoloFailure: newJSONFailure(r.SoloFailure),
 	}
 	if l := r.Loss; l != nil {
 		out.Loss = &jsonLoss{l.Retransmits, l.PeerEvents, l.Packets}
@@ -174,7 +179,7 @@ func newJSONRail(r *probe.RailResult) jsonRail {
 	return out
 }
 
-func newJSONLatency(l *probe.Latency) *jsonLatency {
+func newJSONLatency(l *result.Latency) *jsonLatency {
 	if l == nil || len(l.Samples) == 0 {
 		return nil
 	}
@@ -187,14 +192,15 @@ func newJSONPart(sorted []time.Duration) *jsonPart {
 	if len(sorted) == 0 {
 		return nil
 	}
-	return &jsonPart{seconds(probe.Quantile(sorted, 0.5)), seconds(probe.Quantile(sorted, 0.99))}
+	return &jsonPart{seconds(result.Quantile(sorted, 0.5)), seconds(result.Quantile(sorted, 0.99))}
 }
 
-func newJSONFailure(f *probe.Failure) *jsonFailure {
+func newJSONFailure(f *result.Failure) *jsonFailure {
 	if f == nil {
 		return nil
 	}
-	return &jsonFailure{Rail: nonZero(f.Rail), Stage: f.Stage, Reason: f.Reason, Detail: nonZero(f.Detail)}
+	return &jsonFailure{Rail: nonZero(f.Rail), Stage: string(f.Stage), Reason: string(f.Reason),
+		Detail: nonZero(f.Detail)}
 }
 
 // nonZero returns v, or nil for the zero value.
@@ -205,35 +211,27 @@ func nonZero[T comparable](v T) *T {
 	return &v
 }
 
-// finite returns v, or nil for what JSON cannot represent.
-func finite(v *float64) *float64 {
-	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
-		return nil
-	}
-	return v
-}
-
-func rate(f *probe.Flow) *float64 {
+func rate(f *result.Flow) *float64 {
 	if f == nil {
 		return nil
 	}
 	return new(f.BytesPerSecond())
 }
 
-// fewWrites reports whether a figure of the rail rests on few writes.
-func fewWrites(r *probe.RailResult) bool {
+// fewWrites reports whether a figure of the rail is based on few writes.
+func fewWrites(r *result.RailResult) bool {
 	return r.Solo != nil && r.Solo.Slow || r.Stealing != nil && r.Stealing.Slow
 }
 
-// seconds are rounded to a nanosecond, without the error of the division.
+// seconds rounds to 1 ns, which removes the error of the division.
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1e9) / 1e9 }
 
-// bestTCP is the fastest burst over TCP; nil: none.
-func bestTCP(r probe.Result) *probe.TCPResult {
+// bestTCP returns the fastest burst over TCP, or nil.
+func bestTCP(r result.Result) *result.TCPResult {
 	if len(r.TCP) == 0 {
 		return nil
 	}
-	return new(slices.MaxFunc(r.TCP, func(a, b probe.TCPResult) int {
+	return new(slices.MaxFunc(r.TCP, func(a, b result.TCPResult) int {
 		return cmp.Compare(a.BytesPerSecond, b.BytesPerSecond)
 	}))
 }

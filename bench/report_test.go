@@ -19,31 +19,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 const (
-	gb = 1e9 / 8 // a Gb/s, in bytes per second
+	gb = 1e9 / 8 // 1 Gb/s in bytes per second
 	mb = 1 << 20
 )
 
-// burst is a rail's flow at so many Gb/s.
-func burst(mib int64, gigabits float64) *probe.Flow {
-	return &probe.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9), Moved: mib * mb}
+// burst returns a rail's flow at a rate in Gb/s.
+func burst(mib int64, gigabits float64) *result.Flow {
+	return &result.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9), Moved: mib * mb}
 }
 
-// round is one of rails of 100 Gb/s that carry, all at once, so many Gb/s.
-func round(gigabits ...float64) probe.Result {
-	r := probe.Result{
+// round returns a round over rails of 100 Gb/s with these rates of the striped burst.
+func round(gigabits ...float64) result.Result {
+	r := result.Result{
 		Peer: "spark-02:10092", PeerNode: "spark-02", Start: time.Unix(1e9, 0), Duration: 1432 * time.Millisecond,
-		Outcome: probe.OK, Transport: probe.RDMA, Verified: true, Bytes: 320 * mb, MinOfExpected: 0.7,
-		Class: probe.Class{TrafficClass: 106, ServiceLevel: 3, Source: "NCCL_IB_TC of python (PID 4711)"},
-		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb},
+		Outcome: result.OK, Transport: result.RDMA, Verified: true, Bytes: 320 * mb, MinOfExpected: 0.7,
+		Class: result.Class{TrafficClass: 106, ServiceLevel: 3, Source: "NCCL_IB_TC of python (PID 4711)"},
+		TCP: []result.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb},
 			{Streams: 4, BytesPerSecond: 12.4 * gb, Retransmits: 7, PathMTU: 9000, RTT: 87 * time.Microsecond}},
 	}
 	var sum, solos float64
@@ -54,12 +55,12 @@ func round(gigabits ...float64) probe.Result {
 			samples = append(samples, 2100+time.Duration(n)*10)
 		}
 		samples[199] = time.Duration(12+i*1000) * time.Microsecond
-		one := probe.RailResult{
+		one := result.RailResult{
 			Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep1s0f%d", i), Port: 1,
 			Netdev:   fmt.Sprintf("enp1s0f%dnp%[1]d", i),
 			PeerRail: fmt.Sprint(i), PeerDevice: fmt.Sprintf("rocep1s0f%d", i), GIDIndex: 3,
 			GID: "::ffff:192.168.101.1", PathMTU: 4096,
-			Latency: &probe.Latency{Samples: samples}, Capacity: new(100.0 * gb), Expected: new(100.0 * gb),
+			Latency: &result.Latency{Samples: samples}, Capacity: new(100.0 * gb), Expected: new(100.0 * gb),
 			Solo: burst(64, g+1), Stealing: burst(int64(g), g),
 			CounterBytes: new(int64(33 * mb)), CounterMismatch: new(0.001),
 		}
@@ -79,37 +80,38 @@ func round(gigabits ...float64) probe.Result {
 	return judged(r)
 }
 
-// judged is r with the outcome that a round has that found this.
-func judged(r probe.Result) probe.Result {
-	if r.Outcome = probe.OK; r.Degraded() {
-		r.Outcome = probe.Degraded
+// judged returns r with the outcome that its figures imply.
+func judged(r result.Result) result.Result {
+	r.Outcome = result.OK
+	if r.Degraded() {
+		r.Outcome = result.Degraded
 	}
 	return r
 }
 
-func changed(r probe.Result, change func(*probe.Result)) probe.Result {
+func changed(r result.Result, change func(*result.Result)) result.Result {
 	change(&r)
 	return r
 }
 
 // withFailure adds a failure of one rail.
-func withFailure(r probe.Result, index int, f probe.Failure) probe.Result {
+func withFailure(r result.Result, index int, f result.Failure) result.Result {
 	f.Rail = r.Rails[index].Rail
 	r.Failures = append(r.Failures, f)
 	one := &r.Rails[index]
-	*one = probe.RailResult{Rail: one.Rail, Device: one.Device, Port: one.Port, Netdev: one.Netdev,
+	*one = result.RailResult{Rail: one.Rail, Device: one.Device, Port: one.Port, Netdev: one.Netdev,
 		PeerDevice: one.PeerDevice, Share: new(0.0), Failure: &f}
 	return judged(r)
 }
 
-func results() map[string]probe.Result {
-	noDevice := probe.Failure{Stage: "open", Reason: "no_device", Detail: "the peer has no RDMA device"}
-	return map[string]probe.Result{
+func results() map[string]result.Result {
+	noDevice := result.Failure{Stage: "open", Reason: "no_device", Detail: "on the peer: no rail"}
+	return map[string]result.Result{
 		"healthy":  round(92.6, 92.9),
 		"third":    round(93, 31),
-		"thirteen": round(13, 13.1), // of a hundred, and even
+		"thirteen": round(13, 13.1), // slow, but even
 		"less":     round(92, 78),
-		"software": changed(round(2.2, 2.3), func(r *probe.Result) {
+		"software": changed(round(2.2, 2.3), func(r *result.Result) {
 			for i := range r.Rails {
 				r.Rails[i].Expected = nil
 			}
@@ -117,59 +119,68 @@ func results() map[string]probe.Result {
 			r.Scaling, r.Speedup = new(0.95), nil
 			*r = judged(*r)
 		}),
-		"bottleneck": changed(round(72, 72), func(r *probe.Result) {
+		"bottleneck": changed(round(72, 72), func(r *result.Result) {
 			r.Rails[0].Solo, r.Rails[1].Solo = burst(64, 93), burst(64, 94)
 			r.Bottleneck, r.EvenAlone = true, true
-			r.Scaling, r.Shared = new(0.77), []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"}}
+			r.Scaling, r.Shared = new(0.77), []result.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"}}
+			*r = judged(*r)
 		}),
-		"rail-down": changed(withFailure(round(92, 92), 1, probe.Failure{Stage: "open", Reason: "port_down",
-			Detail: "rocep1s0f1 port 1 is DOWN: is the cable in?"}), func(r *probe.Result) {
+		"rail-down": changed(withFailure(round(92, 92), 1, result.Failure{Stage: "open", Reason: "port_down",
+			Detail: "rocep1s0f1 port 1 is DOWN: is the cable in?"}), func(r *result.Result) {
 			r.Stealing, r.Static, r.Imbalance, r.Scaling, r.FinishSkew = new(92.0*gb), nil, new(1.0), nil, nil
 		}),
-		"single": changed(round(97), func(r *probe.Result) { r.TCP, r.Speedup, r.Scaling = nil, nil, nil }),
-		"many-faults": changed(round(90, 90, 90), func(r *probe.Result) {
+		"single": changed(round(97), func(r *result.Result) { r.TCP, r.Speedup, r.Scaling = nil, nil, nil }),
+		"many-faults": changed(round(90, 90, 90), func(r *result.Result) {
 			r.FinishSkew, r.Scaling, r.Speedup = new(0.5), new(0.7), new(0.9)
 			r.Bottleneck, r.SlowerThanTCP = true, true
 			r.Rails[0].PathMTU, r.Rails[2].PathMTU, r.Rails[1].CounterMismatch = 1024, 256, new(0.31)
-			r.Mismatches = []probe.Mismatch{{Component: "rdma-core", Here: "44.0", There: "50.0\x1b[2J"}}
-			r.Shared = []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"},
+			r.Mismatches = []result.Mismatch{{Component: "rdma-core", Here: "44.0", There: "50.0\x1b[2J"}}
+			r.Shared = []result.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"},
 				{Rails: []string{"1", "2"}, What: "switch"}}
 		}),
-		"fallback": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP,
+		"fallback": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: result.Fallback, Transport: result.TCP,
 			Reason: noDevice.Reason, Detail: noDevice.Detail, Verified: true, Bytes: 64 * mb,
-			Failures: []probe.Failure{noDevice}, TCP: []probe.TCPResult{{Streams: 4, BytesPerSecond: 9.41 * gb}},
-			Rails: []probe.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Stealing: burst(32, 4.7)},
+			Failures: []result.Failure{noDevice}, TCP: []result.TCPResult{{Streams: 4, BytesPerSecond: 9.41 * gb}},
+			Rails: []result.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Stealing: burst(32, 4.7)},
 				{Rail: "1", Netdev: "enp1s0f1np1", Stealing: burst(32, 4.71)}}},
-		"all-rails-failed": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback,
-			Transport: probe.TCP, Reason: "retry_exceeded", Detail: "rail 0: no answer", Verified: true,
-			Failures: []probe.Failure{{Rail: "0", Stage: "reach", Reason: "retry_exceeded", Detail: "no answer"},
+		"all-rails-failed": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: result.Fallback,
+			Transport: result.TCP, Reason: "retry_exceeded", Detail: "rail 0: no answer", Verified: true,
+			Failures: []result.Failure{{Rail: "0", Stage: "reach", Reason: "retry_exceeded", Detail: "no answer"},
 				{Rail: "1", Stage: "reach", Reason: "retry_exceeded", Detail: "nor here"}},
-			Rails: []probe.RailResult{{Rail: "0", Failure: &probe.Failure{}},
-				{Rail: "1", Failure: &probe.Failure{}}}},
-		"lossy": changed(round(92, 58), func(r *probe.Result) {
+			Rails: []result.RailResult{{Rail: "0", Failure: &result.Failure{}},
+				{Rail: "1", Failure: &result.Failure{}}}},
+		"lossy": changed(round(92, 58), func(r *result.Result) {
 			one := &r.Rails[1]
 			one.Lossy, one.LossEvents, one.LossPackets = true, 214, 122_000
-			one.Loss = &probe.Loss{Retransmits: 118, PeerEvents: new(uint64(111)), Packets: 61_000, Bursts: 2}
+			one.Loss = &result.Loss{Retransmits: 118, PeerEvents: new(uint64(111)), Packets: 61_000, Bursts: 2}
 			*r = judged(*r)
 		}),
-		"extras": changed(round(92.6, 92.9), func(r *probe.Result) { r.Extras = extras(); *r = judged(*r) }),
-		"stamps": changed(round(92.6, 92.9), func(r *probe.Result) {
+		"extras": changed(round(92.6, 92.9), func(r *result.Result) { r.Extras = extras(); *r = judged(*r) }),
+		"stamps": changed(round(92.6, 92.9), func(r *result.Result) {
 			r.Rails[0].Latency.Adapter = []time.Duration{2010, 2040, 2110}
 			r.Rails[0].Latency.Host = []time.Duration{90, 100, 8050}
 		}),
-		"missing": changed(round(92), func(r *probe.Result) {
-			r.Missing = []probe.MissingRail{{Rail: "1", Device: "rocep1s0f1", Known: true, Detail: "this node had it before"}}
+		"missing": changed(round(92), func(r *result.Result) {
+			r.Missing = []result.MissingRail{{Rail: "1", Device: "rocep1s0f1", Known: true, Detail: "this node had it before"}}
 			r.Imbalance, r.Scaling = new(1.0), nil
 			*r = judged(*r)
 		}),
-		"failed": {Peer: "spark-02:10092", Duration: time.Second, Outcome: probe.Failed, Transport: probe.NoTransport,
+		"unpaired": changed(round(92.6, 92.9), func(r *result.Result) {
+			for i := 2; i < 4; i++ {
+				r.Rails = append(r.Rails, result.RailResult{Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep2s0f%d", i-2),
+					Port: 1, GIDIndex: -1, Unpaired: true})
+			}
+			r.PeerRails = 2
+			*r = judged(*r)
+		}),
+		"failed": {Peer: "spark-02:10092", Duration: time.Second, Outcome: result.Failed, Transport: result.NoTransport,
 			Reason: "peer_unreachable",
 			Detail: "dial tcp 192.168.101.2:10092: connect: no route to host; is railscope running there, with " +
 				"probe.listen, and does a firewall let port 10092 through?",
-			Failures: []probe.Failure{{Stage: "hello", Reason: "peer_unreachable", Detail: "dial tcp"}}},
-		"skipped": {Peer: "spark-02:10092", Duration: time.Millisecond, Outcome: probe.Skipped,
-			Transport: probe.NoTransport, Reason: "busy", Detail: "the peer's rail 1 carries 43 Gb/s of other traffic"},
-		"long-names": changed(round(92, 30), func(r *probe.Result) {
+			Failures: []result.Failure{{Stage: "hello", Reason: "peer_unreachable", Detail: "dial tcp"}}},
+		"skipped": {Peer: "spark-02:10092", Duration: time.Millisecond, Outcome: result.Skipped,
+			Transport: result.NoTransport, Reason: "busy", Detail: "the peer's rail 1 carries 43 Gb/s of other traffic"},
+		"long-names": changed(round(92, 30), func(r *result.Result) {
 			for i := range r.Rails {
 				one := &r.Rails[i]
 				one.Rail = fmt.Sprintf("a_rail_with_a_very_long_name_that_says_everything_about_it_%d", i)
@@ -179,52 +190,57 @@ func results() map[string]probe.Result {
 	}
 }
 
-// extras are bursts of each kind.
-func extras() (list []probe.Measured) {
-	flow := func(rail string, op probe.Op, gigabits float64) probe.MeasuredFlow {
-		f := probe.MeasuredFlow{Rail: rail, Op: op, Latency: &probe.Latency{Samples: []time.Duration{2110, 2240, 9870}}}
+// extras returns bursts of each kind.
+func extras() (list []result.Measured) {
+	flow := func(rail string, op result.Op, gigabits float64) result.MeasuredFlow {
+		f := result.MeasuredFlow{Rail: rail, Op: op, Latency: &result.Latency{Samples: []time.Duration{2110, 2240, 9870}}}
 		if gigabits > 0 {
 			f.Goodput = new(gigabits * gb)
 			return f
 		}
-		f.Failure = &probe.Failure{Rail: rail, Stage: "reach", Reason: "retry_exceeded", Detail: "12: no acknowledgement"}
+		f.Failure = &result.Failure{Rail: rail, Stage: "reach", Reason: "retry_exceeded", Detail: "12: no acknowledgement"}
 		return f
 	}
-	add := func(kind probe.Kind, queuePairs int, flows ...probe.MeasuredFlow) {
-		list = append(list, probe.Measured{Kind: kind, QueuePairs: queuePairs, Flows: flows})
+	add := func(kind result.Kind, queuePairs int, flows ...result.MeasuredFlow) {
+		list = append(list, result.Measured{Kind: kind, QueuePairs: queuePairs, Flows: flows})
 	}
-	add(probe.Reads, 1, flow("0", probe.Read, 91.2))
-	add(probe.Reads, 1, flow("1", probe.Read, 91.4))
-	add(probe.Reads, 1, flow("0", probe.Read, 90.9), flow("1", probe.Read, 91.1))
-	add(probe.Both, 1, flow("0", probe.Write, 90.1), flow("0", probe.Read, 89.5), flow("1", probe.Write, 0),
-		flow("1", probe.Read, 92.5))
+	add(result.Reads, 1, flow("0", result.Read, 91.2))
+	add(result.Reads, 1, flow("1", result.Read, 91.4))
+	add(result.Reads, 1, flow("0", result.Read, 90.9), flow("1", result.Read, 91.1))
+	add(result.Both, 1, flow("0", result.Write, 90.1), flow("0", result.Read, 89.5), flow("1", result.Write, 0),
+		flow("1", result.Read, 92.5))
 	for _, n := range []int{1, 2, 4, 8} {
-		add(probe.QueuePairs, n, flow("0", probe.Write, 90+float64(n)/10), flow("1", probe.Write, 90.5))
+		add(result.QueuePairs, n, flow("0", result.Write, 90+float64(n)/10), flow("1", result.Write, 90.5))
 	}
 	for _, to := range []string{"0", "1"} {
-		f := flow("0", probe.Write, 98.5)
-		if f.Other = to; to == "1" {
-			f = flow("0", probe.Write, 0)
+		f := flow("0", result.Write, 98.5)
+		f.Other = to
+		if to == "1" {
+			f = flow("0", result.Write, 0)
 			f.Other, f.Latency, f.Failure.Reason = to, nil, "no_route"
 		}
-		add(probe.Loopback, 1, f)
+		add(result.Loopback, 1, f)
 	}
 	for i := range 3 {
-		f := flow("0", probe.Write, 92-float64(i)*40)
-		f.Path, f.UDPPort, f.Loss = i, uint16(50123+i), &probe.Loss{Packets: 15000, PeerEvents: new(uint64(0))}
+		f := flow("0", result.Write, 92-float64(i)*40)
+		f.Path, f.UDPPort, f.Loss = i, uint16(50123+i), &result.Loss{Packets: 15000, PeerEvents: new(uint64(0))}
 		if i == 1 {
-			f.Loss = &probe.Loss{Retransmits: 120, Packets: 15000, PeerEvents: new(uint64(115))}
+			f.Loss = &result.Loss{Retransmits: 120, Packets: 15000, PeerEvents: new(uint64(115))}
 		}
-		add(probe.Paths, 1, f)
+		add(result.Paths, 1, f)
 	}
-	list = append(list, probe.Measured{Kind: probe.GPU, Memory: "cuda_dmabuf", Failure: &probe.Failure{Stage: "open",
+	list = append(list, result.Measured{Kind: result.GPU, Memory: "cuda_dmabuf", Failure: &result.Failure{Stage: "open",
 		Reason: "no_dmabuf", Detail: "GPU 0000:0f:00.0: the driver exports no dma-buf"}},
-		probe.Measured{Kind: probe.GPU, Memory: "cuda_peermem", QueuePairs: 1,
-			Flows: []probe.MeasuredFlow{flow("0", probe.Write, 90)}})
-	add(probe.Contention, 1, flow("0", probe.Write, 92))
-	add(probe.Contention, 1, flow("1", probe.Write, 92.4))
-	add(probe.Contention, 1, flow("0", probe.Write, 55), flow("1", probe.Write, 54))
-	return append(list, probe.Measured{Kind: probe.Both, Failure: &probe.Failure{Stage: "extra", Reason: "peer_version",
+		result.Measured{Kind: result.GPU, Memory: "cuda_peermem", Failure: &result.Failure{Stage: "open",
+			Reason: "no_peermem", Detail: "GPU 0000:0f:00.0: it does not support GPUDirect RDMA"}},
+		result.Measured{Kind: result.GPU, Memory: "cuda_host", QueuePairs: 1,
+			Flows: []result.MeasuredFlow{flow("0", result.Write, 92)}},
+		result.Measured{Kind: result.GPU, Memory: "cuda_staged", QueuePairs: 1,
+			Flows: []result.MeasuredFlow{flow("0", result.Write, 8)}})
+	add(result.Contention, 1, flow("0", result.Write, 92))
+	add(result.Contention, 1, flow("1", result.Write, 92.4))
+	add(result.Contention, 1, flow("0", result.Write, 55), flow("1", result.Write, 54))
+	return append(list, result.Measured{Kind: result.Both, Failure: &result.Failure{Stage: "extra", Reason: "peer_version",
 		Detail: "the railscope of the peer opens one flow of writes per rail: install this version there"}})
 }
 
@@ -245,7 +261,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestTable: the whole output for people, which fits a terminal.
+// TestTable: the whole table fits a terminal.
 func TestTable(t *testing.T) {
 	for name, r := range results() {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +282,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestColor: colours change nothing else.
+// TestColor: colours do not change the text.
 func TestColor(t *testing.T) {
 	for name, r := range results() {
 		var with, without bytes.Buffer
@@ -294,7 +310,7 @@ func TestColor(t *testing.T) {
 
 // TestJSON: the whole object; every key is always present.
 func TestJSON(t *testing.T) {
-	keys := func(r probe.Result) (all []string) {
+	keys := func(r result.Result) (all []string) {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, r, Options{}); err != nil {
 			t.Fatal(err)
@@ -306,14 +322,14 @@ func TestJSON(t *testing.T) {
 		}
 		return all
 	}
-	top := keys(probe.Result{})
+	top := keys(result.Result{})
 	for name, r := range results() {
 		if diff := cmp.Diff(top, keys(r)); diff != "" {
 			t.Errorf("%s: other keys: %s", name, diff)
 		}
 	}
 	for _, name := range []string{"healthy", "software", "bottleneck", "many-faults", "rail-down", "thirteen",
-		"fallback", "failed", "skipped", "lossy", "missing", "stamps"} {
+		"fallback", "failed", "skipped", "lossy", "missing", "stamps", "unpaired"} {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, results()[name], Options{}); err != nil {
 			t.Fatal(err)
@@ -328,8 +344,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestFindings: a round that is not good has a finding that says why, a good one has none above info, and each can be
-// read alone.
+// TestFindings: a degraded or failed round has a finding that says why, a good one has none above info, and each
+// finding can be understood alone.
 func TestFindings(t *testing.T) {
 	snake := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 	for name, r := range results() {
@@ -338,11 +354,11 @@ func TestFindings(t *testing.T) {
 			if f.Severity.Compare(worst) < 0 {
 				worst = f.Severity
 			}
-			if !snake.MatchString(f.Check) || f.Subject == "" || f.Evidence == "" || len(f.Fix) == 0 {
-				t.Errorf("%s: %+v", name, f)
+			if lacks := doctortest.Incomplete(f); !snake.MatchString(f.Check) || f.Subject == "" || lacks != "" {
+				t.Errorf("%s: %+v %s", name, f, lacks)
 			}
 		}
-		good := r.Outcome == probe.OK || r.Outcome == probe.Skipped
+		good := r.Outcome == result.OK || r.Outcome == result.Skipped
 		if good != (worst == finding.Info) {
 			t.Errorf("%s is %s, its worst finding %s: %+v", name, r.Outcome, worst, check.Round(r))
 		}
@@ -375,7 +391,7 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// TestNodeFindings: what is wrong with this node is listed below the findings of the round, each once.
+// TestNodeFindings: findings about this node are listed once, after those of the round.
 func TestNodeFindings(t *testing.T) {
 	r := results()["rail-down"]
 	own := check.Round(r)[0]

@@ -4,123 +4,92 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/bench/suite"
+	"github.com/railscope/railscope/bench/tables"
+	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // RingOptions are what a ring is measured for.
 type RingOptions struct {
-	Bytes    int64         // of the all-reduce
-	StepTime time.Duration // of a training step; 0: not known
-	Color    bool
+	Start    time.Time
+	Bytes    int64         // size of the all-reduce
+	StepTime time.Duration // time of a training step; 0: not known
 }
 
-// WriteRing writes a ring for people.
-func WriteRing(w io.Writer, r probe.RingResult, o RingOptions) error {
-	p := grid.NewPrinter(w, o.Color)
-	measured, predicted, tcp := r.Seconds(o.Bytes)
-	head := fmt.Sprintf("All-reduce of %s over %d nodes", grid.Size(o.Bytes), len(r.Members))
-	if measured != nil {
-		p.Line(p.Paint(fmt.Sprintf("%s: %s s.", head, grid.ThreeDigits(*measured)), terminal.Green))
-	} else {
-		p.Line(p.Paint(head+": not measured.", terminal.Red))
+// Ring is what several runs of a ring measured, as rows; the figures of the ring are those of its best run.
+func Ring(runs []result.RingResult, o RingOptions) suite.Suite {
+	var all []suite.Suite
+	for _, r := range runs {
+		all = append(all, singleRing(r, o))
 	}
+	best := slices.MinFunc(all, func(a, b suite.Suite) int { return compareTimes(a.Measured, b.Measured) })
+	s := suite.Merge(all)
+	s.Verdict, s.Ring = best.Verdict, best.Ring
+	return s
+}
+
+// compareTimes orders what was not measured last.
+func compareTimes(a, b *float64) int {
+	of := func(v *float64) float64 {
+		if v == nil {
+			return math.Inf(1)
+		}
+		return *v
+	}
+	return int(math.Copysign(1, of(a)-of(b)))
+}
+
+func singleRing(r result.RingResult, o RingOptions) suite.Suite {
+	ring := newRing(r, o)
+	s := suite.Suite{Version: suite.Version, Start: o.Start.UTC(), Good: ring.Measured != nil, Settings: []suite.Setting{},
+		Rows: []suite.Row{}, Ratios: []suite.Ratio{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{},
+		Findings: []finding.Finding{}, Notes: []string{}, Compared: []suite.Change{}, Ring: ring, Rails: []suite.Rail{},
+		Carrier: string(result.NoTransport), Incomplete: suite.Incomplete{Unmeasured: []suite.Unmeasured{}}}
+	took := "not measured"
+	if s.Good {
+		s.Carrier = string(result.RDMA)
+		took = grid.ThreeDigits(*ring.Measured) + " s"
+	}
+	s.Verdict = fmt.Sprintf("All-reduce of %s over %d nodes: %s.", grid.Size(o.Bytes), len(r.Members), took)
+	add := func(name string, transport result.Transport, goodput *float64, f *result.Failure) {
+		row := suite.Row{Name: terminal.Plain(name), Transport: string(transport), Op: "ring", Memory: host,
+			Rails: []string{}, Goodput: stats.Finite(goodput), Runs: []float64{}, Latency: []suite.Latency{},
+			PerRail: []suite.Part{}}
+		if row.Goodput != nil {
+			row.Runs = append(row.Runs, *row.Goodput)
+		} else {
+			fail(&row, f)
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	add("bus bandwidth", result.RDMA, ring.Bus, nil)
 	for _, m := range r.Members {
 		switch {
 		case m.Failure != nil:
-			p.Item(m.Node + ": " + m.Failure.Error())
+			s.Notes = append(s.Notes, m.Node+": "+m.Failure.Error())
 		case m.RailFailure != nil:
-			p.Item(m.Node + ": " + terminal.Count(m.AllRails-m.Rails, "rail") + " had no part: " + m.RailFailure.Error())
+			s.Notes = append(s.Notes, m.Node+": "+terminal.Count(m.AllRails-m.Rails, "rail")+" had no part: "+
+				m.RailFailure.Error())
 		}
+		way := ", " + m.Node + " to " + m.Successor
+		add("together"+way, result.RDMA, m.Together, m.Failure)
+		add("alone"+way, result.RDMA, m.Alone, m.Failure)
+		add("TCP"+way, result.TCP, m.TCP, m.Failure)
 	}
-	rows := [][]grid.Cell{{grid.Name("NODE"), grid.Name("TO"), grid.Number("RAILS"), grid.Number("ALONE Gb/s"),
-		grid.Number("TOGETHER Gb/s"), grid.Number("TCP Gb/s")}}
-	for _, m := range r.Members {
-		rows = append(rows, []grid.Cell{grid.Name(m.Node), grid.Name(m.Successor), grid.Number(ofAll(m.Rails, m.AllRails)),
-			grid.Rate(m.Alone), grid.Rate(m.Together), grid.Rate(m.TCP)})
-	}
-	p.Line("")
-	p.Table(rows)
-	if totals := ringTotals(r, o, measured, predicted, tcp); len(totals) > 0 {
-		p.Line("")
-		p.Table(totals)
-	}
-	return p.Flush()
+	return s
 }
 
-// ofAll is how many carry, and of how many if these are more; 0 of 0: not known.
-func ofAll(carry, all int) string {
-	switch {
-	case all == 0:
-		return "-"
-	case carry == all:
-		return strconv.Itoa(all)
-	}
-	return fmt.Sprintf("%d of %d", carry, all)
-}
-
-func ringTotals(r probe.RingResult, o RingOptions, measured, predicted, tcp *float64) (rows [][]grid.Cell) {
-	add := func(title, value, unit, colour string) {
-		rows = append(rows, []grid.Cell{{Text: title}, grid.Number(value).ColorIf(colour != "", colour), {Text: unit}})
-	}
-	n := float64(len(r.Members))
-	add("each node sends", grid.Decimal(2*(n-1)/n*float64(o.Bytes)/(1<<30), 2), "GiB, 2 (n − 1) / n of the size", "")
-	for _, one := range []struct {
-		title string
-		v     *float64
-		unit  string
-	}{{"measured", measured, fmt.Sprintf("s, of the slowest node while all send; derived from a burst of "+
-		"%d ms", probe.RingWindow.Milliseconds())},
-		{"predicted", predicted, "s, of the slowest node alone"}, {"over TCP", tcp, "s, of the slowest node alone"}} {
-		if one.v == nil {
-			continue
-		}
-		add(one.title, grid.ThreeDigits(*one.v), one.unit, "")
-		if o.StepTime > 0 {
-			share := *one.v / o.StepTime.Seconds()
-			text, colour := grid.Band(share)
-			add("  of a step", grid.Decimal(100*share, 1), "%, "+text, colour)
-		}
-	}
-	if measured != nil && predicted != nil {
-		add("measured ÷ predicted", grid.Ratio(*measured / *predicted), "above 1: the nodes share something", "")
-	}
-	return rows
-}
-
-// jsonRing is the object of a ring. Every key is always present; what was not measured is null.
-type jsonRing struct {
-	Bytes   int64            `json:"bytes"`
-	Members []jsonRingMember `json:"members"`
-
-	Measured  *float64 `json:"seconds"`
-	Predicted *float64 `json:"predicted_seconds"`
-	TCP       *float64 `json:"tcp_seconds"`
-	Ratio     *float64 `json:"measured_of_predicted_ratio"`
-	StepTime  *float64 `json:"step_seconds"`
-	Share     *float64 `json:"step_ratio"` // that synchronisation by RDMA takes of a step
-	TCPShare  *float64 `json:"tcp_step_ratio"`
-}
-
-type jsonRingMember struct {
-	Node      string       `json:"node"`
-	Successor string       `json:"successor"`
-	Rails     int          `json:"rails"` // that carried it
-	AllRails  int          `json:"all_rails"`
-	Alone     *float64     `json:"alone_bytes_per_second"`
-	Together  *float64     `json:"together_bytes_per_second"`
-	TCP       *float64     `json:"tcp_bytes_per_second"`
-	Failure   *jsonFailure `json:"failure"`
-	OfRail    *jsonFailure `json:"rail_failure"`
-}
-
-// WriteRingJSON writes a ring as one object for scripts.
-func WriteRingJSON(w io.Writer, r probe.RingResult, o RingOptions) error {
-	out := jsonRing{Bytes: o.Bytes, Members: []jsonRingMember{}, StepTime: nonZero(o.StepTime.Seconds())}
+func newRing(r result.RingResult, o RingOptions) *suite.Ring {
+	out := &suite.Ring{Bytes: o.Bytes, Members: []suite.RingMember{}, Burst: result.RingWindow.Seconds(),
+		StepTime: nonZero(o.StepTime.Seconds())}
 	out.Measured, out.Predicted, out.TCP = r.Seconds(o.Bytes)
 	of := func(a, b *float64) *float64 {
 		if a == nil || b == nil {
@@ -130,12 +99,65 @@ func WriteRingJSON(w io.Writer, r probe.RingResult, o RingOptions) error {
 	}
 	out.Ratio, out.Share, out.TCPShare = of(out.Measured, out.Predicted), of(out.Measured, out.StepTime),
 		of(out.TCP, out.StepTime)
-	for _, m := range r.Members {
-		out.Members = append(out.Members, jsonRingMember{m.Node, m.Successor, m.Rails, m.AllRails, finite(m.Alone),
-			finite(m.Together), finite(m.TCP), newJSONFailure(m.Failure), newJSONFailure(m.RailFailure)})
+	if out.Measured != nil {
+		out.Bus = new(busBandwidth(o.Bytes, len(r.Members), *out.Measured))
 	}
+	if out.Ratio != nil {
+		out.Meaning = ringMeaning(*out.Ratio)
+	}
+	for _, m := range r.Members {
+		out.Members = append(out.Members, suite.RingMember{Node: m.Node, Successor: m.Successor, Rails: m.Rails,
+			AllRails: m.AllRails, Alone: stats.Finite(m.Alone), Together: stats.Finite(m.Together),
+			TCP:     stats.Finite(m.TCP),
+			Failure: newJSONFailure(m.Failure), OfRail: newJSONFailure(m.RailFailure)})
+	}
+	return out
+}
+
+// busBandwidth is what nccl-tests prints as busbw of an all-reduce, in bytes per second: its algbw, size ÷ time, by
+// 2 (n − 1) / n (doc/PERFORMANCE.md of nccl-tests).
+func busBandwidth(bytes int64, nodes int, seconds float64) float64 {
+	n := float64(nodes)
+	return float64(bytes) / seconds * 2 * (n - 1) / n
+}
+
+// ringMeaning is what measured ÷ predicted says, by the thresholds of rails that share something.
+func ringMeaning(ratio float64) string {
+	const shared, slower = 1 / result.SharedBelow, 1 / result.ScalingAbove
+	switch {
+	case ratio > shared:
+		return fmt.Sprintf("above %.2f: the nodes share something", shared)
+	case ratio < slower:
+		return fmt.Sprintf("below %.2f: a node was slower alone, measure again", slower)
+	}
+	return fmt.Sprintf("%.2f to %.2f: all at once is as fast as alone", slower, shared)
+}
+
+// WriteRing writes a ring for people.
+func WriteRing(w io.Writer, s suite.Suite, color bool) error {
+	p := grid.NewPrinter(w, color)
+	colour := terminal.Red
+	if s.Good {
+		colour = terminal.Green
+	}
+	p.Painted(s.Verdict, colour)
+	for _, note := range s.Notes {
+		p.Item(note)
+	}
+	figures := tables.Ring(s.Ring)[1:] // the sentence has the title
+	for _, rows := range [][][]grid.Cell{tables.RingMembers(s.Ring), figures, tables.Changes(s.Compared)} {
+		if len(rows) > 0 {
+			p.Line("")
+			p.Table(rows)
+		}
+	}
+	return p.Flush()
+}
+
+// WriteRingJSON writes a ring as one object for scripts. Every key is always present; what was not measured is null.
+func WriteRingJSON(w io.Writer, s suite.Suite) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(out)
+	return enc.Encode(s)
 }

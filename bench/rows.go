@@ -9,30 +9,35 @@ import (
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// Suite is what a round and its extras measured, as rows. The order is that of the tables.
-func Suite(r probe.Result, o Options) suite.Suite {
+// Suite returns the results of a round and its extras as rows, in the order of the tables.
+func Suite(r result.Result, o Options) suite.Suite {
 	var all []suite.Suite
 	for _, one := range append(slices.Clone(o.Earlier), r) {
 		all = append(all, single(one, o))
 	}
 	s := suite.Merge(all)
 	speedUp(s.Rows)
+	s.Ratios = ratios(s.Rows)
+	s.Notes, s.Incomplete = incomplete(s, r, o)
 	s.Compared = append([]suite.Change{}, o.Compared...)
 	return s
 }
 
-// single is the suite of one round.
-func single(r probe.Result, o Options) suite.Suite {
+// single returns the suite of one round.
+func single(r result.Result, o Options) suite.Suite {
+	r = inRailOrder(r)
 	text, _, _ := verdict(r)
 	s := suite.Suite{Version: suite.Version, Start: r.Start.UTC(), Node: r.Node, Peer: r.Peer,
-		Verdict: terminal.Plain(text), Good: r.Outcome == probe.OK, Settings: append(settings(r), o.Settings...),
-		Rows: []suite.Row{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{},
-		Findings: append([]finding.Finding{}, check.Round(r)...), Notes: append([]string{}, extraFailures(r)...)}
-	b := rowBuilder{result: r, rails: map[string]*probe.RailResult{}}
+		Verdict: terminal.Plain(text), Carrier: string(r.Transport), Good: r.Outcome == result.OK,
+		Settings: append(settings(r), o.Settings...),
+		Rows:     []suite.Row{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{}, Rails: rails(r),
+		Findings: append([]finding.Finding{}, check.Round(r)...)}
+	b := rowBuilder{result: r, rails: map[string]*result.RailResult{}}
 	for i := range r.Rails {
 		b.rails[r.Rails[i].Rail] = &r.Rails[i]
 	}
@@ -41,7 +46,7 @@ func single(r probe.Result, o Options) suite.Suite {
 	for _, m := range r.Extras {
 		switch row, ok := b.extra(m); {
 		case !ok:
-		case m.Kind == probe.Sizes:
+		case m.Kind == result.Sizes:
 			s.Sweep = append(s.Sweep, row)
 		default:
 			s.Rows = append(s.Rows, row)
@@ -51,9 +56,14 @@ func single(r probe.Result, o Options) suite.Suite {
 	return s
 }
 
-// settings are what the figures of a round depend on.
-func settings(r probe.Result) []suite.Setting {
+// settings returns the settings that the figures of a round depend on.
+func settings(r result.Result) []suite.Setting {
 	list := []suite.Setting{}
+	if r.Burst > 0 {
+		list = append(list, suite.Setting{Name: "burst", Here: r.Burst.String()},
+			suite.Setting{Name: "depth", Here: terminal.Count(r.Depth, "write") + " in flight per rail, " +
+				terminal.Count(max(r.QueuePairs, 1), "queue pair")})
+	}
 	for _, v := range r.Versions {
 		if v.Here != "" || v.There != "" {
 			list = append(list, suite.Setting{Name: v.Component, Here: v.Here, There: v.There})
@@ -67,92 +77,105 @@ func settings(r probe.Result) []suite.Setting {
 		one := &r.Rails[i]
 		here := fmt.Sprintf("%s port %d, %s, MTU %d", one.Device, one.Port, one.Netdev, one.PathMTU)
 		if one.Capacity != nil {
-			here += ", " + gigabitsPerSecond(*one.Capacity)
+			here += ", " + grid.GigabitsPerSecond(*one.Capacity)
 		}
-		list = append(list, suite.Setting{Name: "rail " + one.Rail, Here: here, There: one.PeerDevice})
+		list = append(list, suite.Setting{Name: "rail " + one.Rail, Here: here, There: peerDevice(one)})
 	}
 	return list
 }
 
-// speedUp sets the speed-up of each row against the fastest by TCP.
+// speedUp sets the speed-up of each row relative to the fastest TCP row.
 func speedUp(rows []suite.Row) {
 	best := 0.0
 	for _, row := range rows {
-		if row.Transport == string(probe.TCP) && row.Goodput != nil {
+		if row.Transport == string(result.TCP) && row.Goodput != nil {
 			best = max(best, *row.Goodput)
 		}
 	}
 	for i, row := range rows {
-		if best > 0 && row.Goodput != nil && row.Op != both { // TCP goes one way
+		if best > 0 && row.Goodput != nil && row.Op != both { // TCP is measured in one direction
 			rows[i].Speedup = new(*row.Goodput / best)
 		}
 	}
 }
 
-// rowBuilder makes rows of a result.
+// rowBuilder converts a result to rows.
 type rowBuilder struct {
-	result probe.Result
-	rails  map[string]*probe.RailResult
+	result result.Result
+	rails  map[string]*result.RailResult
 }
 
 const (
-	host = "host" // memory
-	both = "both" // of a row: WRITE and READ at once
+	host = "host" // kind of memory
+	both = "both" // operation of a row with WRITE and READ at once
 )
 
-// tcp are the baselines.
+// tcp returns the rows of the baselines.
 func (b *rowBuilder) tcp() (rows []suite.Row) {
-	for _, t := range b.result.TCP {
+	all := slices.Concat(b.result.TCP, b.result.TCPFailed)
+	slices.SortStableFunc(all, func(x, y result.TCPResult) int { return cmp.Compare(x.Streams, y.Streams) })
+	for _, t := range all {
 		row := overTCP("TCP", t)
+		fail(&row, t.Failure)
 		for _, p := range row.PerRail {
 			row.Rails = append(row.Rails, p.Rail)
 		}
 		row.LineRate = b.lineRate(row.Rails)
 		if t.Streams == 1 {
-			row.Latency = b.latencies(probe.TCPTime, "", row.Rails)
+			row.Latency = b.latencies(result.TCPTime, "", row.Rails)
 		}
 		rows = append(rows, row)
+	}
+	for _, m := range b.result.Extras {
+		if m.Kind == result.OneTCP && m.TCP != nil {
+			row := extraOverTCP("rail "+m.Flows[0].Rail+", TCP", m)
+			row.Rails = []string{m.Flows[0].Rail}
+			row.LineRate = b.lineRate(row.Rails)
+			rows = append(rows, row)
+		}
 	}
 	return rows
 }
 
-// overTCP is a burst over TCP.
-func overTCP(name string, t probe.TCPResult) suite.Row {
-	row := suite.Row{Name: fmt.Sprintf("%s, %s", name, terminal.Count(t.Streams, "stream")), Transport: string(probe.TCP),
+// extraOverTCP returns the row of an extra over TCP.
+func extraOverTCP(name string, m result.Measured) suite.Row {
+	row := overTCP(name, *m.TCP)
+	fail(&row, m.Failure)
+	return row
+}
+
+// overTCP returns the row of a burst over TCP.
+func overTCP(name string, t result.TCPResult) suite.Row {
+	row := suite.Row{Name: fmt.Sprintf("%s, %s", name, terminal.Count(t.Streams, "stream")), Transport: string(result.TCP),
 		Memory: host, Streams: t.Streams, Rails: []string{}, Latency: []suite.Latency{}, PerRail: []suite.Part{}}
 	if t.BytesPerSecond > 0 {
 		row.Goodput, row.Runs = new(t.BytesPerSecond), []float64{t.BytesPerSecond}
 	}
 	for _, one := range t.Rails {
-		row.PerRail = append(row.PerRail, suite.Part{Rail: one.Rail, Goodput: positive(one.BytesPerSecond),
+		row.PerRail = append(row.PerRail, suite.Part{Rail: one.Rail, Goodput: stats.Positive(one.BytesPerSecond),
 			CounterBytes: one.Counted})
 	}
 	return row
 }
 
-func positive(v float64) *float64 {
-	if v <= 0 {
-		return nil
-	}
-	return &v
-}
-
-// round are the solo bursts and the striped one.
+// round returns the rows of the solo bursts and the striped burst.
 func (b *rowBuilder) round() (rows []suite.Row) {
-	if b.result.Transport != probe.RDMA {
+	if b.result.Transport != result.RDMA && b.result.StripedFailure == nil {
 		return nil
 	}
-	all := suite.Row{Name: "all rails, WRITE", Transport: string(probe.RDMA), Op: string(probe.Write), Memory: host,
-		QueuePairs: b.result.QueuePairs, Goodput: finite(b.result.Stealing), Runs: append([]float64{}, b.result.Runs...)}
+	all := suite.Row{Name: "all rails, WRITE", Transport: string(result.RDMA), Op: string(result.Write), Memory: host,
+		QueuePairs: b.result.QueuePairs, Goodput: stats.Finite(b.result.Stealing),
+		Runs: append([]float64{}, b.result.Runs...)}
 	for i := range b.result.Rails {
 		one := &b.result.Rails[i]
+		if one.Unpaired {
+			continue
+		}
 		row := all
 		row.Name, row.Rails = "rail "+one.Rail+", WRITE", []string{one.Rail}
 		row.Runs, row.Goodput = []float64{}, rate(one.Solo)
-		row.PerRail, row.Latency = []suite.Part{}, b.latencies("", probe.Write, row.Rails)
-		if one.Failure != nil {
-			row.Failure = terminal.Plain(one.Failure.Error())
-		}
+		row.PerRail, row.Latency = []suite.Part{}, b.latencies("", result.Write, row.Rails)
+		fail(&row, cmp.Or(one.Failure, one.SoloFailure))
 		if one.Solo != nil {
 			row.Runs = append(row.Runs, one.Solo.BytesPerSecond())
 			row.PerRail = append(row.PerRail, suite.Part{Rail: one.Rail, Device: one.Device, Goodput: rate(one.Solo),
@@ -160,6 +183,9 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 		}
 		row.LineRate = b.lineRate(row.Rails)
 		rows = append(rows, row)
+		if one.Stealing == nil && b.result.StripedFailure != nil && one.Failure == nil {
+			all.Rails = append(all.Rails, one.Rail)
+		}
 		if one.Stealing != nil {
 			all.Rails = append(all.Rails, one.Rail)
 			all.PerRail = append(all.PerRail, suite.Part{Rail: one.Rail, Device: one.Device, Goodput: rate(one.Stealing),
@@ -169,63 +195,68 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 	if len(rows) < 2 {
 		return rows
 	}
-	all.LineRate, all.Latency = b.lineRate(all.Rails), b.latencies("", probe.Write, all.Rails)
+	if all.Goodput == nil {
+		fail(&all, b.result.StripedFailure)
+	}
+	all.LineRate, all.Latency = b.lineRate(all.Rails), b.latencies("", result.Write, all.Rails)
 	return append(rows, all)
 }
 
-// extra is the row of a burst of an extra that belongs to the comparison, or to the sweep.
-func (b *rowBuilder) extra(m probe.Measured) (row suite.Row, ok bool) {
-	if m.Kind == probe.Bond && m.TCP != nil && len(m.Flows) > 0 {
-		row = overTCP("TCP over "+m.Flows[0].Rail, *m.TCP)
-		if m.Failure != nil {
-			row.Failure = failureText(m.Failure)
-		}
-		return row, true
+// extra returns the row of an extra's burst if it belongs to the comparison or the sweep.
+func (b *rowBuilder) extra(m result.Measured) (row suite.Row, ok bool) {
+	if m.Kind == result.Bond && m.TCP != nil && len(m.Flows) > 0 {
+		return extraOverTCP("TCP over "+m.Flows[0].Rail, m), true
 	}
-	names := map[probe.Kind]string{probe.Reads: "READ", probe.Both: "WRITE and READ", probe.QueuePairs: "WRITE",
-		probe.GPU: "GPU memory", probe.Subset: "WRITE", probe.Sizes: ""}
-	operations := map[probe.Kind]string{probe.Reads: string(probe.Read), probe.Both: both, probe.GPU: string(probe.Write)}
-	what, known := names[m.Kind]
-	if !known || m.Failure == nil && len(m.Flows) == 0 {
+	names := map[result.Kind]string{result.Reads: "READ", result.Both: "WRITE and READ", result.QueuePairs: "WRITE",
+		result.GPU: "WRITE", result.Subset: "WRITE", result.Sizes: ""}
+	operations := map[result.Kind]string{result.Reads: string(result.Read), result.Both: both}
+	what, named := names[m.Kind]
+	if !named || m.Failure == nil && len(m.Flows) == 0 {
 		return row, false
 	}
-	if m.Failure != nil { // of all rails: a saved row is worse now
-		row = suite.Row{Name: "all rails, " + what, Transport: string(probe.RDMA), Memory: cmp.Or(m.Memory, host),
-			Op: operations[m.Kind], Rails: []string{}, Runs: []float64{}, Latency: []suite.Latency{},
-			PerRail: []suite.Part{}, Failure: failureText(m.Failure)}
-		return row, operations[m.Kind] != ""
+	row = suite.Row{Transport: string(result.RDMA), Memory: cmp.Or(m.Memory, host), QueuePairs: m.QueuePairs, Size: m.Size,
+		Rails: []string{}, Runs: []float64{}, Latency: []suite.Latency{}, PerRail: []suite.Part{},
+		Op: cmp.Or(operations[m.Kind], string(result.Write))}
+	if len(m.Flows) > 0 && m.Kind != result.Both {
+		row.Op = string(m.Flows[0].Op)
 	}
-	row = suite.Row{Transport: string(probe.RDMA), Memory: cmp.Or(m.Memory, host), QueuePairs: m.QueuePairs, Size: m.Size,
-		Latency: []suite.Latency{}, PerRail: []suite.Part{}, Op: string(m.Flows[0].Op)}
-	sum := 0.0
+	if m.Kind == result.GPU {
+		row.Memory = cmp.Or(m.Memory, "gpu")
+	}
+	sum, known := 0.0, m.Failure == nil
 	for _, f := range m.Flows {
 		addFlow(&row, f)
 		if f.Goodput != nil {
 			sum += *f.Goodput
 		} else {
-			row.Failure = failureText(f.Failure)
+			known = false
 		}
 	}
-	if m.Kind == probe.Both {
-		row.Op = both
-	}
-	if row.Failure == "" {
+	if !known {
+		fail(&row, cmp.Or(whyNot(m), &result.Failure{Stage: "extra", Reason: "other"}))
+	} else {
 		row.Goodput, row.Runs = &sum, []float64{sum}
 	}
-	if row.LineRate = b.lineRate(row.Rails); row.LineRate != nil && row.Op == both {
-		*row.LineRate *= 2 // that of both directions
+	row.LineRate = b.lineRate(row.Rails)
+	if row.LineRate != nil && row.Op == both {
+		*row.LineRate *= 2 // line rate of both directions
 	}
-	row.Name = b.who(row.Rails, m.Kind) + ", " + what
+	row.Name = "all rails, " + what
+	if len(row.Rails) > 0 {
+		row.Name = b.who(row.Rails, m.Kind) + ", " + what
+	}
 	switch m.Kind {
-	case probe.QueuePairs:
+	case result.GPU:
+		row.Name += ", " + row.Memory
+	case result.QueuePairs:
 		row.Name += ", " + terminal.Count(m.QueuePairs, "queue pair")
-	case probe.Sizes:
+	case result.Sizes:
 		row.Name = grid.Size(m.Size)
 		if l := latency(m.Transfer, m.Size); l != nil {
 			row.Latency = append(row.Latency, *l)
 		}
-	case probe.Reads:
-		row.Latency = append(row.Latency, b.latencies(probe.Messages, probe.Read, row.Rails)...)
+	case result.Reads:
+		row.Latency = append(row.Latency, b.latencies(result.Messages, result.Read, row.Rails)...)
 	}
 	return row, true
 }

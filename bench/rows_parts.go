@@ -1,26 +1,54 @@
 package bench
 
 import (
-	"github.com/railscope/railscope/bench/tables"
-
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/kvcache"
 	"github.com/railscope/railscope/bench/suite"
+	"github.com/railscope/railscope/bench/tables"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// addFlow adds what one flow carried to the row of its burst.
-func addFlow(row *suite.Row, f probe.MeasuredFlow) {
+// rails returns what the round measured for each rail.
+func rails(r result.Result) []suite.Rail {
+	list := []suite.Rail{}
+	for i := range r.Rails {
+		one := &r.Rails[i]
+		row := suite.Rail{Rail: one.Rail, Device: cmp.Or(one.Device, one.Netdev), Peer: peerDevice(one),
+			Latency: latency(one.Latency, 0), Solo: rate(one.Solo), Striped: rate(one.Stealing),
+			Expected: stats.Finite(one.Expected),
+			WhySolo:  why(one.SoloFailure)}
+		if one.Port > 1 {
+			row.Device += "/" + strconv.Itoa(one.Port)
+		}
+		if one.Stealing == nil && one.Failure == nil && !one.Unpaired {
+			row.WhyStriped = why(r.StripedFailure)
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+func why(f *result.Failure) *suite.Why {
+	if f == nil {
+		return nil
+	}
+	return &suite.Why{Reason: string(f.Reason)}
+}
+
+// addFlow adds the figures of one flow to the row of its burst.
+func addFlow(row *suite.Row, f result.MeasuredFlow) {
 	i := slices.IndexFunc(row.PerRail, func(p suite.Part) bool { return p.Rail == f.Rail })
 	if i < 0 {
 		row.Rails = append(row.Rails, f.Rail)
 		row.PerRail = append(row.PerRail, suite.Part{Rail: f.Rail, Goodput: f.Goodput, CounterBytes: f.Counted})
-	} else if one := &row.PerRail[i]; one.Goodput != nil && f.Goodput != nil { // the other direction
+	} else if one := &row.PerRail[i]; one.Goodput != nil && f.Goodput != nil { // the flow of the other direction
 		one.Goodput = new(*one.Goodput + *f.Goodput)
 		if one.CounterBytes != nil && f.Counted != nil {
 			one.CounterBytes = new(*one.CounterBytes + *f.Counted)
@@ -39,15 +67,15 @@ func addFlow(row *suite.Row, f probe.MeasuredFlow) {
 	}
 }
 
-func failureText(f *probe.Failure) string {
-	if f == nil {
-		return "not measured"
+// fail records why a row has no figure; nil: it has one.
+func fail(row *suite.Row, f *result.Failure) {
+	if f != nil {
+		row.Failure, row.Reason, row.Skipped = terminal.Plain(f.Error()), string(f.Reason), f.Reason.Skips()
 	}
-	return terminal.Plain(f.Error())
 }
 
-// latency summarises samples of messages of one size.
-func latency(l *probe.Latency, bytes int64) *suite.Latency {
+// latency summarizes samples of messages of one size.
+func latency(l *result.Latency, bytes int64) *suite.Latency {
 	if l == nil || len(l.Samples) == 0 {
 		return nil
 	}
@@ -60,9 +88,10 @@ func latency(l *probe.Latency, bytes int64) *suite.Latency {
 		Min: seconds(l.Samples[0]), P50: at(0.5), P95: at(0.95), P99: at(0.99), Max: at(1)}
 }
 
-// latencies are those of rails by an operation, of each size the rail's with the highest median: of 8 B from the round
-// if no kind is given, and of longer messages from extras of a kind.
-func (b *rowBuilder) latencies(kind probe.Kind, op probe.Op, rails []string) []suite.Latency {
+// latencies returns the latencies of rails for an operation: for each size, those of the rail with the highest
+// median. Latencies of 8 B come from the round if kind is empty; those of longer messages come from extras of the
+// kind.
+func (b *rowBuilder) latencies(kind result.Kind, op result.Op, rails []string) []suite.Latency {
 	list := []suite.Latency{}
 	worst := func(of func(rail string) *suite.Latency) {
 		var max *suite.Latency
@@ -76,7 +105,7 @@ func (b *rowBuilder) latencies(kind probe.Kind, op probe.Op, rails []string) []s
 		}
 	}
 	if kind == "" {
-		kind = probe.Messages
+		kind = result.Messages
 		worst(func(rail string) *suite.Latency { return latency(b.rails[rail].Latency, tables.SmallMessage) })
 	}
 	for _, m := range b.result.Extras {
@@ -84,7 +113,7 @@ func (b *rowBuilder) latencies(kind probe.Kind, op probe.Op, rails []string) []s
 			continue
 		}
 		worst(func(rail string) *suite.Latency {
-			i := slices.IndexFunc(m.Flows, func(f probe.MeasuredFlow) bool { return f.Rail == rail && f.Op == op })
+			i := slices.IndexFunc(m.Flows, func(f result.MeasuredFlow) bool { return f.Rail == rail && f.Op == op })
 			if i < 0 {
 				return nil
 			}
@@ -94,7 +123,7 @@ func (b *rowBuilder) latencies(kind probe.Kind, op probe.Op, rails []string) []s
 	return list
 }
 
-// lineRate is what rails can carry together; nil if one's is not known.
+// lineRate returns the sum of the rails' line rates, or nil if one is unknown.
 func (b *rowBuilder) lineRate(rails []string) *float64 {
 	sum := 0.0
 	for _, rail := range rails {
@@ -104,11 +133,11 @@ func (b *rowBuilder) lineRate(rails []string) *float64 {
 		}
 		sum += *one.Capacity
 	}
-	return positive(sum)
+	return stats.Positive(sum)
 }
 
-// who names the rails of a row. All of them are called so where there are several.
-func (b *rowBuilder) who(rails []string, kind probe.Kind) string {
+// who returns the names of a row's rails, or a name for all of them if there are several.
+func (b *rowBuilder) who(rails []string, kind result.Kind) string {
 	live := 0
 	for _, one := range b.rails {
 		if one.Failure == nil {
@@ -118,24 +147,22 @@ func (b *rowBuilder) who(rails []string, kind probe.Kind) string {
 	switch {
 	case len(rails) == 1:
 		return "rail " + rails[0]
-	case len(rails) == live && kind != probe.Subset:
+	case len(rails) == live && kind != result.Subset:
 		return "all rails"
 	}
 	return "rails " + strings.Join(rails, ", ")
 }
 
-func gigabitsPerSecond(bytesPerSecond float64) string { return grid.Gigabits(bytesPerSecond) + " Gb/s" }
-
-// Cache is a KV cache whose transfer time is asked for.
+// Cache is a KV cache whose transfer time is calculated.
 type Cache struct {
-	Model  string // or the size
-	Tokens int64  // 0: a size
+	Model  string // model, or size as text
+	Tokens int64  // 0: Model is a size
 	Bytes  int64
 	Page   int64
 }
 
-// Caches are those of all models, or of the one with this name, at the usual contexts on a node that shards a model
-// over so many GPUs.
+// Caches returns the caches of all models, or of the named one, at the usual context lengths on a node that shards
+// a model over the GPUs.
 func Caches(name string, gpus int) (list []Cache) {
 	for _, m := range kvcache.Models() {
 		if name != "" && !strings.EqualFold(m.Name, name) {
@@ -148,16 +175,16 @@ func Caches(name string, gpus int) (list []Cache) {
 	return list
 }
 
-// caches are the times to move caches, from bursts of their pages.
+// caches returns the times to move caches, from the bursts of their pages.
 func (b *rowBuilder) caches(s suite.Suite, o Options) (list []suite.KVCache) {
 	type key struct {
 		page int64
 		row  string
 	}
-	measured := map[key]probe.Measured{}
+	measured := map[key]result.Measured{}
 	var ways []string
 	for _, m := range b.result.Extras {
-		if m.Kind != probe.Pages || m.Failure != nil {
+		if m.Kind != result.Pages {
 			continue
 		}
 		row := tables.OneRail
@@ -173,15 +200,16 @@ func (b *rowBuilder) caches(s suite.Suite, o Options) (list []suite.KVCache) {
 	}
 	for _, c := range o.Caches {
 		for _, row := range ways {
-			m, ok := measured[key{c.Page, row}]
+			m := measured[key{c.Page, row}]
 			one := suite.KVCache{Model: c.Model, Tokens: c.Tokens, Bytes: c.Bytes, Page: c.Page, Row: row}
-			if goodput, known := pagesGoodput(m); ok && known {
+			if goodput, known := pagesGoodput(m); known {
 				one.Goodput, one.Seconds = &goodput, new(float64(c.Bytes)/goodput)
-				if headline := b.headline(s.Rows, row); headline > 0 {
+				if headline := b.headline(s.Rows, row, m); headline > 0 {
 					one.Headline = new(goodput / headline)
 				}
 			} else {
-				one.Failure = "not measured"
+				f := cmp.Or(whyNot(m), &result.Failure{Stage: "extra", Reason: "not_measured"})
+				one.Failure, one.Reason = terminal.Plain(f.Error()), string(f.Reason)
 			}
 			list = append(list, one)
 		}
@@ -189,26 +217,39 @@ func (b *rowBuilder) caches(s suite.Suite, o Options) (list []suite.KVCache) {
 	return list
 }
 
-func pagesGoodput(m probe.Measured) (float64, bool) {
+// whyNot returns why a burst has no figure, or nil.
+func whyNot(m result.Measured) *result.Failure {
+	for _, f := range m.Flows {
+		if m.Failure == nil && f.Failure != nil {
+			return f.Failure
+		}
+	}
+	return m.Failure
+}
+
+func pagesGoodput(m result.Measured) (float64, bool) {
+	if m.Failure != nil {
+		return 0, false
+	}
 	if m.TCP != nil {
 		return m.TCP.BytesPerSecond, m.TCP.BytesPerSecond > 0
 	}
-	return m.Goodput(probe.Read)
+	return m.Goodput(result.Read)
 }
 
-// headline is the goodput that a burst of long messages has by the same way: reads if these were measured, else writes.
-func (b *rowBuilder) headline(rows []suite.Row, way string) (best float64) {
+// headline returns the goodput of a burst of long messages by the same way: of reads if measured, else of writes.
+func (b *rowBuilder) headline(rows []suite.Row, way string, pages result.Measured) (best float64) {
 	if way == tables.OverTCP {
 		if tcp := bestTCP(b.result); tcp != nil {
 			return tcp.BytesPerSecond
 		}
 		return 0
 	}
-	for _, op := range []probe.Op{probe.Read, probe.Write} {
+	for _, op := range []result.Op{result.Read, result.Write} {
 		for _, row := range rows {
 			if row.Goodput != nil && row.Op == string(op) && row.Memory == host && row.Size == 0 &&
 				(len(row.Rails) == 1) == (way == tables.OneRail) &&
-				(way == tables.AllRails || row.Rails[0] == firstRail(b.result)) {
+				(way == tables.AllRails || row.Rails[0] == pages.Flows[0].Rail) {
 				best = max(best, *row.Goodput)
 			}
 		}
@@ -217,13 +258,4 @@ func (b *rowBuilder) headline(rows []suite.Row, way string) (best float64) {
 		}
 	}
 	return 0
-}
-
-// firstRail is the rail that single flows use.
-func firstRail(r probe.Result) string {
-	i := slices.IndexFunc(r.Rails, func(one probe.RailResult) bool { return one.Failure == nil })
-	if i < 0 {
-		return ""
-	}
-	return r.Rails[i].Rail
 }

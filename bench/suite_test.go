@@ -11,70 +11,74 @@ import (
 
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/bench/tables"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// samples are so many times of at least least.
-func samples(n int, least time.Duration) *probe.Latency {
-	l := &probe.Latency{}
+// samples returns n times of at least least.
+func samples(n int, least time.Duration) *result.Latency {
+	l := &result.Latency{}
 	for i := range n {
 		l.Samples = append(l.Samples, least+time.Duration(i)*least/100)
 	}
 	return l
 }
 
-// everything is a round with all that --all, --sweep, --rails and --kv-cache measure.
-func everything() (probe.Result, Options) {
+// everything returns a round with everything that --all, --sweep, --rails and --kv-cache measure.
+func everything() (result.Result, Options) {
 	r := round(92.6, 92.9)
-	r.QueuePairs, r.Versions = 1, []probe.Mismatch{{Component: "kernel", Here: "6.8.0", There: "6.8.0"},
+	r.QueuePairs, r.Versions = 1, []result.Mismatch{{Component: "kernel", Here: "6.8.0", There: "6.8.0"},
 		{Component: "firmware", Here: "28.43.1014", There: "28.43.1014"}}
-	r.TCP[0].Rails = []probe.TCPRail{{Rail: "0", BytesPerSecond: 4.7 * gb, Counted: new(int64(50 * mb))},
+	r.TCP[0].Rails = []result.TCPRail{{Rail: "0", BytesPerSecond: 4.7 * gb, Counted: new(int64(50 * mb))},
 		{Rail: "1", BytesPerSecond: 4.7 * gb, Counted: new(int64(51 * mb))}}
-	add := func(m probe.Measured) { r.Extras = append(r.Extras, m) }
-	flow := func(rail string, op probe.Op, gigabits float64) probe.MeasuredFlow {
-		return probe.MeasuredFlow{Rail: rail, Op: op, Goodput: new(gigabits * gb), Latency: samples(100, 3100),
+	add := func(m result.Measured) { r.Extras = append(r.Extras, m) }
+	flow := func(rail string, op result.Op, gigabits float64) result.MeasuredFlow {
+		return result.MeasuredFlow{Rail: rail, Op: op, Goodput: new(gigabits * gb), Latency: samples(100, 3100),
 			Counted: new(int64(60 * mb))}
 	}
 	for _, rail := range []string{"0", "1"} {
-		add(probe.Measured{Kind: probe.Reads, QueuePairs: 1, Flows: []probe.MeasuredFlow{flow(rail, probe.Read, 91)}})
+		add(result.Measured{Kind: result.Reads, QueuePairs: 1, Flows: []result.MeasuredFlow{flow(rail, result.Read, 91)}})
 	}
-	add(probe.Measured{Kind: probe.Reads, QueuePairs: 1,
-		Flows: []probe.MeasuredFlow{flow("0", probe.Read, 90), flow("1", probe.Read, 90.5)}})
-	add(probe.Measured{Kind: probe.Subset, QueuePairs: 1,
-		Flows: []probe.MeasuredFlow{flow("0", probe.Write, 92), flow("1", probe.Write, 91)}})
-	add(probe.Measured{Kind: probe.Messages, Size: 4096, Flows: []probe.MeasuredFlow{
-		{Rail: "0", Op: probe.Write, Latency: samples(100, 4000)}, {Rail: "1", Op: probe.Write, Latency: samples(100, 4100)},
-		{Rail: "0", Op: probe.Read, Latency: samples(100, 4600)}, {Rail: "1", Op: probe.Read, Latency: samples(100, 4500)}}})
+	add(result.Measured{Kind: result.Reads, QueuePairs: 1,
+		Flows: []result.MeasuredFlow{flow("0", result.Read, 90), flow("1", result.Read, 90.5)}})
+	add(result.Measured{Kind: result.Subset, QueuePairs: 1,
+		Flows: []result.MeasuredFlow{flow("0", result.Write, 92), flow("1", result.Write, 91)}})
+	add(result.Measured{Kind: result.Messages, Size: 4096, Flows: []result.MeasuredFlow{
+		{Rail: "0", Op: result.Write, Latency: samples(100, 4000)}, {Rail: "1", Op: result.Write, Latency: samples(100, 4100)},
+		{Rail: "0", Op: result.Read, Latency: samples(100, 4600)}, {Rail: "1", Op: result.Read, Latency: samples(100, 4500)}}})
 	for size := int64(64 << 10); size <= 64<<20; size *= 4 {
 		n := 100
 		if size > 16<<20 {
 			n = 12 // too few for a P95
 		}
 		took := time.Duration(float64(size)/(150*gb)*1e9) + 3*time.Microsecond
-		add(probe.Measured{Kind: probe.Sizes, Size: size, Transfer: samples(n, took),
-			Flows: []probe.MeasuredFlow{flow("0", probe.Write, 90), flow("1", probe.Write, 91)}})
+		add(result.Measured{Kind: result.Sizes, Size: size, Transfer: samples(n, took),
+			Flows: []result.MeasuredFlow{flow("0", result.Write, 90), flow("1", result.Write, 91)}})
 	}
 	for _, page := range []int64{4 << 10, 32 << 10} {
-		add(probe.Measured{Kind: probe.Pages, Size: page, Flows: []probe.MeasuredFlow{flow("0", probe.Read, 60)}})
-		add(probe.Measured{Kind: probe.Pages, Size: page,
-			Flows: []probe.MeasuredFlow{flow("0", probe.Read, 59), flow("1", probe.Read, 61)}})
+		add(result.Measured{Kind: result.Pages, Size: page, Flows: []result.MeasuredFlow{flow("0", result.Read, 60)}})
+		add(result.Measured{Kind: result.Pages, Size: page,
+			Flows: []result.MeasuredFlow{flow("0", result.Read, 59), flow("1", result.Read, 61)}})
 	}
-	add(probe.Measured{Kind: probe.Pages, Size: 32 << 10, TCP: &probe.TCPResult{Streams: 4, BytesPerSecond: 9 * gb}})
+	add(result.Measured{Kind: result.Pages, Size: 32 << 10, TCP: &result.TCPResult{Streams: 4, BytesPerSecond: 9 * gb}})
 	for _, size := range []int64{8, 4096} {
-		add(probe.Measured{Kind: probe.TCPTime, Size: size, TCP: &probe.TCPResult{Streams: 1}, Flows: []probe.MeasuredFlow{
-			{Rail: "0", Latency: samples(100, 31000)}, {Rail: "1", Latency: samples(100, 33000)}}})
+		add(result.Measured{Kind: result.TCPTime, Size: size, TCP: &result.TCPResult{Streams: 1},
+			Flows: []result.MeasuredFlow{
+				{Rail: "0", Latency: samples(100, 31000)}, {Rail: "1", Latency: samples(100, 33000)}}})
 	}
-	add(probe.Measured{Kind: probe.Bond, Flows: []probe.MeasuredFlow{{Rail: "bond0"}}, TCP: &probe.TCPResult{Streams: 4,
-		BytesPerSecond: 11 * gb, Rails: []probe.TCPRail{{Rail: "eth0", Counted: new(int64(99 * mb))},
-			{Rail: "eth1", Counted: new(int64(0))}}}})
+	add(result.Measured{Kind: result.OneTCP, Flows: []result.MeasuredFlow{{Rail: "0"}}, TCP: &result.TCPResult{Streams: 1,
+		BytesPerSecond: 8.2 * gb, Rails: []result.TCPRail{{Rail: "0", BytesPerSecond: 8.2 * gb}}}})
+	add(result.Measured{Kind: result.Bond, Flows: []result.MeasuredFlow{{Rail: "bond0"}},
+		TCP: &result.TCPResult{Streams: 4,
+			BytesPerSecond: 11 * gb, Rails: []result.TCPRail{{Rail: "eth0", Counted: new(int64(99 * mb))},
+				{Rail: "eth1", Counted: new(int64(0))}}}})
 	return r, Options{Settings: []suite.Setting{{Name: "NCCL_IB_HCA", Here: "rocep1s0f0"}},
 		Caches: append(Caches("Llama 3 8B", 1), Cache{Model: "4GB", Bytes: 4e9, Page: 4 << 10})}
 }
 
-// TestSuite: the tables, JSON and CSV of everything, which fit a terminal.
+// TestSuite: tables, JSON and CSV of a complete suite, with tables that fit a terminal.
 func TestSuite(t *testing.T) {
 	r, o := everything()
-	o.Earlier = []probe.Result{round(92, 92.1)}
+	o.Earlier = []result.Result{round(92, 92.1)}
 	o.Compared = []suite.Change{{Name: "all rails, WRITE", Before: 190 * gb, After: 185.5 * gb, Changed: true},
 		{Name: "rail 0, WRITE", Before: 93 * gb, After: 93.1 * gb}, {Name: "gone", Missing: "not measured now"}}
 	var table, lines, object bytes.Buffer
@@ -94,7 +98,7 @@ func TestSuite(t *testing.T) {
 	if err := WriteJSON(&object, r, o); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "suite.json", object.Bytes()) // the report's tests read it, too
+	golden(t, "suite.json", object.Bytes()) // also read by the report's tests
 	var again suite.Suite
 	if err := json.Unmarshal(object.Bytes(), &again); err != nil {
 		t.Fatal(err)
@@ -113,7 +117,7 @@ func text(t *testing.T, s suite.Suite) string {
 	return string(b)
 }
 
-// TestCaches: times follow from the bursts of pages, and are shown beside those of large reads.
+// TestCaches: times are derived from the bursts of pages, and are shown beside those of large reads.
 func TestCaches(t *testing.T) {
 	r, o := everything()
 	s := Suite(r, o)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/railscope/railscope/bench/grid"
@@ -14,43 +15,52 @@ import (
 	"github.com/railscope/railscope/bench/tables"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// Options are what is shown beside a round, and how.
+// Options are the settings of the output, and the data shown beside a round.
 type Options struct {
-	Node      []finding.Finding // about this node; those that the round has, too, are left out
+	Node      []finding.Finding // findings about this node; those of the round itself are left out
 	Simulated bool              // the rails are those of railscope demo
-	Color     bool              // of the table
+	Color     bool              // colours in the table
 
-	Settings []suite.Setting // beside those that the round knows
-	Caches   []Cache         // whose times are asked for
-	Earlier  []probe.Result  // of the same, whose figures count as runs
-	Compared []suite.Change  // with a saved one
+	Settings []suite.Setting // settings beside those of the round
+	Caches   []Cache         // caches whose transfer times are shown
+	Earlier  []result.Result // earlier rounds of the same measurement, whose figures count as runs
+
+	GPUsIfAny bool           // GPU memory was requested only if there are GPUs
+	Compared  []suite.Change // changes relative to a saved suite
 }
 
-// WriteTable writes the result for people: a sentence, the findings, those about this node, each rail, and all of them
-// together.
-func WriteTable(w io.Writer, r probe.Result, o Options) error {
+// WriteTable writes the result for people: a sentence, the findings of the round, those about this node, each rail,
+// and all rails together.
+func WriteTable(w io.Writer, r result.Result, o Options) error {
+	r = inRailOrder(r)
 	p := grid.NewPrinter(w, o.Color)
 	if o.Simulated {
 		p.Line("Simulated by railscope demo: the figures say nothing about RDMA.")
 	}
 	text, colour, found := verdict(r)
 	for _, line := range terminal.Wrap(terminal.Plain(text), grid.MaxColumns) {
-		p.Line(p.Paint(line, colour))
+		p.Painted(line, colour)
 	}
-	for _, f := range found {
-		p.Item(f.Evidence)
+	others := besides(r, o.Node)
+	for _, f := range finding.Joined(finding.Causes(check.Round(r), others...)) {
+		if slices.ContainsFunc(found, func(o finding.Finding) bool { return o.Check == f.Check }) {
+			p.Item(f.Evidence)
+		}
+		writeFix(p, f.Fix)
 	}
-	if others := besides(r, o.Node); len(others) > 0 {
-		p.Line(p.Paint("This node has other findings (railscope doctor prints the fixes):", terminal.Yellow))
-		for _, f := range others {
+	if len(others) > 0 {
+		p.Painted("This node has other findings (railscope doctor prints the fixes):", terminal.Yellow)
+		for _, f := range finding.Joined(others) {
 			p.Item(string(f.Severity) + ": " + f.Title() + ": " + f.Evidence)
 		}
 	}
-	list := append([][][]grid.Cell{railRows(r), partRows(r), totals(r)}, suiteTables(Suite(r, o), asked(r))...)
+	s := Suite(r, o)
+	list := append([][][]grid.Cell{railRows(r, s.Rails), partRows(r), totals(r, s.Ratios)}, suiteTables(s, asked(r))...)
 	list = append(append(list, extraTables(r)...), tables.Changes(o.Compared))
 	for _, rows := range list {
 		if len(rows) > 0 {
@@ -58,76 +68,78 @@ func WriteTable(w io.Writer, r probe.Result, o Options) error {
 			p.Table(rows)
 		}
 	}
-	if failures := extraFailures(r); len(failures) > 0 {
+	if len(s.Notes) > 0 {
 		p.Line("")
-		for _, text := range failures {
+		for _, text := range s.Notes {
 			p.Item(text)
 		}
 	}
-	return p.Flush() // it has kept the first error
+	if line := incompleteLine(s.Incomplete); line != "" {
+		p.Line("")
+		for _, part := range terminal.Wrap(line, grid.MaxColumns) {
+			p.Painted(part, terminal.Yellow)
+		}
+	}
+	return p.Flush() // Flush returns the first error of all writes
 }
 
-// besides returns the findings about this node that the round has not.
-func besides(r probe.Result, node []finding.Finding) []finding.Finding {
+// writeFix writes the lines of a fix: commands unchanged, comments wrapped.
+func writeFix(p grid.Printer, fix []string) {
+	const indent = "    "
+	for _, line := range fix {
+		line = terminal.Plain(line)
+		text, comment := strings.CutPrefix(line, "# ")
+		if !comment {
+			p.Line(indent + line)
+			continue
+		}
+		for _, part := range terminal.Wrap(text, grid.MaxColumns-len(indent)-2) {
+			p.Line(indent + "# " + part)
+		}
+	}
+}
+
+// besides returns the findings about this node that are not in the round.
+func besides(r result.Result, node []finding.Finding) []finding.Finding {
 	own := check.Round(r)
 	return slices.DeleteFunc(slices.Clone(node), func(f finding.Finding) bool {
 		return slices.ContainsFunc(own, func(o finding.Finding) bool { return o.Check == f.Check && o.Subject == f.Subject })
 	})
 }
 
-// railRows are titles and a row per rail; none if nothing was measured.
-func railRows(r probe.Result) [][]grid.Cell {
-	striped := "STRIPED Gb/s"
-	if r.Transport == probe.TCP {
-		striped = "TCP Gb/s"
-	}
-	rows := [][]grid.Cell{{grid.Name("RAIL"), grid.Name("DEVICE"), grid.Name("PEER DEVICE"), grid.Number("P50 µs"),
-		grid.Number("P99 µs"),
-		grid.Number("MAX µs"), grid.Number("SOLO Gb/s"), grid.Number(striped), grid.Number("OF EXPECTED")}}
-	measured := false
-	for i := range r.Rails {
-		one := &r.Rails[i]
-		measured = measured || one.Latency != nil || one.Solo != nil || one.Stealing != nil
-		slow := one.Share != nil && *one.Share < 1-check.UnevenAbove
-		short := slices.ContainsFunc(r.Shortfalls(), func(s probe.Shortfall) bool { return s.Rail == one.Rail })
-		rows = append(rows, railRow(one, slow, short))
-	}
-	if !measured {
-		return nil
+// railRows returns titles and a row per rail, or nothing if nothing was measured.
+func railRows(r result.Result, rails []suite.Rail) [][]grid.Cell {
+	rows := tables.Rails(rails, r.Transport == result.TCP)
+	for i := range rows[min(1, len(rows)):] {
+		one, row := &r.Rails[i], rows[i+1]
+		slow := one.Share != nil && *one.Share < 1-result.UnevenAbove
+		short := slices.ContainsFunc(r.Shortfalls(), func(s result.Shortfall) bool { return s.Rail == one.Rail })
+		row[0], row[1] = row[0].ColorIf(one.Failure != nil, terminal.Red), row[1].ColorIf(one.Failure != nil, terminal.Red)
+		n := len(row)
+		row[n-2], row[n-1] = row[n-2].ColorIf(slow, terminal.Yellow), row[n-1].ColorIf(slow || short, terminal.Yellow)
 	}
 	return rows
 }
 
-func railRow(r *probe.RailResult, slow, short bool) []grid.Cell {
-	device := r.Device
-	if r.Port > 1 {
-		device += "/" + strconv.Itoa(r.Port)
+// peerDevice returns the peer's device for people.
+func peerDevice(r *result.RailResult) string {
+	if r.Unpaired {
+		return "unpaired"
 	}
-	failed := r.Failure != nil
-	row := []grid.Cell{grid.Name(r.Rail).ColorIf(failed, terminal.Red),
-		grid.Name(cmp.Or(device, r.Netdev)).ColorIf(failed, terminal.Red), grid.Name(r.PeerDevice)}
-	for _, q := range []float64{0.5, 0.99, 1} {
-		latency := ""
-		if r.Latency != nil && len(r.Latency.Samples) > 0 {
-			latency = grid.Microseconds(r.Latency.Quantile(q))
-		}
-		row = append(row, grid.Number(latency))
-	}
-	expected := ""
-	if r.Stealing != nil && r.Expected != nil && *r.Expected > 0 {
-		expected = terminal.Percent(r.Stealing.BytesPerSecond() / *r.Expected)
-	}
-	return append(row, grid.Number(flow(r.Solo)), grid.Number(flow(r.Stealing)).ColorIf(slow, terminal.Yellow),
-		grid.Number(expected).ColorIf(slow || short, terminal.Yellow))
+	return r.PeerDevice
 }
 
-// partRows are the adapter's and the host's part of each rail's latency; none if no adapter stamps completions.
-func partRows(r probe.Result) [][]grid.Cell {
+// partRows returns the adapter's and the host's part of each rail's latency, or nothing if no adapter stamps
+// completions.
+func partRows(r result.Result) [][]grid.Cell {
 	rows := [][]grid.Cell{{grid.Name("RAIL"), grid.Number("P50 µs"), grid.Number("ADAPTER P50 µs"),
 		grid.Number("ADAPTER P99 µs"), grid.Number("HOST P50 µs"), grid.Number("HOST P99 µs")}}
 	known := false
 	for i := range r.Rails {
-		l := cmp.Or(r.Rails[i].Latency, &probe.Latency{})
+		if r.Rails[i].Unpaired {
+			continue
+		}
+		l := cmp.Or(r.Rails[i].Latency, &result.Latency{})
 		row := []grid.Cell{grid.Name(r.Rails[i].Rail)}
 		for _, part := range []struct {
 			of []time.Duration
@@ -135,7 +147,7 @@ func partRows(r probe.Result) [][]grid.Cell {
 		}{{l.Samples, 0.5}, {l.Adapter, 0.5}, {l.Adapter, 0.99}, {l.Host, 0.5}, {l.Host, 0.99}} {
 			text := ""
 			if len(part.of) > 0 {
-				text = grid.Microseconds(probe.Quantile(part.of, part.q))
+				text = grid.Microseconds(result.Quantile(part.of, part.q))
 			}
 			row = append(row, grid.Number(text))
 		}
@@ -147,21 +159,14 @@ func partRows(r probe.Result) [][]grid.Cell {
 	return rows
 }
 
-func flow(f *probe.Flow) string {
-	if f == nil {
-		return ""
-	}
-	return grid.Gigabits(f.BytesPerSecond())
-}
-
-// totals are a row per figure of all rails together.
-func totals(r probe.Result) [][]grid.Cell {
+// totals returns a row per figure of all rails together.
+func totals(r result.Result, ratios []suite.Ratio) [][]grid.Cell {
 	var rows [][]grid.Cell
 	add := func(title, value, unit string, off bool) {
 		rows = append(rows, []grid.Cell{{Text: title}, grid.Number(value).ColorIf(off, terminal.Yellow), {Text: unit}})
 	}
 	addFigure := func(title string, v *float64, format func(float64) string, unit string, off func(float64) bool) {
-		if finite(v) != nil {
+		if stats.Finite(v) != nil {
 			add(title, format(*v), unit, off != nil && off(*v))
 		}
 	}
@@ -170,12 +175,15 @@ func totals(r probe.Result) [][]grid.Cell {
 	if best := bestTCP(r); best != nil {
 		add("TCP", grid.Gigabits(best.BytesPerSecond), "Gb/s, "+terminal.Count(best.Streams, "stream")+" per rail", false)
 	}
-	addFigure("speed-up", r.Speedup, grid.Ratio, "RDMA ÷ TCP", func(v float64) bool { return v < check.SlowerBelow })
+	addFigure("speed-up", r.Speedup, grid.Ratio, "RDMA ÷ TCP", func(v float64) bool { return v < result.SlowerBelow })
+	if titles := tables.Ratios(ratios); len(titles) > 0 {
+		rows = append(rows, titles[1:]...)
+	}
 	if len(r.Rails) > 1 {
 		addFigure("imbalance", r.Imbalance, grid.Ratio, "0 even, 1 a rail carried nothing",
-			func(v float64) bool { return v > check.UnevenAbove })
+			func(v float64) bool { return v > result.UnevenAbove })
 		addFigure("scaling", r.Scaling, grid.Ratio, "together ÷ sum of each alone",
-			func(v float64) bool { return v < check.SharedBelow })
+			func(v float64) bool { return v < result.SharedBelow })
 		addFigure("finish skew", r.FinishSkew, grid.Ratio, "1 − slowest rail ÷ fastest", nil)
 	}
 	few := 0
@@ -189,7 +197,7 @@ func totals(r probe.Result) [][]grid.Cell {
 	}
 	if r.Class.Source != "" {
 		add("traffic class", strconv.Itoa(int(r.Class.TrafficClass)),
-			fmt.Sprintf("service level %d, %s", r.Class.ServiceLevel, terminal.Plain(r.Class.Source)), false)
+			fmt.Sprintf("service level %d, %s", r.Class.ServiceLevel, r.Class.Source), false)
 	}
 	if r.Bytes > 0 {
 		unit := fmt.Sprintf("MiB moved in %.2f s", r.Duration.Seconds())
@@ -201,13 +209,14 @@ func totals(r probe.Result) [][]grid.Cell {
 	return rows
 }
 
-// asked reports whether a round has extras that are compared with it: without these, its own tables say it all.
-func asked(r probe.Result) bool {
-	compared := []probe.Kind{probe.Reads, probe.QueuePairs, probe.Subset, probe.Messages, probe.TCPTime, probe.Bond}
-	return slices.ContainsFunc(r.Extras, func(m probe.Measured) bool { return slices.Contains(compared, m.Kind) })
+// asked reports whether a round has extras to compare it with. Without these, its own tables are complete.
+func asked(r result.Result) bool {
+	compared := []result.Kind{result.Reads, result.QueuePairs, result.Subset, result.Messages, result.TCPTime, result.Bond,
+		result.OneTCP}
+	return slices.ContainsFunc(r.Extras, func(m result.Measured) bool { return slices.Contains(compared, m.Kind) })
 }
 
-// suiteTables are the comparison, the bytes by the ports' counters, the sweep and the KV caches.
+// suiteTables returns the comparison, the bytes by the ports' counters, the sweep and the KV caches.
 func suiteTables(s suite.Suite, compared bool) (list [][][]grid.Cell) {
 	if compared {
 		list = append(list, tables.Comparison(s.Rows), tables.ByPorts(s.Rows))

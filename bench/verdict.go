@@ -9,14 +9,14 @@ import (
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// verdict is the round in one sentence, its colour, and the findings to list below it.
-func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
+// verdict returns the round in one sentence, its colour, and the findings to list below it.
+func verdict(r result.Result) (text, colour string, found []finding.Finding) {
 	found = slices.DeleteFunc(check.Round(r), func(f finding.Finding) bool {
 		verdicts := []string{check.Fallback, check.PeerWorker, check.Corrupted, check.ProbeFailed}
-		return slices.Contains(verdicts, f.Check) // as in the sentence
+		return slices.Contains(verdicts, f.Check) // the sentence contains it
 	})
 	reason := strings.TrimRight(check.Reason(r.Reason, r.Detail), ". ")
 	stop := "."
@@ -24,9 +24,13 @@ func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 		stop = ""
 	}
 	switch r.Outcome {
-	case probe.Skipped:
+	case result.Skipped:
+		if r.StripedFailure != nil {
+			return fmt.Sprintf("RDMA to %s works, but what it carries was not measured: %s%s", r.Peer, reason, stop),
+				terminal.Yellow, found
+		}
 		return fmt.Sprintf("%s was not probed: %s%s Nothing is wrong.", r.Peer, reason, stop), "", found
-	case probe.Fallback:
+	case result.Fallback:
 		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
 		if best := bestTCP(r); best != nil {
 			text += fmt.Sprintf("the same transfer over TCP: %s Gb/s.", grid.Gigabits(best.BytesPerSecond))
@@ -34,7 +38,7 @@ func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 			text += "the peer is reachable over TCP."
 		}
 		return text, terminal.Red, found
-	case probe.Failed:
+	case result.Failed:
 		return fmt.Sprintf("The probe of %s failed: %s%s", r.Peer, reason, stop), terminal.Red, found
 	}
 	used := 0
@@ -48,17 +52,17 @@ func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 		carry = throughput(used, len(r.Rails), *r.Stealing)
 	}
 	switch text = fmt.Sprintf("RDMA to %s works%s", r.Peer, carry); {
-	case r.Outcome == probe.Degraded:
+	case r.Outcome == result.Degraded:
 		return fmt.Sprintf("RDMA to %s is degraded%s:", r.Peer, carry), terminal.Yellow, found
 	case len(found) > 0:
 		return text + ", but:", terminal.Yellow, found
-	case used > 1 && r.Imbalance != nil && *r.Imbalance <= check.UnevenAbove:
+	case used > 1 && r.Imbalance != nil && *r.Imbalance <= result.UnevenAbove:
 		text += ", evenly"
 	}
 	return text + ".", terminal.Green, found
 }
 
-// throughput is how much so many of all rails carried together.
+// throughput returns the text for the goodput of used of all rails.
 func throughput(used, all int, bytesPerSecond float64) string {
 	verb, who := "carry", terminal.Count(all, "rail")
 	if used == 1 {

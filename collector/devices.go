@@ -14,35 +14,36 @@ import (
 
 // Device is one device of a source with its open files. A [Set] calls it from one goroutine at a time.
 type Device interface {
-	// Read adds what can be read now to r. It may hang.
+	// Read adds the values that can be read now to r. It may hang.
 	Read(r *Reading)
-	// Close closes the files. Nothing is called after it.
+	// Close closes the files. It is the last call.
 	Close()
 }
 
 // Reading is the result of one read of one device.
 type Reading struct {
-	Device  string // in the faults
+	Device  string // name of the device in faults
 	Time    time.Time
 	samples []Sample
 	faults  []error
 }
 
-// Add adds a sample. labels are not copied, so keep them from read to read.
+// Add adds a sample. labels are not copied: the device keeps them for all reads.
 func (r *Reading) Add(m *Metric, labels []string, value float64) {
 	r.samples = append(r.samples, Sample{Metric: m, Labels: labels, Value: value})
 }
 
-// Record adds a sample for each set of labels or, if err is not nil, the fault; see [Reading.Fail].
+// Record adds a sample for each set of labels. If err is not nil, it adds the fault instead; see [Reading.Fail].
 func (r *Reading) Record(m *Metric, value float64, err error, labels ...[]string) {
-	if r.Fail(err); err == nil {
+	r.Fail(err)
+	if err == nil {
 		for _, l := range labels {
 			r.Add(m, l, value)
 		}
 	}
 }
 
-// Fail adds a fault of the device, see [NewFault], unless err is nil or [sysfs.ErrNone].
+// Fail adds a fault of the device (see [NewFault]), unless err is nil or [sysfs.ErrNone].
 func (r *Reading) Fail(err error) {
 	if err != nil && !errors.Is(err, sysfs.ErrNone) {
 		r.Fault(NewFault(r.Device, err))
@@ -60,18 +61,18 @@ func (r *Reading) Emit(emit func(Sample)) []error {
 	return r.faults
 }
 
-// Files are the files below one directory that a device keeps open.
+// Files holds the open files below one directory of a device.
 type Files struct {
 	Dir  string
 	kept map[string]*sysfs.Attr
 }
 
-// NewFiles returns the files below the directory that the elements name.
+// NewFiles returns the files below the directory that the joined elements name.
 func NewFiles(elem ...string) Files {
 	return Files{Dir: filepath.Join(elem...), kept: map[string]*sysfs.Attr{}}
 }
 
-// Attr returns the file of this name, always the same one.
+// Attr returns the file with this name. It is opened once and kept.
 func (f *Files) Attr(name string) *sysfs.Attr {
 	a := f.kept[name]
 	if a == nil {
@@ -88,16 +89,18 @@ func (f *Files) Close() {
 	}
 }
 
-// FactsEvery is how often facts are read: configuration and hardware, not counters and states.
+// FactsEvery is the interval at which facts are read. Facts are configuration and hardware, not counters and
+// states.
 const FactsEvery = 30 * time.Second
 
-// Facts are samples that are read every [FactsEvery] and repeated in between. The zero value is ready to use.
+// Facts holds samples that are read every [FactsEvery] and repeated in between. The zero value is ready to use.
 type Facts struct {
 	until   time.Time
 	samples []Sample
 }
 
-// Read repeats the last samples, or calls read, which adds new ones to r. After a fault the next Read calls it again.
+// Read repeats the last samples, or calls read, which adds new ones to r. After a fault, the next Read calls read
+// again.
 func (f *Facts) Read(r *Reading, read func()) {
 	if r.Time.Before(f.until) {
 		r.samples = append(r.samples, f.samples...)
@@ -113,8 +116,8 @@ func (f *Facts) Read(r *Reading, read func()) {
 	}
 }
 
-// Set keeps the devices of a source between its reads, and is the only thing that opens, reads and closes them. Each
-// has its own lane: one that hangs costs its own samples only, and a device that left the set is closed when its read
+// Set keeps the devices of a source between its reads. Only the set opens, reads and closes them. Each device has
+// its own lane: one that hangs loses only its own samples, and a device that left the set is closed when its read
 // returns.
 //
 // The key identifies the device: its PCI address, the inode of its directory, its rail.
@@ -125,10 +128,10 @@ type Set[K comparable, D Device] struct {
 	lanes  lane.Lanes[*member[D], struct{}]
 
 	keys    []K
-	members []*member[D] // in step with keys
+	members []*member[D] // in the order of keys
 }
 
-// member is a device in a set. Its lane reads it; once it is gone, whoever holds mu last closes it.
+// member is a device in a set. Its lane reads it. After it left the set, the last holder of mu closes it.
 type member[D Device] struct {
 	open    func() D
 	reading Reading
@@ -139,14 +142,15 @@ type member[D Device] struct {
 	opened bool
 }
 
-// NewSet returns an empty set. A device that has not answered within budget, counted from when its own read starts, is
-// left out of that read. name is the device's name in faults; open makes a device, in its lane.
+// NewSet returns an empty set. budget is counted from the start of a device's own read; a device that exceeds it is
+// missing from that read. name returns the device's name in faults. open makes a device, in its lane.
 func NewSet[K comparable, D Device](budget time.Duration, name func(K) string, open func(K) D) *Set[K, D] {
 	return &Set[K, D]{budget: budget, name: name, open: open}
 }
 
-// Read makes the set that of keys, all different, reads every device, and emits the samples in that order. It returns
-// the devices that answered, for use until the next Read, and a [*Fault] for each failure. One goroutine at a time.
+// Read makes keys, which must all differ, the members of the set, reads every device and emits the samples in the
+// order of keys. It returns the devices that answered, for use until the next Read, and a [*Fault] for each
+// failure. It must not be called concurrently.
 func (s *Set[K, D]) Read(keys []K, emit func(Sample)) (answered []D, faults []error) {
 	s.update(keys)
 	for _, res := range s.lanes.Run(s.budget, s.members, (*member[D]).read) {
@@ -160,10 +164,10 @@ func (s *Set[K, D]) Read(keys []K, emit func(Sample)) (answered []D, faults []er
 	return answered, faults
 }
 
-// Close closes all devices, those that hang when they return.
+// Close closes all devices. A device that hangs is closed when its read returns.
 func (s *Set[K, D]) Close() { s.update(nil) }
 
-// update makes the members those of keys, and closes the others.
+// update opens the devices of new keys, and closes those that are not in keys.
 func (s *Set[K, D]) update(keys []K) {
 	if slices.Equal(keys, s.keys) {
 		return
@@ -175,7 +179,8 @@ func (s *Set[K, D]) update(keys []K) {
 	s.keys, s.members = slices.Clone(keys), make([]*member[D], len(keys))
 	for i, k := range keys {
 		s.members[i] = before[k]
-		if delete(before, k); s.members[i] == nil {
+		delete(before, k)
+		if s.members[i] == nil {
 			s.members[i] = &member[D]{open: func() D { return s.open(k) }, reading: Reading{Device: s.name(k)}}
 		}
 	}
@@ -185,7 +190,7 @@ func (s *Set[K, D]) update(keys []K) {
 	}
 }
 
-// closeIfGone closes a device that left the set, unless it is being read: that read closes it.
+// closeIfGone closes a device that left the set, unless it is being read: then the end of the read closes it.
 func (m *member[D]) closeIfGone() {
 	if m.gone.Load() && m.mu.TryLock() {
 		m.closeLocked()
@@ -193,7 +198,7 @@ func (m *member[D]) closeIfGone() {
 	}
 }
 
-// read reads the device, in its lane. A device whose read panics is opened again.
+// read reads the device, in its lane. A device whose read panics is reopened.
 func (m *member[D]) read() (none struct{}) {
 	m.mu.Lock()
 	completed := false
@@ -212,7 +217,7 @@ func (m *member[D]) read() (none struct{}) {
 		m.opened = true
 	}
 	r := &m.reading
-	clear(r.samples) // keep no labels of what is gone
+	clear(r.samples) // release the labels of devices that left
 	r.samples, r.faults, r.Time = r.samples[:0], r.faults[:0], time.Now()
 	m.device.Read(r)
 	completed = true

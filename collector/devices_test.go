@@ -15,11 +15,11 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// bench is devices that do as they are told, and a log of what was done to them.
+// bench makes devices that run the given functions, and logs the calls.
 type bench struct {
 	mu   sync.Mutex
 	log  []string
-	read map[string]func(r *Reading) // by name; changed between reads
+	read map[string]func(r *Reading) // keyed by device name; changed between reads
 }
 
 func (b *bench) add(line string) {
@@ -34,7 +34,7 @@ func (b *bench) on(key string, read func(r *Reading)) {
 	b.read[key] = read
 }
 
-// taken returns the log so far, sorted because devices open side by side.
+// taken returns the log, sorted because devices open concurrently, and clears it.
 func (b *bench) taken() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +63,7 @@ func (b *bench) open(key string) *benchDevice {
 	return &benchDevice{b, key}
 }
 
-// step reads the set and returns what came of it and what was done meanwhile.
+// step reads the set and returns the result and the log of that read.
 func (b *bench) step(s *Set[string, *benchDevice], keys ...string) string {
 	var samples []string
 	answered, faults := s.Read(keys, func(s Sample) { samples = append(samples, s.Metric.Name) })
@@ -79,8 +79,8 @@ func (b *bench) step(s *Set[string, *benchDevice], keys ...string) string {
 	return fmt.Sprint(samples, text, b.taken())
 }
 
-// TestSet: devices are opened once, read in the order of their keys and closed
-// when they leave, and one that hangs or panics costs its own samples only.
+// TestSet: devices are opened once, read in the order of their keys and closed when they leave. A device that hangs
+// or panics loses only its own samples.
 func TestSet(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		b := &bench{read: map[string]func(*Reading){}}
@@ -122,8 +122,7 @@ func TestSet(t *testing.T) {
 	})
 }
 
-// TestFacts: facts are read now and then, and repeated in between, and what could
-// not be read is read again.
+// TestFacts: facts are read at intervals and repeated in between. Facts that could not be read are read again.
 func TestFacts(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var f Facts
@@ -152,7 +151,7 @@ func TestFacts(t *testing.T) {
 	})
 }
 
-// TestOriginValue: what comes out is the number that stands for it in decimal.
+// TestOriginValue: a converted value equals its decimal notation.
 func TestOriginValue(t *testing.T) {
 	for _, tc := range []struct {
 		scale float64

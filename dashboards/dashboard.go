@@ -27,7 +27,7 @@ type dashboard struct {
 // section is a row of the dashboard and the panels under it.
 type section struct {
 	title  string
-	folded bool // collapsed: no queries until it is opened
+	folded bool // collapsed, so that it sends no queries until it is opened
 	panels []*panel
 }
 
@@ -43,8 +43,7 @@ func (d *dashboard) folded(title string, panels ...*panel) *dashboard {
 
 func uid(name string) string { return "railscope-" + name }
 
-// render returns the dashboard as Grafana reads it. The output is
-// reproducible: no date, no version counter.
+// render returns the dashboard in Grafana's format. The output is reproducible: no date, no version counter.
 func (d *dashboard) render() object {
 	return object{
 		"id": nil, "uid": uid(d.name), "title": d.title, "description": d.about, "tags": []string{"railscope", "rdma"},
@@ -59,8 +58,8 @@ func (d *dashboard) render() object {
 	}
 }
 
-// annotations are Grafana's own, and a line where an alert started to fire. Marking the whole time would hide the
-// panels.
+// annotations returns Grafana's own, and a line where an alert started to fire. Marking the whole duration would
+// hide the panels.
 func (d *dashboard) annotations() []object {
 	now := selectors.Replace(firing)
 	if len(d.variables) > len(ofAll()) {
@@ -76,14 +75,14 @@ func (d *dashboard) annotations() []object {
 			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alert started",
 			"expr": started, "step": "60s", "target": object{"expr": started, "interval": "60s", "refId": "Anno"},
 			"titleFormat": "{{alertname}}", "textFormat": "",
-			// in a text, Grafana would leave the names of labels that an alert lacks
+			// in a text, Grafana would show the names of labels that an alert lacks
 			"tagKeys":         "severity,instance,rail,peer",
 			"useValueForTime": false,
 		},
 	}
 }
 
-// topLinks link to the other dashboards and keep the selection.
+// topLinks returns links to the other dashboards that keep the selection.
 func topLinks() []object {
 	return []object{
 		{
@@ -99,10 +98,10 @@ func topLinks() []object {
 	}
 }
 
-// source is the selected data source.
+// source returns the selected data source.
 func source() object { return object{"type": "prometheus", "uid": "${datasource}"} }
 
-// marshal writes readable JSON: indented, PromQL without escapes.
+// marshal returns readable JSON: indented, PromQL without escapes.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

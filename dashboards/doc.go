@@ -1,5 +1,4 @@
-// Package dashboards generates the Grafana dashboards fleet, node and probe, one
-// file each. Their JSON is checked in as provisioning/ and grafana.com/. A test
-// compares it with the output of Files; `make dashboards` regenerates it. The
-// module test/check/dashboards validates the queries with Prometheus' own code.
+// Package dashboards generates the Grafana dashboards fleet, node and probe, one file each. The generated JSON is
+// committed as provisioning/ and grafana.com/. A test compares it with the output of Files; `make dashboards`
+// regenerates it. The module test/check/dashboards validates the queries with Prometheus' own code.
 package dashboards

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Files returns the dashboards by file name, in two variants. provisioning/ has a
-// variable for the data source, for mounting. grafana.com/ is for upload and
-// import by hand, where Grafana asks for the data source once.
+// Files returns the dashboards by file name, in two variants. provisioning/ has a variable for the data source and
+// is mounted into Grafana. grafana.com/ is for manual upload and import; Grafana then asks for the data source
+// once.
 func Files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, d := range []*dashboard{fleet(), node(), probes()} {
@@ -17,7 +17,8 @@ func Files() (map[string][]byte, error) {
 			return nil, err
 		}
 		files["provisioning/"+uid(d.name)+".json"] = text
-		if text, err = forImport(made); err != nil {
+		text, err = forImport(made)
+		if err != nil {
 			return nil, err
 		}
 		files["grafana.com/"+uid(d.name)+".json"] = text

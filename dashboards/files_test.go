@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "regenerate the dashboards")
 
-// TestFiles compares the checked-in dashboards with the generated ones, and
-// finds files that are not generated any more.
+// TestFiles compares the committed dashboards with the generated ones, and finds files that are no longer
+// generated.
 func TestFiles(t *testing.T) {
 	files, err := Files()
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	ofExpected = `sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"}) / ` +
 		`sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<peer>})`
 	gpuUsed = `railscope_gpu_memory_used_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>}`
-	// The condition of RailscopeGPUMemoryFull, without its wait.
+	// Condition of RailscopeGPUMemoryFull, without its wait.
 	gpuFull = `((railscope_gpu_memory_free_bytes{<node>} < 1073741824 or railscope_gpu_memory_free_bytes{<node>} and ` +
 		`ignoring (source) railscope_gpu_memory_source_info{<node>, source!="nvml"}) / ` +
 		`railscope_gpu_memory_total_bytes{<node>} < 0.02)`
@@ -31,22 +31,22 @@ const (
 	slowestRail = `1 - max by (instance) (avg_over_time(railscope_rails_imbalance_ratio{<node>}[$__rate_interval]))`
 )
 
-// Queries of the Fleet dashboard. They read what deploy/rules records: a series of each cluster for graphs, one of each
-// node or pair for tables, of which the worst are shown.
+// Queries of the Fleet dashboard. They use what deploy/rules records: one series per cluster for graphs, and one
+// per node or pair for tables, which show the worst.
 const (
-	none    = `sum(0 * cluster:railscope_nodes:count{<fleet>})` // 0 of something, if the rules are loaded
+	none    = `sum(0 * cluster:railscope_nodes:count{<fleet>})` // 0 if the rules are loaded
 	worst   = ` and on (cluster, job, instance) topk(20, node:railscope_fault:rank{<fleet>})`
 	firing  = `ALERTS{alertstate="firing", alertname=~"Railscope.+", <alert>}`
 	started = `ALERTS_FOR_STATE{alertname=~"Railscope.+", <alert>} and ignoring (alertstate) ` + firing
-	most    = 32 // nodes that a matrix is for
+	most    = 32 // maximum number of nodes in a matrix
 )
 
-// what names a fault: a finding by its check, an alert about many nodes by their fault.
+// what returns the name of a fault: a finding's check, or the fault of an alert about many nodes.
 func what(expr string) string {
 	return `label_replace(label_replace(` + expr + `, "what", "$1", "fault", "(.*)"), "what", "$1", "check", "(.+)")`
 }
 
-// fleet shows all nodes, to find the one at fault.
+// fleet shows all nodes, to find the faulty one.
 func fleet() *dashboard {
 	d := &dashboard{
 		name: "fleet", title: "railscope / Fleet", variables: ofAll(),
@@ -99,7 +99,7 @@ func fleetNow() []*panel {
 	}
 }
 
-// severities are the names and colours of those in cells.
+// severities returns names and colours of severities in cells.
 func severities() object {
 	return says(state{"critical", "critical", red}, state{"warning", "warning", orange}, state{"info", "info", "blue"})
 }
@@ -146,7 +146,7 @@ func fleetFaults() []*panel {
 	}
 }
 
-// ofWorst narrows a series of each node to the worst nodes.
+// ofWorst reduces a series per node to the worst nodes.
 func ofWorst(expr string) string { return `max by (cluster, instance) (` + expr + worst + `)` }
 
 // Names of 0 and 1 in cells.
@@ -209,7 +209,7 @@ func fleetPairs() []*panel {
 	}
 }
 
-// few keeps an expression for small fleets.
+// few restricts an expression to small fleets.
 func few(expr string) string {
 	return expr + ` and on () sum(cluster:railscope_nodes:count{<fleet>}) <= ` + strconv.Itoa(most)
 }
@@ -250,7 +250,7 @@ func fleetThen() []*panel {
 	}
 }
 
-// quantileOfNodes is the goodput of expected below which this part of the nodes is.
+// quantileOfNodes returns the quantile q of the nodes' goodput relative to expected.
 func quantileOfNodes(q string) string {
 	return `cluster:railscope_probe_goodput:ratio{<fleet>, quantile="` + q + `"}`
 }

@@ -37,7 +37,7 @@ func (p *panel) lowestNow() *panel {
 	return p
 }
 
-// stacked stacks the series, where the sum matters.
+// stacked stacks the series, for values whose sum matters.
 func (p *panel) stacked() *panel {
 	p.custom["stacking"], p.custom["fillOpacity"] = object{"mode": "normal", "group": "A"}, 30
 	return p

@@ -2,7 +2,7 @@ package dashboards
 
 import "fmt"
 
-// keep passes on the selected data source, cluster, job and time.
+// keep passes the selected data source, cluster, job and time on.
 const keep = "${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}&${__url_time_range}"
 
 // toNode links a value to its node. node is Grafana's expression for the name.
@@ -37,7 +37,7 @@ const (
 	everyPeer  = "$__all"
 )
 
-// toCheck links a check to the list of all.
+// toCheck links a check to the list of all checks.
 func toCheck() object {
 	return object{"title": "Checks", "url": docsURL + "doctor.md#checks", "targetBlank": true}
 }

@@ -1,6 +1,6 @@
 package dashboards
 
-// node is one node, its rails side by side.
+// node shows one node, its rails side by side.
 func node() *dashboard {
 	d := &dashboard{
 		name: "node", title: "railscope / Node", variables: ofOne(railVariable()),
@@ -23,7 +23,7 @@ func node() *dashboard {
 }
 
 const (
-	// lost, for the selected rails.
+	// Lost rails among the selected ones: the port was up in the last day, and is down or missing now.
 	lostHere = `((max_over_time(railscope_port_up{<rail>}[1d:15m]) == 1) unless ignoring (rail) ` +
 		`railscope_port_up{<rail>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on ` +
 		`(job, instance) railscope_build_info{<node>})`
@@ -129,7 +129,7 @@ func nodeTraffic() []*panel {
 	}
 }
 
-// uncounted is shown where no rail has the counter: many drivers have fewer than mlx5.
+// uncounted is shown if no rail has the counter: many drivers have fewer counters than mlx5.
 const uncounted = "not counted on these rails"
 
 func nodeBursts() []*panel {

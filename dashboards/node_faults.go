@@ -1,8 +1,8 @@
 package dashboards
 
-// The top of the node dashboard: what is wrong, and which rail is slow.
+// The top of the node dashboard: what is faulty, and which rail is slow.
 
-// The alerts and findings of the selected nodes and rails, and those of no single rail.
+// Alerts and findings of the selected nodes and rails, and those without a rail.
 const (
 	alertsHere = `{alertname=~"Railscope.+", cluster=~"$cluster", job=~"$job", instance=~"$instance", rail=~"$rail|"}`
 	firingHere = `ALERTS{alertstate="firing", alertname=~"Railscope.+", cluster=~"$cluster", job=~"$job", ` +
@@ -37,8 +37,8 @@ func nodeFaults() []*panel {
 	}
 }
 
-// ofBestRail is the traffic of each rail ÷ capacity, relative to the best selected rail of its role and link layer, in
-// the worse direction. Absent while idle.
+// ofBestRail returns the traffic of each rail ÷ capacity, relative to the best selected rail of its role and link
+// layer, in the worse direction. Absent while idle.
 func ofBestRail() string {
 	share := func(direction string) string {
 		load := `(max by (instance, rail) (rate(railscope_port_` + direction + `_bytes_total{<rail>}[$__rate_interval]) / ` +
@@ -50,7 +50,8 @@ func ofBestRail() string {
 	return `min by (instance, rail) (` + share("transmit") + ` or ` + share("receive") + `)`
 }
 
-// lostPackets is the part of the packets that each rail retransmits, by the condition of RailscopeRetransmissions.
+// lostPackets returns the share of packets that each rail retransmits, by the condition of
+// RailscopeRetransmissions.
 func lostPackets() string {
 	packets := func(counter string) string { return `rate(railscope_port_` + counter + `{<rail>}[$__rate_interval])` }
 	return `max by (instance, rail) ((` + packets("packet_sequence_errors_total") + ` or ` +

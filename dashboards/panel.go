@@ -2,21 +2,20 @@ package dashboards
 
 import "maps"
 
-// panel is created by timeseries, stat, table and so on, and described by its
-// methods.
+// panel is created by timeseries, stat, table and similar functions, and modified by its methods.
 type panel struct {
 	kind, title   string
-	about, docs   string // content and meaning of bad values; a page of docs/
-	w, h          int    // of 24 columns; in lines of about 30 pixels
+	about, docs   string // content and meaning of bad values; page below docs/
+	w, h          int    // width in columns of 24; height in lines of about 30 pixels
 	targets       []target
 	format        string // time_series, table or heatmap
 	instant       bool   // only current values
-	every         string // minimum step, for rare values
+	every         string // minimum step, for values that change rarely
 	repeat        string // variable with one panel per value
-	perLine       int    // of repeated panels
+	perLine       int    // number of repeated panels per line
 	mapped        []object
-	defaults      object // of all fields
-	custom        object // of all fields, specific to this kind of panel
+	defaults      object // defaults of all fields
+	custom        object // defaults of all fields, specific to this kind of panel
 	overrides     []object
 	options       object
 	transforms    []object
@@ -30,11 +29,11 @@ func (p *panel) query(expr, legend string) *panel {
 	return p
 }
 
-// size is in columns (of 24) and lines.
+// size sets width in columns (of 24) and height in lines.
 func (p *panel) size(w, h int) *panel { p.w, p.h = w, h; return p }
 
-// unit is a Grafana unit. If all values are 0, Grafana would end the axis at 100
-// in any unit; this sets a smaller minimum.
+// unit sets a Grafana unit. If all values are 0, Grafana would end the axis at 100 in any unit; this sets a smaller
+// maximum.
 func (p *panel) unit(id string) *panel {
 	p.defaults["unit"] = id
 	if least := map[string]float64{"pps": 10, "eps": 1, perMinute: 1, perHour: 1, "none": 1, "short": 1, "bps": 1000,
@@ -44,7 +43,7 @@ func (p *panel) unit(id string) *panel {
 	return p
 }
 
-// upTo is the end of the axis; higher values are cut.
+// upTo sets the end of the axis; higher values are cut off.
 func (p *panel) upTo(high float64) *panel {
 	delete(p.custom, "axisSoftMax")
 	p.defaults["max"] = high
@@ -60,15 +59,15 @@ func (p *panel) nothing(text string) *panel   { p.defaults["noValue"] = text; re
 func (p *panel) states(s ...state) *panel     { p.mapped = mappings(s); return p }
 func (p *panel) atLeastEvery(d string) *panel { p.every = d; return p }
 
-// colours sets the colour of values: base, and others from a value on.
+// colours sets the colour of values: base, and others from a given value.
 func (p *panel) colours(base string, steps ...step) *panel {
 	p.defaults["thresholds"] = thresholds(base, steps)
 	p.defaults["color"] = object{"mode": "thresholds"}
 	return p
 }
 
-// worseAbove and worseBelow colour values that should be low, or high: doubtful
-// from the first threshold on, bad from the second, near which alerts fire.
+// worseAbove and worseBelow colour values that should be low, or high: doubtful from the first threshold, bad from
+// the second, near which alerts fire.
 func (p *panel) worseAbove(doubtful, bad float64) *panel {
 	return p.colours(green, from(doubtful, yellow), from(bad, red))
 }
@@ -96,7 +95,7 @@ func (p *panel) style(series string, props ...object) *panel {
 	return p
 }
 
-// step is a colour from a value on.
+// step is a colour that starts at a value.
 type step struct {
 	from   float64
 	colour string
@@ -128,7 +127,7 @@ func mappings(states []state) []object {
 
 func prop(id string, value any) object { return object{"id": id, "value": value} }
 
-// absent keeps missing values from the colour of the lowest values.
+// absent prevents missing values from getting the colour of the lowest values.
 func (p *panel) absent() []object {
 	switch p.kind {
 	case "stat", "bargauge":
@@ -158,7 +157,7 @@ func special(match string, text any) object {
 		"options": object{"match": match, "result": object{"text": text, "color": "transparent", "index": 9}}}
 }
 
-// dashed is a reference line: grey, dashed, not in the legend.
+// dashed returns the style of a reference line: grey, dashed, not in the legend.
 func dashed() []object {
 	return []object{
 		prop("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}),
@@ -169,10 +168,10 @@ func dashed() []object {
 
 func fixed(colour string) object { return prop("color", object{"mode": "fixed", "fixedColor": colour}) }
 
-// dotted is a second kind of series in the colours of the first.
+// dotted returns the style of a second kind of series in the colours of the first.
 func dotted() object { return prop("custom.lineStyle", object{"fill": "dot", "dash": []int{0, 6}}) }
 
-// below draws series downwards, so that both directions have one axis.
+// below returns the style that draws series downwards, so that both directions share one axis.
 func below() object { return prop("custom.transform", "negative-Y") }
 
 func (p *panel) render(id, x, y int) object {

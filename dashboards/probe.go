@@ -24,11 +24,11 @@ func probes() *dashboard {
 
 const perPeer = "{{instance}} → {{peer}}"
 
-// worstPeer is a gauge of each rail to one peer: the one with the smallest (min) or largest (max) value in the selected
-// time. It stays the same along a line.
+// worstPeer returns a gauge of each rail to one peer: the peer with the smallest (min) or largest (max) value in
+// the selected time. The peer is the same for a whole line.
 func worstPeer(gauge, of string) string { return toWorstPeer(gauge, gauge, of) }
 
-// toWorstPeer is a gauge of each rail to the peer to which another gauge is worst.
+// toWorstPeer returns a gauge of each rail to the peer for which another gauge is worst.
 func toWorstPeer(gauge, judged, of string) string {
 	pick := map[string]string{"min": "bottomk", "max": "topk"}[of]
 	return of + ` by (instance, peer, rail) (` + gauge + ` and on (cluster, job, instance, peer, rail) ` + pick +
@@ -202,7 +202,7 @@ func probeBalance() []*panel {
 		timeseries("Port counters against payload", docFigures,
 			"Difference between the port's counter and the payload of the burst, to the peer where it was largest. 4 %: "+
 				"the MTU is not the negotiated one. More: other traffic, retransmissions or another path.").
-			query(worstPeer(`railscope_probe_counter_mismatch_ratio{<path>}`, "max"), railTo("")).
+			query(worstPeer(`railscope_probe_bytes_mismatch_ratio{<path>}`, "max"), railTo("")).
 			unit("percentunit").from(0),
 	}
 }

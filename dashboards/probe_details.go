@@ -1,6 +1,6 @@
 package dashboards
 
-// The folded rows of the probe dashboard: TCP, path, what the probe costs, extras.
+// The folded rows of the probe dashboard: TCP, path, cost of the probe, extras.
 
 func probeTCP() []*panel {
 	return []*panel{

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// selectors replace <fleet>, <alert>, <node>, <rail>, <peer>, <path> and <latency> in queries by the
-// selected variables. Every selector has one of them. Classic histograms of latency
-// have no rail.
+// selectors replaces <fleet>, <alert>, <node>, <rail>, <peer>, <path> and <latency> in queries by the selected
+// variables. Each selector of a query is one of these. Classic histograms of latency have no rail.
 var selectors = strings.NewReplacer(
 	"<fleet>", `cluster=~"$cluster", job=~"$job"`,
 	"<alert>", `cluster=~"$cluster", job=~"$job|"`,
@@ -31,7 +30,7 @@ func (p *panel) renderTarget(i int, t target) object {
 
 func refID(i int) string { return string(rune('A' + i)) }
 
-// perSecond is the rate of a counter per second, summed by labels.
+// perSecond returns the rate of a counter per second, summed by labels.
 func perSecond(counter, selector, by string) string {
 	return fmt.Sprintf(`sum by (%s) (rate(railscope_%s{%s}[$__rate_interval]))`, by, counter, selector)
 }
@@ -42,7 +41,7 @@ func bits(counter, selector, by string) string { return "8 * " + perSecond(count
 // A server may store classic histograms, native ones or both. These queries work
 // in all cases and prefer classic ones.
 
-// quantile is the q-quantile of a histogram over window, by labels.
+// quantile returns the q-quantile of a histogram over window, by labels.
 func quantile(q float64, histogram, selector, by, window string) string {
 	return fmt.Sprintf(`histogram_quantile(%[1]g, sum by (le, %[4]s) (rate(railscope_%[2]s_bucket{%[3]s}[%[5]s])))`+
 		` or histogram_quantile(%[1]g, sum by (%[4]s) (rate(railscope_%[2]s{%[3]s}[%[5]s])))`, q, histogram, selector,
@@ -54,8 +53,7 @@ func overall(q float64, histogram, selector, by string) string {
 	return strings.ReplaceAll(quantile(q, histogram, selector, by, "$__range"), "(rate(", "(increase(")
 }
 
-// mean is the mean of a histogram over the selected time. It needs 2 classic
-// series where a quantile needs 20.
+// mean returns the mean of a histogram over the selected time. It needs 2 classic series, and a quantile needs 20.
 func mean(histogram, selector, by string) string {
 	sum := func(suffix string) string {
 		return fmt.Sprintf(`sum by (%s) (increase(railscope_%s%s{%s}[$__range]))`, by, histogram, suffix, selector)
@@ -63,7 +61,7 @@ func mean(histogram, selector, by string) string {
 	return sum("_sum") + " / " + sum("_count") + " or histogram_sum(" + sum("") + ") / histogram_count(" + sum("") + ")"
 }
 
-// spread is the distribution of a histogram, for heatmaps.
+// spread returns the distribution of a histogram, for heatmaps.
 func spread(histogram, selector string) string {
 	return fmt.Sprintf(`sum by (le) (increase(railscope_%[1]s_bucket{%[2]s}[$__rate_interval])) or on () `+
 		`sum(increase(railscope_%[1]s{%[2]s}[$__rate_interval]))`,

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// perRail, perGPU, toPeer and railTo name series. The node comes last, because legends cut the end and most series have
-// the same node.
+// perRail, perGPU, toPeer and railTo name series. The node comes last because legends are cut at the end and most
+// series have the same node.
 func perRail(what string) string { return named("rail {{rail}}", what) }
 func perGPU(what string) string  { return named("GPU {{gpu}}", what) }
 func toPeer(what string) string  { return named(what, "→ {{peer}}") }
@@ -20,21 +20,21 @@ func named(of, what string) string {
 	return of + " · {{instance}}"
 }
 
-// railColours are those of rails 0 to 15. Others get Grafana's.
+// railColours returns the colours of rails 0 to 15. Other rails get Grafana's.
 func railColours() []string {
 	return []string{"#5794F2", "#FF9830", "#73BF69", "#B877D9", "#E0B400", "#F2495C", "#37C8BE", "#E377C2", "#A16946",
 		"#8AB8FF", "#A8B820", "#FFA6B0", "#8F3BB8", "#1F60C4", "#37872D", "#C4162A"}
 }
 
-// ofRails gives each rail its colour, and each further query its own stroke, because its series have the same colours.
-// Series that the panel styles itself keep the solid line.
+// ofRails gives each rail a colour, and each further query its own line style, because its series have the same
+// colours. Series that the panel styles itself keep the solid line.
 func (p *panel) ofRails() []object {
 	named := func(t target) bool { return strings.HasPrefix(t.legend, "rail {{rail}} ") }
 	if p.kind != "timeseries" || len(p.targets) == 0 || !named(p.targets[0]) {
 		return []object{}
 	}
 	var colours, strokes panel
-	for i, c := range railColours() { // a rail may have the name rail0
+	for i, c := range railColours() { // the label may be rail0 instead of 0
 		colours.style(`rail [^\d ]*`+strconv.Itoa(i)+` .*`, fixed(c))
 	}
 	line := func(dash ...int) object { return prop("custom.lineStyle", object{"fill": "dash", "dash": dash}) }
@@ -47,7 +47,7 @@ func (p *panel) ofRails() []object {
 	return append(colours.overrides, strokes.overrides...)
 }
 
-// seriesOf is the regular expression for what a legend names.
+// seriesOf returns the regular expression for the series that a legend names.
 func seriesOf(legend string) string {
 	parts := strings.Split(regexp.MustCompile(`{{\w+}}`).ReplaceAllString(legend, "\x00"), "\x00")
 	for i, part := range parts {

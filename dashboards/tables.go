@@ -1,7 +1,6 @@
 package dashboards
 
-// table shows current values, one row per combination of labels that its
-// queries share.
+// table shows current values, one row per combination of labels that its queries share.
 func table(title, docs, about string) *panel {
 	return &panel{
 		kind: "table", title: title, about: about, docs: docs, w: 24, h: 8, format: "table", instant: true,
@@ -14,21 +13,20 @@ func table(title, docs, about string) *panel {
 	}
 }
 
-// label is a column with the values of a label.
+// label adds a column with the values of a label.
 func (p *panel) label(name, title string, props ...object) *panel {
 	p.renamed[name], p.order[name] = title, len(p.order)
 	return p.cells(title, props...)
 }
 
-// column is a query and the column of its values. All labels of the query must
-// have columns.
+// column adds a query as a column. All labels of the query must have columns.
 func (p *panel) column(title, expr string, props ...object) *panel {
 	name := "Value #" + refID(len(p.targets))
 	p.renamed[name], p.order[name] = title, len(p.order)
 	return p.query(expr, "").cells(title, props...)
 }
 
-// labelled is a query that shows only labels.
+// labelled adds a query of which only labels are shown.
 func (p *panel) labelled(expr string) *panel {
 	p.hide["Value"], p.hide["Value #"+refID(len(p.targets))] = true, true
 	return p.query(expr, "")
@@ -61,7 +59,7 @@ func leadingTo(links ...object) object     { return prop("links", links) }
 
 // matrix shows one query as a coloured table of nodes by peers.
 func matrix(title, docs, about, expr string) *panel {
-	const corner = `instance\peer` // what the transformation calls the first column
+	const corner = `instance\peer` // the transformation's name for the first column
 	p := table(title, docs, about).size(24, 10).query(expr, "")
 	p.custom["cellOptions"] = object{"type": "color-background", "mode": "basic"}
 	p.custom["filterable"], p.custom["align"], p.custom["wrapHeaderText"] = false, "center", true
@@ -83,7 +81,8 @@ func (p *panel) allTransforms() []object {
 	}
 	var list []object
 	if only := p.renamed["Value #A"]; len(p.targets) == 1 && only != nil {
-		p.renamed["Value"], p.order["Value"] = only, p.order["Value #A"] // of a single query it has no letter
+		// with a single query, the column has no letter
+		p.renamed["Value"], p.order["Value"] = only, p.order["Value #A"]
 	}
 	if len(p.targets) > 1 {
 		list = append(list, object{"id": "merge", "options": object{}})

@@ -1,13 +1,12 @@
 package dashboards
 
-// Variables in order: each query depends on the ones before it. Every dashboard
-// has the first three.
+// Variables in order: each query depends on the previous variables. Every dashboard has the first three.
 
-// ofAll is for dashboards of all nodes. What they show is recorded for each cluster.
+// ofAll returns the variables of dashboards for all nodes. These use series that are recorded per cluster.
 func ofAll() []object { return common() }
 
-// ofOne is for dashboards of one or a few nodes. There is no All: Grafana would
-// open with it and draw hundreds of lines in each panel.
+// ofOne returns the variables of dashboards for one or a few nodes. There is no All: Grafana would open with it and
+// draw hundreds of lines in each panel.
 func ofOne(more ...object) []object {
 	node := values("instance", "Node", allNodes)
 	node["includeAll"] = false
@@ -30,7 +29,7 @@ func common() []object {
 	}
 }
 
-// cluster is empty where nobody has set the label: then All, which is everything, is its only value.
+// cluster is empty if no series has the label: its only value is then All.
 func cluster() object {
 	v := values("cluster", "Cluster", `label_values(railscope_build_info, cluster)`)
 	v["allValue"] = ".*"
@@ -42,8 +41,7 @@ func railVariable() object {
 		`label_values(railscope_rail_info{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, rail)`)
 }
 
-// probedRailVariable uses the rails of the probe, which may include a missing
-// rail.
+// probedRailVariable uses the rails of the probe, which may include a missing rail.
 func probedRailVariable() object {
 	return values("rail", "Rail", `label_values(railscope_probe_rail_up{cluster=~"$cluster", job=~"$job", `+
 		`instance=~"$instance", peer=~"$peer"}, rail)`)
@@ -54,7 +52,7 @@ func peerVariable() object {
 		`label_values(railscope_probe_rounds_total{cluster=~"$cluster", job=~"$job", instance=~"$instance"}, peer)`)
 }
 
-// values is a variable with the values of a label; accepts several or all.
+// values returns a variable with the values of a label. Several values or All can be selected.
 func values(name, label, query string) object {
 	return object{
 		"name": name, "label": label, "type": "query", "datasource": source(), "definition": query,

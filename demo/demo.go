@@ -1,6 +1,6 @@
-// Package demo simulates two nodes with two rails each, and a training job on them: it provides files, GPUs and a
-// network, and everything above is as on real nodes. A rail carries what its port claims: for the probe it is a pair of
-// loopback sockets, shaped to that rate. Counters count the job's simulated traffic and the probe's real bytes.
+// Package demo simulates two nodes with two rails each, and a training job on them. It simulates files, GPUs and
+// the network; all code above them is the same as on real nodes. The probe's rail is a pair of loopback sockets,
+// shaped to the port's rate. Counters count the job's simulated traffic and the probe's real bytes.
 package demo
 
 import (
@@ -18,29 +18,31 @@ import (
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// The number of nodes, and of rails of each.
+// Number of nodes, and of rails per node.
 const (
 	Nodes = 2
 	Rails = 2
 )
 
-// Rate is the rate of a rail's port in Gb/s: the kernel's lowest, which two cores carry over loopback on two rails.
+// Rate is the rate of a rail's port in Gb/s: the lowest that the kernel knows, which two cores carry over loopback
+// on two rails.
 const Rate = 2.5
 
-// Notice says that all figures are simulated.
+// Notice states that all values are simulated.
 const Notice = "Demo: these nodes are simulated. Rails are shaped TCP connections on this machine, not RDMA; GPUs " +
 	"and the job on them are simulated too."
 
 // Options select faults. The zero value is two healthy nodes.
 type Options struct {
-	Rate      float64         // of a port, in Gb/s; 0 means [Rate]
+	Rate      float64         // rate of a port, in Gb/s; 0 means [Rate]
 	Degrade   map[int]float64 // rail → remaining share of its rate, above 0 and below 1
 	Fallback  bool            // RDMA fails
 	Fail      map[int]bool    // rails whose port on the first node goes down
-	FailAfter time.Duration   // when; a port that was never up raises no alert
-	FailHold  <-chan struct{} // and not before this is closed; nil: no condition
+	FailAfter time.Duration   // time after which they fail; a port that was never up raises no alert
+	FailHold  <-chan struct{} // ports fail only after it is closed; nil: no condition
 }
 
 // ParseRail parses the name of a rail: rail1, or 1.
@@ -59,10 +61,12 @@ func ParseDegrade(text string) (r int, share float64, err error) {
 	if !found {
 		return 0, 0, fmt.Errorf("invalid value %q: name a rail and the remaining share of its rate, such as rail1=0.3", text)
 	}
-	if r, err = ParseRail(name); err != nil {
+	r, err = ParseRail(name)
+	if err != nil {
 		return 0, 0, err
 	}
-	if share, err = strconv.ParseFloat(value, 64); err != nil || !(share >= 0.01 && share < 1) {
+	share, err = strconv.ParseFloat(value, 64)
+	if err != nil || !(share >= 0.01 && share < 1) {
 		return 0, 0, fmt.Errorf("%q must be the part of %s's rate that is left, from 0.01 to less than 1, such as 0.3",
 			value, name)
 	}
@@ -82,17 +86,17 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Demo is both nodes and the network between them.
+// Demo holds both nodes and the network between them.
 type Demo struct {
 	Nodes [Nodes]*Node
-	Dir   string // of the files
+	Dir   string // root directory of the files
 
 	opts  Options
 	links [Rails]*link
 	job   job
 
 	mu   sync.Mutex // protects the counter files and sent
-	sent time.Time  // until when the job has sent
+	sent time.Time  // time up to which the job's traffic was sent
 }
 
 // Node is one of the nodes.
@@ -107,7 +111,7 @@ type Node struct {
 	files [Rails][]*os.File // in the order of counters
 }
 
-// New makes the files of both nodes in a new directory below parent; empty: that of temporary files. Close removes it.
+// New writes the files of both nodes to a new directory below parent; if empty, below os.TempDir. Close removes it.
 func New(parent string, opts Options) (*Demo, error) {
 	const failed = "make files for the demo: %w (set TMPDIR to another directory)"
 	dir, err := os.MkdirTemp(parent, "railscope-demo-")
@@ -149,8 +153,10 @@ func (d *Demo) Close() {
 }
 
 const (
-	interval   = 10 * time.Millisecond // of the job's traffic and the counters: too short for a sample of 100 ms to show
-	maxCatchUp = 3 * interval          // of traffic after this machine was busy: all at once would exceed the rails
+	// interval of the job's traffic and the counters: too short to show in a sample of 100 ms
+	interval = 10 * time.Millisecond
+	// most traffic sent at once after this machine was busy: more would exceed the rails
+	maxCatchUp = 3 * interval
 )
 
 // Run runs the job, and fails rails, until ctx is done.
@@ -163,7 +169,8 @@ func (d *Demo) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-failAfter:
-			if hold = d.opts.FailHold; hold == nil {
+			hold = d.opts.FailHold
+			if hold == nil {
 				d.fail()
 			}
 		case <-hold:
@@ -175,7 +182,7 @@ func (d *Demo) Run(ctx context.Context) {
 	}
 }
 
-// advance sends the job's traffic until now, writes the counters, and then pauses the job, unless pause is 0.
+// advance sends the job's traffic until now, writes the counters, and then pauses the job unless pause is 0.
 func (d *Demo) advance(pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,7 +201,7 @@ func (d *Demo) advance(pause time.Duration) {
 func (n *Node) Probe(o *probe.NodeOptions) {
 	d, rails := n.demo, o.Rails
 	o.Sysfs = n.Sysfs
-	o.Rails = func() ([]rail.Rail, error) { // called at the begin of a round, on both nodes
+	o.Rails = func() ([]rail.Rail, error) { // called at the start of a round, on both nodes
 		d.advance(roundPause)
 		return rails()
 	}
@@ -205,7 +212,7 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 		}
 		return all, nil
 	}
-	o.Class = nil // the processes of this machine are not those of the demo
+	o.Class = nil // the demo does not show the processes of this machine
 	o.Simulation = &probe.Simulation{
 		Through: func(name, transport string, to io.Writer) io.Writer {
 			r, err := ParseRail(name)
@@ -213,16 +220,16 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 				return to
 			}
 			s := &shaped{link: d.links[r], from: n.index, to: to, before: func() { d.job.pause(piecePause) }}
-			if transport == string(probe.TCP) {
+			if transport == string(result.TCP) {
 				s.transport = byTCP
 			}
 			return s
 		},
-		Fault: func() *probe.Failure {
+		Fault: func() *result.Failure {
 			if !d.opts.Fallback {
 				return nil
 			}
-			return &probe.Failure{Reason: "retry_exceeded",
+			return &result.Failure{Reason: "retry_exceeded",
 				Detail: "simulated by --fallback: as if a firewall dropped RoCE (UDP port 4791)"}
 		},
 		Moved: func() { d.advance(0) },

@@ -18,8 +18,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// start makes a demo in a test's directory, and runs it until the test ends. In a synctest bubble it uses the bubble's
-// time.
+// start makes a demo in a temporary directory, and runs it until the test ends. In a synctest bubble it uses the
+// bubble's time.
 func start(t *testing.T, opts Options) *Demo {
 	t.Helper()
 	d, err := New(t.TempDir(), opts)
@@ -47,15 +47,14 @@ func readCounter(t *testing.T, elem ...string) uint64 {
 	return v
 }
 
-// carried is what a rail of a node has sent so far, in bytes: by RDMA, and by
-// its interface.
+// carried returns the bytes that a rail of a node has sent so far, by RDMA and by its interface.
 func (n *Node) carried(t *testing.T, r int) (rdma, tcp uint64) {
 	return 4 * readCounter(t, n.portDir(r), "counters/port_xmit_data"),
 		readCounter(t, n.netdevDir(r), "statistics/tx_bytes")
 }
 
-// during returns what all rails of both nodes sent in the time d of the bubble, each
-// time after the demo has written all that is due then.
+// during returns the bytes that all rails of both nodes sent during wait of the bubble's time, read after the
+// demo's writes.
 func (d *Demo) during(t *testing.T, wait time.Duration) (rdma, tcp [Nodes][Rails]uint64) {
 	t.Helper()
 	for _, sign := range []uint64{^uint64(0), 1} {
@@ -74,8 +73,8 @@ func (d *Demo) during(t *testing.T, wait time.Duration) (rdma, tcp [Nodes][Rails
 	return rdma, tcp
 }
 
-// TestJob: the job uses both rails alike in both directions, in bursts that fill no rail. What one end sends the other
-// receives, and counters only grow.
+// TestJob: the job uses both rails equally in both directions, in bursts that do not fill a rail. One end receives
+// what the other sends, and counters only increase.
 func TestJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{})
@@ -90,7 +89,8 @@ func TestJob(t *testing.T) {
 					if use > 0.95 || tcp[i][r] > 0 {
 						t.Errorf("node %d rail %d: %.2f of its capacity by RDMA, %d bytes by TCP", i, r, use, tcp[i][r])
 					}
-					if samples++; use > 0.01 {
+					samples++
+					if use > 0.01 {
 						busy++
 					}
 					now, _ := n.carried(t, r)
@@ -142,7 +142,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestFaults: each fault shows in the right place.
+// TestFaults: each fault is visible in the right counters.
 func TestFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{Degrade: map[int]float64{1: 0.3}})
@@ -191,7 +191,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestTree: readers of real nodes see two healthy rails; and no file is left.
+// TestTree: readers of real nodes find two healthy rails, and read every file.
 func TestTree(t *testing.T) {
 	parent := t.TempDir()
 	d, err := New(parent, Options{Degrade: map[int]float64{1: 0.3}})
@@ -231,13 +231,13 @@ func TestTree(t *testing.T) {
 		}
 	}
 	d.Close()
-	d.advance(0) // late
+	d.advance(0) // late: the machine was busy
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
 		t.Errorf("left: %v %v", left, err)
 	}
 }
 
-// TestNewFails: New returns an error where it cannot make files, and leaves nothing.
+// TestNewFails: New returns an error if it cannot write files, and leaves none behind.
 func TestNewFails(t *testing.T) {
 	if _, err := New("/no/such/directory", Options{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(),
 		"TMPDIR") {
@@ -245,7 +245,7 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// TestOptions: valid options are parsed, the others give an error.
+// TestOptions: valid options are parsed; others return an error.
 func TestOptions(t *testing.T) {
 	for text, want := range map[string]string{
 		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 invalid value "rail1"`,

@@ -9,15 +9,16 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// A step computes, then exchanges gradients while computing, then waits for the rest. A checkpoint idles the rails.
+// A step computes, then exchanges gradients while computing, then waits for the rest. During a checkpoint, rails
+// are idle.
 const (
-	stepTime           = 1100 * time.Millisecond // not 1 s: who reads every second must see all phases
+	stepTime           = 1100 * time.Millisecond // not 1 s: a reader with an interval of 1 s must see all phases
 	checkpointInterval = time.Minute
 	checkpointTime     = 3 * time.Second
-	startTime          = 20 * time.Second // until all memory is allocated
+	startTime          = 20 * time.Second // time until all memory is allocated
 )
 
-// How long the job pauses: from the begin of a round until its first bytes, and after each piece of it.
+// Duration of a pause of the job: from the start of a round until its first bytes, and after each piece.
 const (
 	roundPause = 3 * time.Second
 	piecePause = time.Second
@@ -28,10 +29,11 @@ type job struct {
 	began time.Time
 
 	mu     sync.Mutex // protects all following fields
-	paused time.Time  // until when
+	paused time.Time  // end of the pause
 }
 
-// pause keeps the job off the rails for so long, so that rounds are not skipped as busy. A real job would not pause.
+// pause keeps the job off the rails for a while, so that rounds are not skipped as busy. A real job would not
+// pause.
 func (j *job) pause(d time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -40,10 +42,10 @@ func (j *job) pause(d time.Duration) {
 
 type moment struct {
 	step       int
-	part       float64 // of the step that is over
-	use        float64 // of each rail
+	part       float64 // completed share of the step
+	use        float64 // used share of each rail
 	checkpoint bool
-	loaded     float64 // part of its memory that is allocated
+	loaded     float64 // allocated share of its memory
 }
 
 func (j *job) at(now time.Time) moment {
@@ -56,7 +58,7 @@ func (j *job) at(now time.Time) moment {
 	if m.checkpoint || now.Before(j.paused) {
 		return m
 	}
-	switch { // the phases of a step
+	switch { // phases of a step
 	case m.part < 0.15:
 	case m.part < 0.7:
 		m.use = 0.6
@@ -69,7 +71,7 @@ func (j *job) at(now time.Time) moment {
 // congested reports whether the network is congested: at the end of every seventh step.
 func (m moment) congested() bool { return m.step%7 == 3 && m.use > 0.7 }
 
-// send has the job send what it sends at this moment for so long.
+// send sends the job's traffic of this moment, for a duration.
 func (d *Demo) send(m moment, took time.Duration) {
 	if m.use == 0 {
 		return
@@ -93,7 +95,7 @@ func (d *Demo) send(m moment, took time.Duration) {
 	}
 }
 
-// congest marks some of the packets of payload, which the other end reports to the sender.
+// congest marks some of the packets of payload; the other end reports the marks to the sender.
 func (l *link) congest(from int, payload float64) {
 	_, packets := onWire(byRDMA, payload)
 	l.mu.Lock()
@@ -114,8 +116,8 @@ const (
 	gpuTotal      = 80 * gib
 	gpuReserved   = gib / 2
 	gpuIdle       = gib      // without a job
-	gpuJob        = 54 * gib // of the job, once it runs
-	gpuStep       = 9 * gib  // allocated and freed in each step
+	gpuJob        = 54 * gib // memory of the job, once it runs
+	gpuStep       = 9 * gib  // memory of the job, once it runs
 	gpuCheckpoint = 6 * gib
 )
 

@@ -11,32 +11,32 @@ import (
 	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
 )
 
-// Payload of a packet and what surrounds it, in bytes: of RoCE v2 over IPv4 at the simulated MTU (Ethernet, IPv4, UDP,
-// BTH and ICRC; IBTA 1.5, annex A17), and of a TCP segment on an interface with an MTU of 9000.
+// Payload of a packet and its overhead, in bytes: RoCE v2 over IPv4 at the simulated MTU (Ethernet, IPv4, UDP, BTH
+// and ICRC; IBTA 1.5, annex A17), and a TCP segment on an interface with an MTU of 9000.
 const (
 	rocePayload, roceHeader = 4096, 58
 	tcpPayload, tcpHeader   = 8948, 66
 )
 
-// tcpPart is the part of a rail that TCP gets: a kernel does not fill a fast link with one connection.
+// tcpPart is the share of a rail that TCP gets: a kernel does not fill a fast link with one connection.
 const tcpPart = 0.4
 
 const (
-	piece = 64 << 10         // bytes that are passed on at a time
+	piece = 64 << 10         // bytes that are passed on at once
 	small = rocePayload      // a message up to this size ends before its sender can be late
-	slack = time.Millisecond // between two pieces of a sender that has more to send
+	slack = time.Millisecond // time between two pieces of a sender that has more to send
 )
 
-// traffic is what a port has carried in one direction.
+// traffic counts what a port has carried in one direction.
 type traffic struct{ bytes, packets uint64 }
 
 func (t *traffic) add(bytes, packets uint64) { t.bytes, t.packets = t.bytes+bytes, t.packets+packets }
 
 // port is one node's end of a link.
 type port struct {
-	sent, received       [2]traffic // by transport
+	sent, received       [2]traffic // indexed by transport
 	marked, cnps, slowed uint64     // ECN-marked packets; CNPs sent and received
-	paused               traffic    // pause frames, and µs in place of bytes
+	paused               traffic    // pause frames, and µs instead of bytes
 	down                 bool
 }
 
@@ -45,14 +45,14 @@ const (
 	byTCP
 )
 
-// link joins a rail of one node with the same rail of the other: full duplex, shaped, and counted at both ends.
+// link connects a rail of one node with the same rail of the other: full duplex, shaped, and counted at both ends.
 type link struct {
 	rate float64 // bytes per second on the wire in one direction, with headers
 
 	mu    sync.Mutex // protects all following fields
 	ports [Nodes]port
-	free  [Nodes]time.Time     // when the wire has carried everything so far, by sender
-	late  [Nodes]time.Duration // how late the sender was
+	free  [Nodes]time.Time     // time at which the wire is free, by sender
+	late  [Nodes]time.Duration // delay of the sender
 }
 
 func (l *link) port(node int) port {
@@ -79,8 +79,9 @@ func onWire(transport int, payload float64) (bytes, packets uint64) {
 	return uint64(payload) + packets*uint64(header), packets
 }
 
-// reserve takes the wire for so many bytes, and returns how long that lasts from now on. A sender that is late because
-// this machine was busy finds the wire as if it had been in time; one that had nothing to send finds it idle.
+// reserve takes the wire for a number of bytes, and returns the time until they are sent. A sender that is late
+// because this machine was busy finds the wire as if it had been on time; one that had nothing to send finds it
+// idle.
 func (l *link) reserve(from int, bytes, rate float64) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,20 +94,20 @@ func (l *link) reserve(from int, bytes, rate float64) time.Duration {
 	return l.free[from].Sub(now)
 }
 
-// delayed notes that a sender was held up longer than its wait.
+// delayed notes that a sender was delayed for longer than its wait.
 func (l *link) delayed(from int, by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.late[from] = max(l.late[from], by)
 }
 
-// shaped passes on what is written no faster than the link carries it, and counts it at both ends.
+// shaped is a writer that passes data on no faster than the link carries it, and counts it at both ends.
 type shaped struct {
 	link      *link
 	from      int
 	transport int
 	to        io.Writer
-	before    func() // each piece
+	before    func() // called before each piece
 }
 
 // Write implements [io.Writer]. It waits a few milliseconds at a time, so that it ends soon after its connection.
@@ -126,7 +127,8 @@ func (s *shaped) Write(p []byte) (n int, err error) {
 		}
 		s.link.carry(s.from, s.transport, float64(len(part)))
 		m, err := s.to.Write(part)
-		if n += m; err != nil {
+		n += m
+		if err != nil {
 			return n, err
 		}
 		if len(part) > small {
@@ -137,7 +139,7 @@ func (s *shaped) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// initialBytes is what every port has carried when the demo begins: real adapters have been used before.
+// initialBytes is the start value of every port's byte counters: real adapters have been used before.
 const initialBytes = 1 << 42
 
 // counter is a file of a rail that changes.
@@ -146,13 +148,13 @@ type counter struct {
 	value uint64
 }
 
-// counters returns a rail's files that change, always in this order.
+// counters returns the files of a rail that change, always in this order.
 func (n *Node) counters(r int) [14]counter {
 	p := n.demo.links[r].port(n.index)
 	sent, received := p.sent[byRDMA], p.received[byRDMA]
 	const initialPackets = initialBytes / rocePayload
 	return [...]counter{
-		{"counters/port_xmit_data", (initialBytes + sent.bytes) / 4}, // in words
+		{"counters/port_xmit_data", (initialBytes + sent.bytes) / 4}, // in 4-byte words
 		{"counters/port_rcv_data", (initialBytes + received.bytes) / 4},
 		{"counters/port_xmit_packets", initialPackets + sent.packets},
 		{"counters/port_rcv_packets", initialPackets + received.packets},
@@ -169,8 +171,8 @@ func (n *Node) counters(r int) [14]counter {
 	}
 }
 
-// update writes the counters in place, because readers keep the files open. Values only grow: none is shorter than the
-// one before. On an error a file keeps its content.
+// update writes the counters in place, because readers keep the files open. Values only increase, so no text is
+// shorter than the previous one. On an error, a file keeps its content.
 func (n *Node) update() {
 	for r, files := range n.files {
 		counters := n.counters(r)
@@ -194,7 +196,7 @@ func (n *Node) Ethtool() ethtool.Ioctl {
 	return kernel.Ioctl
 }
 
-// statistics returns those of one interface, always in this order.
+// statistics returns the statistics of one interface, always in this order.
 func (n *Node) statistics(r int) []ethtooltest.Stat {
 	p := n.demo.links[r].port(n.index)
 	list := []ethtooltest.Stat{

@@ -12,8 +12,8 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// TestShaped: bytes pass unchanged at the link's rate, headers counted, TCP at its part of it. Idle time is not saved
-// up, and both ends count the same.
+// TestShaped: bytes pass unchanged at the link's rate, which includes headers; TCP has its share of it. Idle time
+// is not saved up, and both ends count the same.
 func TestShaped(t *testing.T) {
 	for transport, part := range map[int]float64{byRDMA: 1, byTCP: tcpPart} {
 		synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestShaped(t *testing.T) {
 			pieces := 0
 			s := &shaped{link: l, from: 1, transport: transport, to: &out, before: func() { pieces++ }}
 			for range 3 {
-				time.Sleep(time.Hour) // saves nothing up
+				time.Sleep(time.Hour) // idle time is not saved up
 				out.Reset()
 				start, before := time.Now(), l.ports[1].sent[transport]
 				if n, err := s.Write(data); n != len(data) || err != nil || !bytes.Equal(out.Bytes(), data) {
@@ -78,7 +78,8 @@ type hold struct {
 }
 
 func (h *hold) Write(p []byte) (int, error) {
-	if h.n++; h.n%h.every == 0 {
+	h.n++
+	if h.n%h.every == 0 {
 		h.times++
 		time.Sleep(h.by)
 	}
@@ -108,7 +109,7 @@ func TestShapedShares(t *testing.T) {
 	})
 }
 
-// TestShapedEnds: a broken connection ends the write, which returns how much had passed.
+// TestShapedEnds: a broken connection ends the write, which returns the number of bytes that had passed.
 func TestShapedEnds(t *testing.T) {
 	l, broken := &link{rate: 1e12}, errors.New("broken")
 	s := &shaped{link: l, to: &breaks{after: piece + 7, err: broken}, before: func() {}}
@@ -130,8 +131,8 @@ func (b *breaks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGPUs: their memory adds up at every moment, varies, and grows for a checkpoint; they are always busy, as the
-// alerts for suspected faults require.
+// TestGPUs: the memory of GPUs adds up at every moment, varies, and increases for a checkpoint. GPUs are always
+// busy, as the alerts for suspected faults require.
 func TestGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{})
@@ -174,8 +175,8 @@ func TestGPUs(t *testing.T) {
 	})
 }
 
-// TestGPUsEverySecond: who reads once a second, as the sampler does for peaks, sees nearly everything within seconds.
-// A step of 1 s would always show the same moment.
+// TestGPUsEverySecond: a reader with an interval of 1 s, such as the sampler, sees nearly all values within
+// seconds. With a step of 1 s it would always see the same moment.
 func TestGPUsEverySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := start(t, Options{}).Nodes[0].NVML().GPU(0)
@@ -189,7 +190,8 @@ func TestGPUsEverySecond(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if most = max(most, m.Used); i%10 == 0 {
+			most = max(most, m.Used)
+			if i%10 == 0 {
 				seen = max(seen, m.Used)
 			}
 			time.Sleep(100 * time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// driver is the name of the adapters' driver. It begins with mlx5, as its counters are that driver's.
+// driver is the name of the adapters' driver. It begins with mlx5 because the counters are that driver's.
 const driver = "mlx5_demo"
 
 func device(rail int) string     { return fmt.Sprintf("demo%d", rail) }
@@ -21,7 +21,7 @@ func nicAddress(rail int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10*(ra
 func gpuAddress(gpu int) string  { return fmt.Sprintf("0000:%02x:00.0", 0x10*(gpu+1)+2) }
 func gpuBridge(gpu int) string   { return fmt.Sprintf("0000:00:%02x.0", 0x10+gpu) }
 
-// The counters that stay 0 on a network without faults, as a ConnectX port has them on Linux 6.8.
+// Counters that stay 0 on a network without faults, for a ConnectX port on Linux 6.8.
 const (
 	zeroCounters = "VL15_dropped excessive_buffer_overrun_errors link_downed link_error_recovery " +
 		"local_link_integrity_errors multicast_rcv_packets multicast_xmit_packets port_rcv_constraint_errors " +
@@ -43,7 +43,7 @@ type tree struct {
 	err  error
 }
 
-// path returns the path below the root, with its directory made.
+// path returns the path below the root, and creates its directory.
 func (t *tree) path(elem ...string) string {
 	path := filepath.Join(t.root, filepath.Join(elem...))
 	if t.err == nil {
@@ -66,7 +66,8 @@ func (t *tree) zeros(dir, names string) {
 	}
 }
 
-// link makes a symbolic link to a target below the root, whose name ends the link, as readers of sysfs expect.
+// link makes a symbolic link to a target below the root. The link ends with the target's name, as readers of sysfs
+// expect.
 func (t *tree) link(target string, elem ...string) {
 	path := t.path(elem...)
 	if t.err != nil {
@@ -170,7 +171,8 @@ func (n *Node) portDir(r int) string {
 
 func (n *Node) netdevDir(r int) string { return filepath.Join(n.Sysfs, "class/net", netdev(r)) }
 
-// overwrite replaces the first line of a file in place, because readers keep it open. Blanks fill up a shorter one.
+// overwrite replaces the first line of a file in place, because readers keep it open. A shorter line is padded with
+// blanks.
 func overwrite(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -185,7 +187,7 @@ func overwrite(path, text string) error {
 	return err
 }
 
-// fail takes down the ports of the first node that are to fail.
+// fail takes down the ports of the first node that are configured to fail.
 func (d *Demo) fail() {
 	n := d.Nodes[0]
 	for r := range d.opts.Fail {
@@ -199,7 +201,7 @@ func (d *Demo) fail() {
 			netdev + "/operstate": "down", netdev + "/carrier": "0", netdev + "/speed": "-1",
 			netdev + "/carrier_changes": "3", netdev + "/carrier_down_count": "2",
 		} {
-			_ = overwrite(path, text) // an error here would have failed New
+			_ = overwrite(path, text) // an error here would have occurred in New
 		}
 	}
 }

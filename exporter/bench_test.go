@@ -22,9 +22,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// BenchmarkScrape is one scrape of ten mlx5 ports with 53 counters each, from
-// the files to the text, without HTTP. `make bench` compares the whole program
-// with node_exporter.
+// BenchmarkScrape measures one scrape of ten mlx5 ports with 53 counters each, from the files to the text, without
+// HTTP. `make bench` compares the whole program with node_exporter.
 func BenchmarkScrape(b *testing.B) {
 	sys := b.TempDir()
 	if err := sysfstest.WriteMlx5(sys, 10); err != nil {
@@ -39,20 +38,20 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// BenchmarkScrapeSampler compares a scrape of all sources on the eight-rail
-// capture with and without what a sampler has of them: processor time, measured
-// by turns, and the median of the turns' ratios.
+// BenchmarkScrapeSampler compares scrapes of all sources of the eight-rail capture with and without a sampler:
+// processor time, measured alternately, and the median of the ratios.
 func BenchmarkScrapeSampler(b *testing.B) {
 	root := sysfstest.Unpack(b, "testdata/hgx.txtar")
 	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, time.Second)
-	smp := sampler.New(sampler.Options{Sysfs: root.Sys(), Rails: finder.Rails, Interval: sampler.DefaultInterval})
+	smp := sampler.New(sampler.Options{Sysfs: root.Sys(), Rails: finder.Rails, Interval: sampler.DefaultInterval,
+		Histogram: exportersampler.NewHistogram})
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan struct{})
 	go func() {
 		smp.Run(ctx)
 		close(ended)
 	}()
-	time.Sleep(2500 * time.Millisecond) // until capacities are known, and the histograms are there
+	time.Sleep(2500 * time.Millisecond) // until capacities are known and the histograms exist
 	cancel()
 	<-ended
 	without := exportertest.Scraper(b, allSources(b, root)...)
@@ -79,7 +78,7 @@ func BenchmarkScrapeSampler(b *testing.B) {
 	b.ReportMetric(float64(bytes.Count(exportertest.Text(b, with), []byte("\n"))), "lines-with")
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var ru unix.Rusage
@@ -89,8 +88,8 @@ func processorTime(tb testing.TB) time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// BenchmarkScrapeHGX is one scrape of all sources on the eight-rail capture:
-// GIDs, netdevs, PCIe and GPUDirect beside the counters.
+// BenchmarkScrapeHGX measures one scrape of all sources of the eight-rail capture: GIDs, netdevs, PCIe and
+// GPUDirect in addition to the counters.
 func BenchmarkScrapeHGX(b *testing.B) {
 	s := exportertest.Scraper(b, allSources(b, sysfstest.Unpack(b, "testdata/hgx.txtar"))...)
 	b.ReportAllocs()
@@ -99,8 +98,8 @@ func BenchmarkScrapeHGX(b *testing.B) {
 	}
 }
 
-// BenchmarkScrapeProbe is one scrape of what rounds with ten peers over eight
-// rails have left, 80 histograms among it.
+// BenchmarkScrapeProbe measures one scrape of the results of rounds with ten peers over eight rails, with 80
+// histograms.
 func BenchmarkScrapeProbe(b *testing.B) {
 	var peers []string
 	for i := range 10 {

@@ -1,3 +1,3 @@
-// Package exporter is where a metric leaves railscope; nothing else knows Prometheus. docs/architecture.md lists its
-// packages. exporter itself has the tests that need all of them.
+// Package exporter exports the metrics; no other package imports Prometheus' client. docs/architecture.md lists its
+// packages. This package has only the tests that need all of them.
 package exporter

@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// docs is docs/metrics.md for the sources of a scraper, made of nothing but their rows.
+// docs returns docs/metrics.md for the sources of a scraper, generated from their rows alone.
 func docs(s *scrape.Scraper) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
@@ -55,8 +55,8 @@ func section(b *strings.Builder, title string, rows []*collector.Metric) {
 	b.WriteString("\n")
 }
 
-// origin is a row's origin for people. Only where the row is written after mlx5
-// is the width that adapter's; bonds and NVML have theirs everywhere.
+// origin returns a row's origin for people. The width of a counter is that of mlx5 only if the row is written after
+// mlx5; for bonds and NVML it holds everywhere.
 func origin(o collector.Origin, ref string) string {
 	s := o.Name
 	if o.Scale != 0 {
@@ -80,7 +80,7 @@ func TestDocs(t *testing.T) {
 	compareGolden(t, "../docs/metrics.md", []byte(docs(everySource(t, sysfstest.Root{Dir: t.TempDir()}))))
 }
 
-// everySource is a scraper of all sources there are.
+// everySource returns a scraper of all sources.
 func everySource(t *testing.T, root sysfstest.Root) *scrape.Scraper {
 	t.Helper()
 	push, err := otlp.New(otlp.Options{Endpoint: "http://collector:4318", Interval: time.Second})

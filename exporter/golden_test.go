@@ -36,7 +36,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens and docs/metrics.md anew")
 
-// allSources are the sources as cmd/railscope makes them, over a captured tree.
+// allSources returns the sources as cmd/railscope makes them, over a captured tree.
 func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 	t.Helper()
 	const budget = time.Second
@@ -56,7 +56,7 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 	}
 }
 
-// ports is the source of the rails of a process that has seen them before.
+// ports returns the source of the rails of a process that has seen them before.
 func ports(root sysfstest.Root, finder *rail.Finder, budget time.Duration) *rdma.Source {
 	s := rdma.New(root.Sys(), finder.Snapshot, budget)
 	keeper := expect.New(expect.Options{Sysfs: root.Sys(), Find: finder.Snapshot, Budget: budget})
@@ -66,7 +66,7 @@ func ports(root sysfstest.Root, finder *rail.Finder, budget time.Duration) *rdma
 	return s
 }
 
-// kernelLog is an empty one; messages are for the tests of package kmsg.
+// kernelLog returns a source with an empty log; package kmsg tests messages.
 func kernelLog(t testing.TB, finder *rail.Finder) *kmsg.Source {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kmsg")
@@ -76,8 +76,8 @@ func kernelLog(t testing.TB, finder *rail.Finder) *kmsg.Source {
 	return kmsg.New(kmsg.Options{Path: path, Rails: finder.Rails})
 }
 
-// queuePairs are those of a capture: one for each file qps/DEVICE/NUMBER, which
-// holds port, state and thread.
+// queuePairs are the queue pairs of a capture: one for each file qps/DEVICE/NUMBER, which holds port, state and
+// thread.
 type queuePairs struct{ dir string }
 
 func (q queuePairs) Close()                       {}
@@ -103,8 +103,7 @@ func (q queuePairs) QueuePairs(device string, _ rdmanl.QPLimits, each func(rdman
 	return err
 }
 
-// ncclLogs has read the logs of a capture; what they grow by is for the tests of
-// package nccl.
+// ncclLogs returns a source that has read the logs of a capture; package nccl tests logs that grow.
 func ncclLogs(t testing.TB, root sysfstest.Root) *nccl.Source {
 	t.Helper()
 	logs, err := nccl.New([]string{filepath.Join(root.Dir, "log/*.log")})
@@ -115,7 +114,7 @@ func ncclLogs(t testing.TB, root sysfstest.Root) *nccl.Source {
 	return logs
 }
 
-// noLibrary is a machine without NVML, whether or not we are built with cgo.
+// noLibrary is the NVML of a machine without one, whether or not we are built with cgo.
 type noLibrary struct{ nvml.Library }
 
 func noGPUs() *nvml.Session { return nvml.NewSession(noLibrary{}) }
@@ -124,10 +123,8 @@ func (noLibrary) Open() error {
 	return &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary, Err: os.ErrNotExist}
 }
 
-// TestGolden holds the whole exposition of every captured machine. Time is
-// fake, so the durations are 0 and nothing has to be left out. What we write is
-// also compared with what client_golang makes of the same series on a pedantic
-// registry.
+// TestGolden compares the whole exposition of every captured machine. Time is fake, so durations are 0 and nothing
+// has to be omitted. The output is also compared with client_golang's for the same series on a pedantic registry.
 func TestGolden(t *testing.T) {
 	captures, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(captures) == 0 {
@@ -139,7 +136,8 @@ func TestGolden(t *testing.T) {
 			lanetest.Test(t, func(t *testing.T) {
 				s := exportertest.Scraper(t, allSources(t, root)...)
 				exportertest.Text(t, s)
-				got := exportertest.Text(t, s) // the second scrape: faults have been counted, nothing else has changed
+				// the second scrape: faults have been counted, and nothing else has changed
+				got := exportertest.Text(t, s)
 				compareGolden(t, strings.TrimSuffix(capture, ".txtar")+".prom", got)
 				compareClientGolang(t, s)
 				problems, err := promlint.New(bytes.NewReader(got)).Lint()
@@ -167,7 +165,7 @@ func compareGolden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// compareClientGolang holds what we write of the last scrape equal to what client_golang does.
+// compareClientGolang compares our text of the last scrape with client_golang's.
 func compareClientGolang(t *testing.T, s *scrape.Scraper) {
 	t.Helper()
 	s.Update([]string{}, 0, func(series *table.Table, _ map[string]string) {

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestHungFile: a file that never answers, as when a firmware command hangs, costs its own device and one budget, once.
-// The device is back when the read returns. Tried for each file of the source.
+// TestHungFile: a file that never returns, as when a firmware command hangs, affects only its own device and costs
+// one budget, once. The device is back when the read returns. The test covers each file of the source.
 func TestHungFile(t *testing.T) {
 	for file, content := range map[string]string{
 		"fw_ver":                             "28.39.1002",
@@ -48,16 +48,16 @@ func TestHungFile(t *testing.T) {
 			s := exportertest.Within(t, 2*budget, rdma.New(sys, finder.Snapshot, budget))
 
 			if strings.Contains(file, "link_layer") || file == "fw_ver" {
-				spoil() // read when the device is first looked at
+				spoil() // read when the device is opened
 			} else {
-				exportertest.Text(t, s) // while all is well: nothing of it may be left when the device hangs
+				exportertest.Text(t, s) // a normal scrape first: none of its series may remain when the device hangs
 				spoil()
 				time.Sleep(1100 * time.Millisecond) // a file of a captured tree is looked for once a second
 			}
 			series := func(device string) int {
 				return strings.Count(string(exportertest.Text(t, s)), `device="`+device+`",port="1"`)
 			}
-			whole := series("mlx5_0") // the first scrape that meets it: it waits
+			whole := series("mlx5_0") // the first scrape that reads it waits
 			if hung.Waiting() != 1 {
 				t.Fatalf("%d reads hang, not 1", hung.Waiting())
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// knows is a reading that notes what it is asked for and has not.
+// knows is a Reading that records queries for rows and labels that do not exist.
 type knows struct {
 	page.Reading
 	missing *[]string
@@ -27,8 +27,8 @@ func (k knows) Each(row string, labels []string, each func([]string, float64)) b
 	return ok
 }
 
-// TestPageKnowsRows: every row and label that the page asks for is one of ours. A
-// slip would only be a figure that is never there.
+// TestPageKnowsRows: every row and label that the page queries exists. A misspelt name would only be a value that
+// is always missing.
 func TestPageKnowsRows(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/hgx.txtar")
 	s := everySource(t, root)

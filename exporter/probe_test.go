@@ -16,48 +16,49 @@ import (
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/lane/lanetest"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 func newTestProbe(peers ...string) *exporterprobe.Source {
 	return probeOf(probeStats(), peers...)
 }
 
-func probeOf(stats probe.Stats, peers ...string) *exporterprobe.Source {
-	p := exporterprobe.NewSource(func() probe.Stats { return stats })
+func probeOf(stats options.Stats, peers ...string) *exporterprobe.Source {
+	p := exporterprobe.NewSource(func() options.Stats { return stats })
 	p.SetPeers(peers)
 	return p
 }
 
-func probeStats() probe.Stats {
-	return probe.Stats{Running: true, BudgetSeconds: 18, Leases: 1, WorkerRestarts: 2, Up: true,
+func probeStats() options.Stats {
+	return options.Stats{Running: true, BudgetSeconds: 18, Leases: 1, WorkerRestarts: 2, Up: true,
 		Interval: time.Minute,
-		Refused:  []probe.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
+		Refused:  []options.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
 }
 
-func flow(mib int64, took time.Duration) *probe.Flow {
-	return &probe.Flow{Bytes: mib << 20, Active: took}
+func flow(mib int64, took time.Duration) *result.Flow {
+	return &result.Flow{Bytes: mib << 20, Active: took}
 }
 
 const peerA, peerB, peerC = "a:10092", "b:10092", "c:10092"
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// healthy is a round with everything in it: latency, solos, baselines.
-func healthy(peer string) probe.Result {
-	r := probe.Result{
+// healthy returns a round with all values: latency, solos, baselines.
+func healthy(peer string) result.Result {
+	r := result.Result{
 		Peer: peer, PeerNode: "node-a", Start: noon, Duration: 1500 * time.Millisecond,
-		Outcome: probe.OK, Transport: probe.RDMA, Verified: true,
+		Outcome: result.OK, Transport: result.RDMA, Verified: true,
 		Stealing: new(2.2e10), Static: new(2e10), Imbalance: new(0.02), Scaling: new(0.98), FinishSkew: new(0.05),
 		Speedup: new(8.0),
-		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9, Retransmits: 3, PathMTU: 9000},
+		TCP: []result.TCPResult{{Streams: 1, BytesPerSecond: 1e9, Retransmits: 3, PathMTU: 9000},
 			{Streams: 4, BytesPerSecond: 2.75e9, Retransmits: 4, PathMTU: 1500}},
 	}
 	for i, rail := range []string{"0", "1"} {
-		r.Rails = append(r.Rails, probe.RailResult{
+		r.Rails = append(r.Rails, result.RailResult{
 			Rail: rail, Device: "mlx5_" + rail, Port: 1, PeerRail: rail, PeerDevice: "mlx5_" + rail,
 			GIDIndex: 3, GID: fmt.Sprintf("::ffff:10.0.%d.1", i), GIDReason: "RoCE v2, IPv4", PathMTU: 4096,
-			Latency: &probe.Latency{Samples: []time.Duration{900, 2000, 2100, 2100, 5000 * time.Duration(i+1),
+			Latency: &result.Latency{Samples: []time.Duration{900, 2000, 2100, 2100, 5000 * time.Duration(i+1),
 				200 * time.Millisecond}},
 			Solo: flow(64, 5*time.Millisecond), Bytes: 128 << 20, Retransmits: new(uint64(2)),
 			Stealing: flow(32, 3*time.Millisecond),
@@ -68,32 +69,32 @@ func healthy(peer string) probe.Result {
 }
 
 // withExtras adds bursts of loopback, paths and pairs of rails.
-func withExtras(r probe.Result) probe.Result {
-	add := func(kind probe.Kind, flows ...probe.MeasuredFlow) {
+func withExtras(r result.Result) result.Result {
+	add := func(kind result.Kind, flows ...result.MeasuredFlow) {
 		for i := range flows {
-			flows[i].Op = probe.Write
+			flows[i].Op = result.Write
 		}
-		r.Extras = append(r.Extras, probe.Measured{Kind: kind, QueuePairs: 1, Flows: flows})
+		r.Extras = append(r.Extras, result.Measured{Kind: kind, QueuePairs: 1, Flows: flows})
 	}
 	for i, rail := range []string{"0", "1"} {
-		add(probe.Loopback, probe.MeasuredFlow{Rail: rail, Other: rail, Goodput: new(1.2e10)})
+		add(result.Loopback, result.MeasuredFlow{Rail: rail, Other: rail, Goodput: new(1.2e10)})
 		for path := range 4 {
-			f := probe.MeasuredFlow{Rail: rail, Path: path, Goodput: new(1e10), Loss: &probe.Loss{Packets: 1000}}
+			f := result.MeasuredFlow{Rail: rail, Path: path, Goodput: new(1e10), Loss: &result.Loss{Packets: 1000}}
 			if path == 2 && i == 1 {
 				f.Loss.Retransmits = 20
 			}
-			add(probe.Paths, f)
+			add(result.Paths, f)
 		}
-		add(probe.Contention, probe.MeasuredFlow{Rail: rail, Goodput: new(1e10)})
-		add(probe.GPU, probe.MeasuredFlow{Rail: rail, Goodput: new(1.2e10)})
+		add(result.Contention, result.MeasuredFlow{Rail: rail, Goodput: new(1e10)})
+		add(result.GPU, result.MeasuredFlow{Rail: rail, Goodput: new(1.2e10)})
 		r.Extras[len(r.Extras)-1].Memory = "cuda_dmabuf"
 	}
-	add(probe.Contention, probe.MeasuredFlow{Rail: "0", Goodput: new(9e9)}, probe.MeasuredFlow{Rail: "1", Goodput: new(1e10)})
+	add(result.Contention, result.MeasuredFlow{Rail: "0", Goodput: new(9e9)}, result.MeasuredFlow{Rail: "1", Goodput: new(1e10)})
 	return r
 }
 
-// brief is a round of those between: no solos, no baselines.
-func brief(peer string) probe.Result {
+// brief returns a round without solos and baselines.
+func brief(peer string) result.Result {
 	r := healthy(peer)
 	r.Start = noon.Add(time.Minute)
 	r.Scaling, r.Speedup, r.TCP, r.Stealing = nil, nil, nil, new(2.1e10)
@@ -103,40 +104,40 @@ func brief(peer string) probe.Result {
 	return r
 }
 
-func fallback(peer string) probe.Result {
-	return probe.Result{
-		Peer: peer, Start: noon.Add(2 * time.Minute), Duration: 3 * time.Second, Outcome: probe.Fallback,
-		Transport: probe.TCP, Reason: "no_device", Detail: "the peer has none",
-		Failures: []probe.Failure{{Stage: "open", Reason: "no_device"}},
-		TCP:      []probe.TCPResult{{Streams: 1, BytesPerSecond: 1.1e9, Retransmits: 1, PathMTU: 1500}},
-		Rails: []probe.RailResult{{Rail: "0", Netdev: "eth0", Stealing: flow(64, time.Second),
-			Failure: &probe.Failure{Stage: "open", Reason: "no_device"}}},
+func fallback(peer string) result.Result {
+	return result.Result{
+		Peer: peer, Start: noon.Add(2 * time.Minute), Duration: 3 * time.Second, Outcome: result.Fallback,
+		Transport: result.TCP, Reason: "no_device", Detail: "the peer has none",
+		Failures: []result.Failure{{Stage: "open", Reason: "no_device"}},
+		TCP:      []result.TCPResult{{Streams: 1, BytesPerSecond: 1.1e9, Retransmits: 1, PathMTU: 1500}},
+		Rails: []result.RailResult{{Rail: "0", Netdev: "eth0", Stealing: flow(64, time.Second),
+			Failure: &result.Failure{Stage: "open", Reason: "no_device"}}},
 	}
 }
 
-func failed(peer string) probe.Result {
-	return probe.Result{
-		Peer: peer, Start: noon.Add(3 * time.Minute), Duration: time.Second, Outcome: probe.Failed,
-		Transport: probe.NoTransport, Reason: "peer_unreachable",
-		Failures: []probe.Failure{{Stage: "hello", Reason: "peer_unreachable"}},
+func failed(peer string) result.Result {
+	return result.Result{
+		Peer: peer, Start: noon.Add(3 * time.Minute), Duration: time.Second, Outcome: result.Failed,
+		Transport: result.NoTransport, Reason: "peer_unreachable",
+		Failures: []result.Failure{{Stage: "hello", Reason: "peer_unreachable"}},
 	}
 }
 
-func skipped(peer string) probe.Result {
-	return probe.Result{Peer: peer, Start: noon.Add(4 * time.Minute), Duration: time.Millisecond,
-		Outcome: probe.Skipped, Transport: probe.NoTransport, Reason: "busy"}
+func skipped(peer string) result.Result {
+	return result.Result{Peer: peer, Start: noon.Add(4 * time.Minute), Duration: time.Millisecond,
+		Outcome: result.Skipped, Transport: result.NoTransport, Reason: "busy"}
 }
 
 // TestProbeGolden compares the whole exposition after rounds of all kinds.
 func TestProbeGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		stats := probeStats()
-		stats.Names = []probe.NameStats{{Name: "peers.ns.svc:10092", Peers: 3,
+		stats.Names = []options.NameStats{{Name: "peers.ns.svc:10092", Peers: 3,
 			Lookups: map[string]uint64{"ok": 7, "not_found": 1}}}
 		p := probeOf(stats, peerA, peerB, peerC)
 		a := brief(peerA)
-		a.Mismatches = []probe.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
-		for _, r := range []probe.Result{healthy(peerA), withExtras(a), skipped(peerA), healthy(peerB), fallback(peerB),
+		a.Mismatches = []result.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
+		for _, r := range []result.Result{healthy(peerA), withExtras(a), skipped(peerA), healthy(peerB), fallback(peerB),
 			skipped(peerC)} {
 			p.Observe(r, nil)
 		}
@@ -151,7 +152,7 @@ func TestProbeGolden(t *testing.T) {
 	})
 }
 
-// TestProbeNative: protobuf has a native histogram per rail, other formats classic buckets of all rails.
+// TestProbeNative: protobuf has a native histogram per rail; other formats have classic buckets of all rails.
 func TestProbeNative(t *testing.T) {
 	p := newTestProbe(peerA)
 	p.Observe(healthy(peerA), nil)
@@ -183,7 +184,7 @@ func TestProbeNative(t *testing.T) {
 	}
 }
 
-// seriesOf are the lines of one exposition, by what names them.
+// seriesOf returns the lines of one exposition by their name and labels.
 func seriesOf(t *testing.T, p *exporterprobe.Source) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -199,10 +200,9 @@ func seriesOf(t *testing.T, p *exporterprobe.Source) map[string]string {
 	return found
 }
 
-// TestProbeVanish is which figure is there after which rounds: never one of
-// another time as if it were of now.
+// TestProbeVanish: which values exist after which rounds. No old value is exported as if it were current.
 func TestProbeVanish(t *testing.T) {
-	with := func(r probe.Result, change func(*probe.Result)) probe.Result { change(&r); return r }
+	with := func(r result.Result, change func(*result.Result)) result.Result { change(&r); return r }
 	const (
 		goodput  = `goodput_bytes_per_second{mode="stealing",peer="a:10092"}`
 		rail1    = `rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="1"}`
@@ -226,27 +226,27 @@ func TestProbeVanish(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name   string
-		rounds []probe.Result
+		rounds []result.Result
 		want   map[string]string // "": absent
 	}{
 		{"no round yet", nil, map[string]string{rdma: "", goodput: "", success: "", corrupt: "0",
 			`rounds_total{peer="a:10092",result="ok"}`: "0", `rounds_total{peer="a:10092",result="skipped"}`: "0",
 			`duration_seconds{peer="a:10092"}`: ""}},
-		{"only skipped", []probe.Result{skipped(peerA)},
+		{"only skipped", []result.Result{skipped(peerA)},
 			map[string]string{rdma: "", none: "", `rounds_total{peer="a:10092",result="skipped"}`: "1",
 				`skipped_total{peer="a:10092",reason="busy"}`: "1", `duration_seconds{peer="a:10092"}`: ""}},
-		{"healthy", []probe.Result{healthy(peerA)}, map[string]string{rdma: "1", none: "0", goodput: "2.2e+10",
+		{"healthy", []result.Result{healthy(peerA)}, map[string]string{rdma: "1", none: "0", goodput: "2.2e+10",
 			scaling: "0.98", solo1: "1.34217728e+10", tcp4: "2.75e+09", noDevice: "", up1: "1"}},
-		{"without solos: those stay, the rest is new", []probe.Result{healthy(peerA), brief(peerA)}, map[string]string{
+		{"without solos: those stay, the rest is new", []result.Result{healthy(peerA), brief(peerA)}, map[string]string{
 			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solos: "1", solo1: "1.34217728e+10", tcp1: "1e+09",
 			tcp4: "2.75e+09", writes: "24"}},
-		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0",
+		{"without solos ever", []result.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0",
 			scaling: "", speedup: "", solo1: "", tcp1: ""}},
-		{"a skipped round changes counters only", []probe.Result{healthy(peerA), skipped(peerA)}, map[string]string{
+		{"a skipped round changes counters only", []result.Result{healthy(peerA), skipped(peerA)}, map[string]string{
 			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10",
 			`rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
 		{"degraded: by RDMA, and no success",
-			[]probe.Result{with(healthy(peerA), func(r *probe.Result) { r.Outcome = probe.Degraded })},
+			[]result.Result{with(healthy(peerA), func(r *result.Result) { r.Outcome = result.Degraded })},
 			map[string]string{
 				rdma: "1", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", solos: "1", tcp4: "2.75e+09",
 				up1: "1", noDevice: "", success: "",
@@ -254,7 +254,7 @@ func TestProbeVanish(t *testing.T) {
 				`rounds_total{peer="a:10092",result="failed"}`:                "0",
 				`fallback_info{peer="a:10092",reason="other"}`:                "",
 				`failures_total{peer="a:10092",reason="other",stage="other"}`: ""}},
-		{"fallback: nothing by RDMA is left", []probe.Result{healthy(peerA), fallback(peerA)}, map[string]string{
+		{"fallback: nothing by RDMA is left", []result.Result{healthy(peerA), fallback(peerA)}, map[string]string{
 			rdma: "0", goodput: "", balance: "", skew: "", scaling: "", speedup: "", rail1: "", solo1: "", up1: "",
 			mtu1: "",
 			`rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="0"}`: "",
@@ -262,39 +262,44 @@ func TestProbeVanish(t *testing.T) {
 			noDevice:                                                                 "1", tcp1: "1.1e+09", tcp4: "",
 			success: "1.7776368015e+09", bytes1: "1.34217728e+08",
 			writes: "12", `tcp_retransmits_total{peer="a:10092"}`: "8"}},
-		{"failed: TCP goes, too", []probe.Result{fallback(peerA), failed(peerA)},
+		{"failed: TCP goes, too", []result.Result{fallback(peerA), failed(peerA)},
 			map[string]string{tcp1: "", none: "1", noDevice: "",
 				`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "",
 				success: "",
 				`failures_total{peer="a:10092",reason="peer_unreachable",stage="hello"}`: "1"}},
-		{"back again: no solo of before the fallback", []probe.Result{healthy(peerA), fallback(peerA), brief(peerA),
+		{"back again: no solo of before the fallback", []result.Result{healthy(peerA), fallback(peerA), brief(peerA),
 			healthy(peerA), brief(peerA), fallback(peerA), brief(peerA)}, map[string]string{
 			goodput: "2.1e+10", solos: "2", scaling: "", solo1: "", noDevice: "", tcp1: "1.1e+09"}},
-		{"a rail that failed has no solo", []probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) {
-			r.Failures = []probe.Failure{{Rail: "1", Stage: "open", Reason: "port_down"}}
-			r.Rails[1] = probe.RailResult{Rail: "1", Failure: &r.Failures[0]}
+		{"a rail that failed has no solo", []result.Result{healthy(peerA), with(brief(peerA), func(r *result.Result) {
+			r.Failures = []result.Failure{{Rail: "1", Stage: "open", Reason: "port_down"}}
+			r.Rails[1] = result.RailResult{Rail: "1", Failure: &r.Failures[0]}
 		})}, map[string]string{up1: "0", solo1: "", rail1: "", goodput: "2.1e+10", mtu1: "",
 			`rail_up{peer="a:10092",rail="0"}`:                               "1",
 			`failures_total{peer="a:10092",reason="port_down",stage="open"}`: "1"}},
+		{"an unpaired rail has no gauges, and is no failure", []result.Result{healthy(peerA),
+			with(brief(peerA), func(r *result.Result) {
+				r.Rails[1] = result.RailResult{Rail: "1", GID: "::1", Unpaired: true}
+			})}, map[string]string{up1: "", solo1: "", rail1: "", mtu1: "", goodput: "2.1e+10", scaling: "",
+			`rounds_total{peer="a:10092",result="ok"}`: "2", `rail_up{peer="a:10092",rail="0"}`: "1"}},
 		{"a rail that is gone has no gauges",
-			[]probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) { r.Rails = r.Rails[:1] }),
+			[]result.Result{healthy(peerA), with(brief(peerA), func(r *result.Result) { r.Rails = r.Rails[:1] }),
 				brief(peerA)}, map[string]string{
 				up1: "1", solo1: "", bytes1: "2.68435456e+08"}},
-		{"what arrived was not what was sent", []probe.Result{with(healthy(peerA), func(r *probe.Result) {
-			r.Outcome, r.Reason, r.Verified, r.Failures = probe.Failed, "data_mismatch", false,
-				[]probe.Failure{{Stage: "verify", Reason: "data_mismatch"}}
+		{"what arrived was not what was sent", []result.Result{with(healthy(peerA), func(r *result.Result) {
+			r.Outcome, r.Reason, r.Verified, r.Failures = result.Failed, "data_mismatch", false,
+				[]result.Failure{{Stage: "verify", Reason: "data_mismatch"}}
 		})}, map[string]string{corrupt: "1", goodput: "2.2e+10", success: "",
 			`fallback_info{peer="a:10092",reason="data_mismatch"}`: "1"}},
-		{"words that are none of ours", []probe.Result{with(failed(peerA), func(r *probe.Result) {
-			r.Reason, r.Failures = "evil\n", []probe.Failure{{Stage: "x", Reason: "y"}, {Stage: "z", Reason: "y"}}
-		}), with(failed(peerA), func(r *probe.Result) { r.Failures = nil })}, map[string]string{
+		{"words that are none of ours", []result.Result{with(failed(peerA), func(r *result.Result) {
+			r.Reason, r.Failures = "evil\n", []result.Failure{{Stage: "x", Reason: "y"}, {Stage: "z", Reason: "y"}}
+		}), with(failed(peerA), func(r *result.Result) { r.Failures = nil })}, map[string]string{
 			`failures_total{peer="a:10092",reason="other",stage="other"}`:            "2",
 			`failures_total{peer="a:10092",reason="peer_unreachable",stage="other"}`: "1"}},
-		{"no numbers", []probe.Result{with(healthy(peerA), func(r *probe.Result) {
+		{"no numbers", []result.Result{with(healthy(peerA), func(r *result.Result) {
 			zero := 0.0
 			r.Imbalance, r.Rails[1].Stealing = new(zero/zero), flow(1, 0)
 		})}, map[string]string{balance: "", rail1: "0"}},
-		{"a peer that is none", []probe.Result{healthy("x:1")},
+		{"a peer that is none", []result.Result{healthy("x:1")},
 			map[string]string{rdma: "", `rounds_total{peer="x:1",result="ok"}`: ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -312,7 +317,7 @@ func TestProbeVanish(t *testing.T) {
 	}
 }
 
-// TestProbeSetPeers: a removed peer loses all its series and starts anew when it returns; the others keep theirs.
+// TestProbeSetPeers: a removed peer loses all its series and starts again when it returns; the others keep theirs.
 func TestProbeSetPeers(t *testing.T) {
 	p := newTestProbe(peerA, peerB, peerA)
 	p.Observe(healthy(peerA), nil)
@@ -336,12 +341,12 @@ func TestProbeSetPeers(t *testing.T) {
 	}
 }
 
-// TestProbeDegradation: a solo goodput is compared with the median of its past.
+// TestProbeDegradation: a solo goodput is compared with the median of earlier ones.
 func TestProbeDegradation(t *testing.T) {
 	p, name := newTestProbe(peerA), `rail_degradation_ratio{peer="a:10092",rail="0"}`
 	solo := func(median float64) string {
 		r := healthy(peerA)
-		r.Rails = []probe.RailResult{{Rail: "0", Solo: flow(25, time.Second), Past: &baseline.Past{Median: median}}}
+		r.Rails = []result.RailResult{{Rail: "0", Solo: flow(25, time.Second), Past: &baseline.Past{Median: median}}}
 		p.Observe(r, nil)
 		return seriesOf(t, p)[name]
 	}
@@ -351,13 +356,13 @@ func TestProbeDegradation(t *testing.T) {
 	if got := solo(100 << 20); got != "0.25" {
 		t.Errorf("at a quarter: %q", got)
 	}
-	p.Observe(brief(peerA), nil) // rail 0 keeps it
+	p.Observe(brief(peerA), nil) // rail 0 keeps its value
 	if got := seriesOf(t, p)[name]; got != "0.25" {
 		t.Errorf("after a round without solos: %q", got)
 	}
 }
 
-// TestProbeConcurrent: rounds end, peers change and scrapes read at the same time.
+// TestProbeConcurrent: rounds end, peers change and scrapes read concurrently.
 func TestProbeConcurrent(t *testing.T) {
 	p := newTestProbe(peerA, peerB)
 	s := exportertest.Scraper(t, p)
@@ -365,7 +370,7 @@ func TestProbeConcurrent(t *testing.T) {
 	for _, peer := range []string{peerA, peerB} {
 		wg.Go(func() {
 			for range 50 {
-				for _, r := range []probe.Result{healthy(peer), fallback(peer), skipped(peer), failed(peer)} {
+				for _, r := range []result.Result{healthy(peer), fallback(peer), skipped(peer), failed(peer)} {
 					p.Observe(r, nil)
 				}
 			}

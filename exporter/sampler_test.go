@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,19 +27,12 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// tallied is a tally that saw these utilisations for 100 ms each; the native
-// buckets are worked out as Prometheus documents them.
+// tallied is a tally that saw these utilisations for 125 ms each.
 func tallied(list ...float64) (t sampler.Tally) {
+	t.Utilization = exportersampler.NewHistogram()
 	for _, u := range list {
 		t.Samples++
-		t.Sum += u
-		i, _ := slices.BinarySearch(sampler.ClassicBounds(), u)
-		t.Classic[i]++
-		if u <= sampler.NativeZeroThreshold {
-			t.Zero++
-		} else {
-			t.Native[int(math.Ceil(math.Log2(u)*8))-sampler.NativeFirst]++
-		}
+		t.Utilization.Observe(u)
 		if u > sampler.BusyAbove {
 			t.Busy += 0.125
 		}
@@ -52,7 +43,7 @@ func tallied(list ...float64) (t sampler.Tally) {
 	return t
 }
 
-// sampled is what a sampler of three rails may have.
+// sampled fills a snapshot with values of three rails.
 func sampled(snap *sampler.Snapshot) {
 	*snap = sampler.Snapshot{
 		Rails: []sampler.Rail{
@@ -78,7 +69,7 @@ func sampled(snap *sampler.Snapshot) {
 	snap.Fallback[sampler.SingleRail] = sampler.Suspicion{Known: true, Suspected: true}
 }
 
-// TestSamplerGolden holds the whole exposition of what a sampler has.
+// TestSamplerGolden compares the whole exposition of a sampler.
 func TestSamplerGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		s := exportertest.Scraper(t, exportersampler.NewSource(sampled))
@@ -93,8 +84,7 @@ func TestSamplerGolden(t *testing.T) {
 	})
 }
 
-// TestSamplerFaults: what cannot be sampled is a fault of its device; that
-// nothing counts a rail's bytes is an answer.
+// TestSamplerFaults: a device that cannot be sampled is a fault. A rail without a byte counter is not a fault.
 func TestSamplerFaults(t *testing.T) {
 	err := exportersampler.NewSource(sampled).Read(func(collector.Sample) {})
 	var got []string
@@ -113,8 +103,8 @@ func TestSamplerFaults(t *testing.T) {
 	}
 }
 
-// TestSamplerCapacityUnknown: while no capacity has been known, nothing is said of
-// how busy the rails were, not even that they were not.
+// TestSamplerCapacityUnknown: until a capacity is known, nothing is exported about how busy the rails are, not even
+// 0.
 func TestSamplerCapacityUnknown(t *testing.T) {
 	snap := sampler.Snapshot{Rails: []sampler.Rail{{Name: "0"}}}
 	said := func() (of []string) {
@@ -130,7 +120,7 @@ func TestSamplerCapacityUnknown(t *testing.T) {
 	if got := said(); got != nil {
 		t.Errorf("without a capacity: %v", got)
 	}
-	snap.Sets[sampler.Transmit].Busy = 3 // it was known
+	snap.Sets[sampler.Transmit].Busy = 3 // the capacity was known before
 	want := []string{"rails_busy_seconds_total transmit", "rails_imbalanced_seconds_total transmit"}
 	if diff := cmp.Diff(want, said()); diff != "" {
 		t.Errorf("of a capacity that was known (-want +got):\n%s", diff)
@@ -167,18 +157,21 @@ func TestSamplerNative(t *testing.T) {
 					at++
 				}
 			}
-			if native != h.GetSampleCount() || h.GetSchema() != 3 || len(h.GetBucket()) !=
-				len(sampler.ClassicBounds()) {
+			if native != h.GetSampleCount() || h.GetSchema() != 3 || len(h.GetBucket()) != 8 {
 				t.Errorf("%v: %d in native buckets of %d, schema %d, %d classic ones", m.GetLabel(), native,
 					h.GetSampleCount(), h.GetSchema(), len(h.GetBucket()))
+			}
+			series := m.GetLabel()[0].GetValue() + " " + m.GetLabel()[1].GetValue()
+			zero := map[string]uint64{"receive 2": 2, "transmit 2": 1}[series] // 0.0005 is below the threshold
+			if h.GetZeroCount() != zero || h.GetZeroThreshold() != 1./1024 {
+				t.Errorf("%s: %d in the zero bucket up to %v, want %d", series, h.GetZeroCount(), h.GetZeroThreshold(), zero)
 			}
 		}
 		return
 	}
 }
 
-// TestTwoServers: scraped by two at different intervals, each sees the same
-// totals as if it were alone, of what happened between.
+// TestTwoServers: two servers that scrape at different intervals each see the same totals as if they were alone.
 func TestTwoServers(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		sys := t.TempDir()
@@ -187,7 +180,8 @@ func TestTwoServers(t *testing.T) {
 		}
 		finder := rail.NewFinder(sys, rail.Options{}, nil, time.Second)
 		smp := sampler.New(sampler.Options{Sysfs: sys, Rails: finder.Rails, Interval: sampler.DefaultInterval,
-			Alarm: sampler.RuntimeAlarm})
+			Histogram: exportersampler.NewHistogram,
+			Alarm:     sampler.RuntimeAlarm})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -212,7 +206,7 @@ func TestTwoServers(t *testing.T) {
 		defer counter.Close()
 		time.Sleep(50 * time.Millisecond) // write and scrape between ticks
 		var first, second []string
-		for i := range 120 { // seconds; a burst of 200 ms at full rate in the 40th
+		for i := range 120 { // seconds, with a burst of 200 ms at full rate in the 40th
 			for tenth := range 10 {
 				if i == 40 && tenth < 2 {
 					if _, err := counter.WriteAt(fmt.Appendf(nil, "%d", 1014+int64(tenth+1)*5e9/4),

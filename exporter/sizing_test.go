@@ -32,8 +32,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// counted is how many series an exposition has: as classic histograms, where
-// each bucket is one, and as native ones, where all of a histogram are one.
+// counted holds the number of series of an exposition: with classic histograms, where each bucket is one, and with
+// native ones, where a whole histogram is one.
 type counted struct{ classic, native int }
 
 func (c counted) minus(d counted) counted { return counted{c.classic - d.classic, c.native - d.native} }
@@ -65,14 +65,14 @@ func count(text []byte, labels string) (c counted) {
 			base, ok := strings.CutSuffix(name, s)
 			return ok && histograms[base]
 		})
-		if !inside { // of a histogram the count is left, for all of it
+		if !inside { // only _count is counted for a histogram
 			c.native++
 		}
 	}
 	return c
 }
 
-// capture is a machine of testdata, or the part of it that include means.
+// capture returns a machine of testdata, reduced to the rails that match include.
 func capture(t *testing.T, name, include string) (_ sysfstest.Root, rails []string) {
 	t.Helper()
 	root := sysfstest.Unpack(t, filepath.Join("testdata", name+".txtar"))
@@ -87,8 +87,7 @@ func capture(t *testing.T, name, include string) (_ sysfstest.Root, rails []stri
 	return root, rails
 }
 
-// defaults are the sources that are on unless switched off, over a machine,
-// without GPUs.
+// defaults returns the sources that are enabled by default for a machine, without GPUs.
 func defaults(root sysfstest.Root, include string) []collector.Source {
 	const budget = time.Second
 	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget)
@@ -100,7 +99,7 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 	}
 }
 
-// gpus are n GPUs of which NVML tells what it tells of the first of a capture.
+// gpus is an NVML with n GPUs, all with the values of a capture's first GPU.
 type gpus struct {
 	collector.Source
 	n    int
@@ -148,7 +147,7 @@ func (g *gpus) Read(emit func(collector.Sample)) error {
 	return nil
 }
 
-// sampling is a sampler that has seen rails and GPUs at work.
+// sampling returns the source of a sampler that has seen rails and GPUs under load.
 func sampling(rails []string, gpus int) *exportersampler.Source {
 	return exportersampler.NewSource(func(snap *sampler.Snapshot) {
 		*snap = sampler.Snapshot{}
@@ -172,7 +171,7 @@ func sampling(rails []string, gpus int) *exportersampler.Source {
 	})
 }
 
-// probing is the probe of a node after a day of healthy rounds.
+// probing returns the probe source of a node after a day of healthy rounds.
 func probing(peers int, rails []string) *exporterprobe.Source {
 	var names []string
 	for i := range peers {
@@ -195,8 +194,7 @@ func probing(peers int, rails []string) *exporterprobe.Source {
 	return p
 }
 
-// TestDocsSizing holds the counts of docs/sizing.md equal to what the sources
-// make of the captures.
+// TestDocsSizing compares the numbers in docs/sizing.md with the series of the captures.
 func TestDocsSizing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		parts, each := partsText(t)
@@ -216,16 +214,16 @@ func TestDocsSizing(t *testing.T) {
 	})
 }
 
-// hgxParts is what an HGX with rails of mlx5 has for each of its parts.
+// hgxParts holds the number of series for each part of an HGX with mlx5 rails.
 type hgxParts struct{ node, rail, gpu, peer, peerRail counted }
 
-// of is what one of some size has of all of them.
+// of returns the number of series of a node with this many parts.
 func (p hgxParts) of(rails, gpus, peers int) counted {
 	return p.node.plus(p.rail.times(rails)).plus(p.gpu.times(gpus)).
 		plus(p.peer.plus(p.peerRail.times(rails)).times(peers))
 }
 
-// partsText is what each part of a node brings.
+// partsText returns the table of series for each part of a node.
 func partsText(t *testing.T) (text string, hgx hgxParts) {
 	t.Helper()
 	const ofRail, ofGPU = `[{,](rail|device)="[^"]`, `[{,]gpu="`
@@ -291,15 +289,15 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	withOne := probed(2, one).minus(probed(1, one))
 	hgx.peerRail = probed(2, two).minus(probed(1, two)).minus(withOne)
 	hgx.peer = withOne.minus(hgx.peerRail)
-	hgx.peerRail.native++ // the histogram that the text does not have
-	hgx.peer.native--     // and that of all rails, which it has instead
+	hgx.peerRail.native++ // the native histogram per rail, which the text format does not have
+	hgx.peer.native--     // the classic histogram of all rails, which replaces it in the text format
 	row("peer", hgx.peer, fmt.Sprintf("that this node asks, with one histogram of %d buckets; each kind of failure, and "+
 		"each reason of skipping, that occurred is one more", buckets(probing(1, one), "")))
 	row("peer and rail", hgx.peerRail, "with a native histogram instead of that of the peer")
 	return b.String(), hgx
 }
 
-// nodesText is what whole nodes come to, as they are scraped.
+// nodesText returns the table of series for whole nodes.
 func nodesText(t *testing.T, hgx hgxParts) string {
 	t.Helper()
 	const scrape, bytesPerSample = 15, 1.3
@@ -323,7 +321,8 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 			sampling(rails, node.gpus), probing(node.peers, rails))...)
 		exportertest.Text(t, s)
 		text := exportertest.Text(t, s)
-		c := count(text, "").plus(counted{native: (len(rails) - 1) * node.peers}) // histograms that the text does not have
+		// native histograms, which the text format does not have
+		c := count(text, "").plus(counted{native: (len(rails) - 1) * node.peers})
 		if most := 2000; node.gpus == 8 && max(c.classic, c.native) > most {
 			t.Errorf("%s has %v series: the limit is %d", node.what, c, most)
 		}
@@ -344,7 +343,7 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 
 func kb(n int) float64 { return float64(n) / 1000 }
 
-// zipped is the length that the server's compression leaves.
+// zipped returns the length after the server's compression.
 func zipped(t *testing.T, text []byte) int {
 	t.Helper()
 	var b bytes.Buffer
@@ -359,6 +358,6 @@ func zipped(t *testing.T, text []byte) int {
 	if err := zip.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_ = buffered.Flush() // b takes everything
+	_ = buffered.Flush() // b never fails
 	return b.Len()
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// query is one question to Prometheus. %s is the user's selector.
+// query is one query to Prometheus. %[1]s is the user's selector.
 type query struct {
 	name string
 	expr string
 	add  func(*reader, *model.Sample)
 }
 
-// queries are all questions, those first whose answers name nodes.
+// queries returns all queries, those whose answers name nodes first.
 func queries() []query {
 	const by = "by (cluster, node, instance"
 	return []query{
@@ -40,22 +40,27 @@ func queries() []query {
 			func(r *reader, s *model.Sample) { r.state.Leaves[r.rail(s)] = string(s.Metric["leaf"]) }},
 		{"gpu", `min ` + by + `, rail) (railscope_probe_gpu_ratio{%s})`,
 			func(r *reader, s *model.Sample) { r.state.GPU[r.rail(s)] = float64(s.Value) }},
+		// Seconds since a pair's last round that measured; with an earlier version, since the last one with any result.
+		{questionAge, `time() - (max ` + by + `, peer) (railscope_probe_last_measured_timestamp_seconds{%[1]s}) or max ` +
+			by + `, peer) (railscope_probe_last_round_timestamp_seconds{%[1]s}))`, func(*reader, *model.Sample) {}},
 	}
 }
 
-// Answers are what Prometheus says, by name of the question. A question without an answer is missing.
+const questionAge = "age"
+
+// Answers maps queries by name to Prometheus' answers. A query without an answer is missing.
 type Answers struct {
 	Version int                     `json:"version"`
-	Time    time.Time               `json:"time"` // of the evaluation
+	Time    time.Time               `json:"time"` // time of the evaluation
 	Answers map[string]model.Vector `json:"answers"`
-	Failed  []string                `json:"failed"` // why a question has no answer
+	Failed  []string                `json:"failed"` // reasons of missing answers
 }
 
-// answersVersion is that of the form of [Answers].
+// answersVersion is the version of the JSON form of [Answers].
 const answersVersion = 1
 
-// Ask asks Prometheus all questions about one moment. selector has label matchers, such as cluster="a"; empty: none. It
-// fails if no question is answered.
+// Ask sends all queries to Prometheus, for one point in time. selector has label matchers, such as cluster="a", or is
+// empty. It fails only if no query is answered.
 func Ask(ctx context.Context, selector string, at time.Time,
 	ask func(ctx context.Context, expr string, at time.Time) (model.Vector, error)) (Answers, error) {
 	a := Answers{Version: answersVersion, Time: at.UTC(), Answers: map[string]model.Vector{}, Failed: []string{}}
@@ -81,16 +86,16 @@ func Ask(ctx context.Context, selector string, at time.Time,
 }
 
 func (q query) with(selector string) string {
-	if selector != "" && !strings.Contains(q.expr, "{%s}") {
+	if selector != "" && !strings.Contains(q.expr, "{%s}") && !strings.Contains(q.expr, "{%[1]s}") {
 		selector = ", " + selector
 	}
 	return fmt.Sprintf(q.expr, selector)
 }
 
-// maxAnswers bounds a saved file, in bytes: 10,000 nodes of eight rails and four peers have 300 MB.
+// maxAnswers bounds a saved file, in bytes: 10,000 nodes of 8 rails and 4 peers have 300 MB.
 const maxAnswers = 1 << 30
 
-// ReadAnswers reads what [Answers.Write] has written.
+// ReadAnswers reads the output of [Answers.Write].
 func ReadAnswers(r io.Reader) (Answers, error) {
 	var a Answers
 	data, err := io.ReadAll(io.LimitReader(r, maxAnswers+1))
@@ -109,10 +114,10 @@ func ReadAnswers(r io.Reader) (Answers, error) {
 	return a, nil
 }
 
-// Write writes them for [ReadAnswers].
+// Write writes the answers for [ReadAnswers].
 func (a Answers) Write(w io.Writer) error { return json.NewEncoder(w).Encode(a) }
 
-// State is what the answers say. leaves may be nil.
+// State returns the state that the answers describe. leaves may be nil.
 func (a Answers) State(leaves Topology) State {
 	r := &reader{state: NewState(), names: map[string]map[string]Node{}}
 	for _, q := range queries() {

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// sample is one of an answer.
+// sample returns one sample of an answer.
 func sample(v float64, pairs ...string) *model.Sample {
 	s := &model.Sample{Metric: model.Metric{}, Value: model.SampleValue(v), Timestamp: 1}
 	for i := 0; i < len(pairs); i += 2 {
@@ -33,8 +33,8 @@ func sample(v float64, pairs ...string) *model.Sample {
 	return s
 }
 
-// TestNames: peers are found by what nodes are called: host and port, domain or none, a label node, an IP address; and
-// never in another cluster.
+// TestNames: peers are matched to nodes by host and port, with or without domain, by a label node, or by IP address,
+// and never to nodes of another cluster.
 func TestNames(t *testing.T) {
 	a := fleet.Answers{Answers: map[string]model.Vector{"up": {
 		sample(1, "instance", "node-1.example.com:10091"), sample(0, "instance", "node-2:10091"),
@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestSaved: what is saved is read as it was; everything else is refused.
+// TestSaved: saved answers are read back unchanged; other input is refused.
 func TestSaved(t *testing.T) {
 	want := fleet.Answers{Version: 1, Time: time.Unix(1000, 0).UTC(), Failed: []string{"gpu: timeout"},
 		Answers: map[string]model.Vector{"up": {sample(1, "instance", "a:1")}}}
@@ -79,7 +79,7 @@ func TestSaved(t *testing.T) {
 	}
 }
 
-// FuzzAnswers: nothing that is read makes the judgement fail.
+// FuzzAnswers: arbitrary answers do not make the judgement fail.
 func FuzzAnswers(f *testing.F) {
 	f.Add(`{"version":1,"answers":{"up":[null,{"metric":{"instance":""},"value":[1,"NaN"]}],"rail_up":[{"metric":{},` +
 		`"value":[1,"1"]}],"goodput":[{"metric":{},"value":[1,"+Inf"]}],"transport":[{"metric":{},"value":[1,"1"]}]}}`)
@@ -115,8 +115,8 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// TestPrometheus: one question that fails is noted, and the others still count; without any answer there is an error;
-// and nothing waits for ever.
+// TestPrometheus: a failed query is noted, and the others still count. Without any answer there is an error. Queries
+// have a timeout.
 func TestPrometheus(t *testing.T) {
 	answer := func(w http.ResponseWriter, value any) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": value})
@@ -125,7 +125,7 @@ func TestPrometheus(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		serve  http.HandlerFunc
-		failed int // questions
+		failed int // number of failed queries
 		want   string
 	}{
 		{"all answered", func(w http.ResponseWriter, _ *http.Request) { answer(w, vector) }, 0, ""},
@@ -138,11 +138,11 @@ func TestPrometheus(t *testing.T) {
 		}, 1, ""},
 		{"a scalar", func(w http.ResponseWriter, _ *http.Request) {
 			answer(w, map[string]any{"resultType": "scalar", "result": []any{1, "2"}})
-		}, 10, "not a vector"},
-		{"unauthorized", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 10, "401"},
-		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 10, "invalid character"},
+		}, 11, "not a vector"},
+		{"unauthorized", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 11, "401"},
+		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 11, "invalid character"},
 		{"silent", func(_ http.ResponseWriter, r *http.Request) {
-			_ = r.ParseForm() // or the server does not see the client leave
+			_ = r.ParseForm() // without it, the server does not notice that the client disconnected
 			<-r.Context().Done()
 		}, 1, "context deadline exceeded"},
 	} {
@@ -164,8 +164,7 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// TestPrometheusAddress: credentials are never on a command line, and the file of --http.config.file is that of
-// promtool.
+// TestPrometheusAddress: credentials are never on a command line, and --http.config.file reads promtool's format.
 func TestPrometheusAddress(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "http.yml")
 	if err := os.WriteFile(config, []byte("basic_auth: {username: u, password: secret}\n"), 0o600); err != nil {
@@ -194,7 +193,7 @@ func TestPrometheusAddress(t *testing.T) {
 	}
 }
 
-// golden compares with a file of testdata.
+// golden compares got with a file of testdata.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -212,11 +211,11 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestWrite: all forms of a report, of a fleet with one fault of each kind, and with names that are hostile.
+// TestWrite compares all formats of the report of a fleet with one fault of each kind, and with hostile names.
 func TestWrite(t *testing.T) {
 	node := func(i int) fleet.Node { return fleet.Node{Cluster: "a", Name: fleettest.Name(i)} }
 	o := fleettest.Options{Seed: 3, Clusters: []string{"a"}, Nodes: 24, Rails: 4, Fanout: 4, Loopback: true, LeafSize: 12}
-	var pair fleet.Pair // of two nodes without another fault
+	var pair fleet.Pair // pair of nodes without another fault
 	for _, p := range fleettest.Pairs(o) {
 		if healthy := []fleet.Node{node(7), node(8), node(9), node(10), node(11)}; slices.Contains(healthy, p.From) &&
 			slices.Contains(healthy, p.To) {
@@ -258,7 +257,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestNothing: without rounds nothing is good, and without faults nothing is blamed.
+// TestNothing: without rounds the result is not good, and without faults there is no blame.
 func TestNothing(t *testing.T) {
 	if s := fleet.NewShown(fleet.NewState(), fleet.Answers{}); s.Good() || !strings.HasPrefix(s.Headline(), "No rounds") {
 		t.Errorf("%q", s.Headline())
@@ -269,7 +268,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestTwoNodes: of two nodes alone nobody can tell which is slow, unless loopback does.
+// TestTwoNodes: if there are only 2 nodes, the slow one is unknown, unless loopback shows it.
 func TestTwoNodes(t *testing.T) {
 	o := fleettest.Options{Nodes: 2, Rails: 8, Fanout: 4, Faults: []fleettest.Fault{{Kind: fleet.SlowHost,
 		Node: fleet.Node{Name: fleettest.Name(1)}, Rail: "3"}}}

@@ -9,25 +9,27 @@ import (
 	"strings"
 )
 
-// Bounds of the judgement.
+// Thresholds of the judgement.
 const (
-	// mostly is the part of the paths over something that must be bad for it to be blamed: others may be missing, or have
+	// mostly is the share of bad paths above which their common part is blamed. Other paths may be missing, or have
 	// another fault at their far end.
 	mostly = 0.75
-	// leastDrop is the part of the typical ratio by which a bad path is below it, however little the others differ.
+	// leastDrop is the minimum drop of a bad path below the typical ratio, as a share of it, even if other paths hardly
+	// vary.
 	leastDrop = 0.12
-	// spreads is by how many standard deviations, as estimated by the median of deviations, it must be below it.
+	// spreads is the minimum drop in standard deviations, which the median of deviations estimates.
 	spreads = 6
-	// leastLoss is how many retransmissions in half an hour are loss, if they are more than lossTimes those of half of the
-	// paths, and tailTimes those of three quarters: some fabrics lose packets everywhere, here more and there less.
+	// leastLoss is the number of retransmissions in 30 minutes above which a path is lossy, if they also exceed
+	// lossTimes the median of all paths and tailTimes their third quartile: some fabrics lose packets everywhere,
+	// unevenly.
 	leastLoss = 20
 	lossTimes = 20
 	tailTimes = 5
-	// leafMembers is how many rails of a leaf must suffer: of fewer, each is blamed.
+	// leafMembers is the minimum number of affected rails to blame a leaf; fewer are blamed one by one.
 	leafMembers = 3
 )
 
-// fault says what is bad of a path.
+// fault is what is wrong with a path.
 type fault int
 
 const (
@@ -37,26 +39,26 @@ const (
 	dead
 )
 
-// judge works through the bad paths: what explains most of them is blamed first, and those it explains are set aside.
+// judge explains the bad paths: it first blames the part that explains most of them, and then sets those aside.
 type judge struct {
 	state   State
-	paths   map[Path]fault  // that are not explained
-	on      map[Rail][]Path // all over a rail
+	paths   map[Path]fault  // paths that are not explained yet
+	on      map[Rail][]Path // all paths over a rail
 	members map[leaf][]Rail
 	out     []Blame
 	typical
 }
 
-// typical is what most of a cluster's paths, and rails, carry of what is expected.
+// typical holds the usual performance of a cluster's paths and rails, as a share of the expected one.
 type typical struct {
 	ratio, loopback, gpu map[string]cut     // by cluster
-	retransmits          map[string]float64 // above these, a path is lossy
+	retransmits          map[string]float64 // paths with more are lossy
 }
 
-// cut is the median of figures, and what is too little.
+// cut is the median of figures, and the threshold below which one is too low.
 type cut struct{ median, least float64 }
 
-// Judge blames. What cannot be told from the state is not blamed.
+// Judge finds the parts to blame. It does not guess where the state leaves several explanations.
 func Judge(s State) Report {
 	j := &judge{state: s, paths: map[Path]fault{}, on: map[Rail][]Path{}, members: map[leaf][]Rail{}}
 	j.findTypical()
@@ -93,7 +95,7 @@ func newCut(figures []float64) cut {
 	for _, v := range figures {
 		off = append(off, math.Abs(v-m))
 	}
-	const deviations = 1.4826 // of a normal distribution, in a median of deviations
+	const deviations = 1.4826 // standard deviation ÷ median of deviations, for a normal distribution
 	return cut{m, m - max(leastDrop*m, spreads*deviations*median(off))}
 }
 
@@ -102,7 +104,7 @@ func median(list []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// findTypical finds what is typical of each cluster.
+// findTypical computes the typical figures of each cluster.
 func (j *judge) findTypical() {
 	ratios, loops, gpus := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	resent := map[string][]float64{}
@@ -134,13 +136,13 @@ func (j *judge) findTypical() {
 	}
 }
 
-// pairs blames nodes that answer nobody, and those whose rounds go by TCP, and returns how many pairs went badly.
+// pairs blames nodes that no peer reaches, and those whose rounds use TCP. It returns the number of bad pairs.
 func (j *judge) pairs() (bad int) {
 	for _, one := range []struct {
 		transport string
 		kind      Kind
 	}{{unreached, PeerDown}, {byTCP, TCPFallback}} {
-		left := map[Pair]bool{} // not explained: whether it is bad
+		left := map[Pair]bool{} // unexplained pair → whether it is bad
 		for p, transport := range j.state.Pairs {
 			if transport == one.transport || transport == byRDMA {
 				left[p] = transport == one.transport
@@ -162,14 +164,15 @@ func (j *judge) pairs() (bad int) {
 	return bad
 }
 
-// worstNode is the node that explains most bad pairs, with these and all its pairs.
+// worstNode returns the node that explains most bad pairs, the number of these, and the number of all its pairs.
 func (j *judge) worstNode(left map[Pair]bool, kind Kind) (worst Node, bad, all int) {
 	type count struct{ bad, all int }
 	counts := map[Node]count{}
 	for p, is := range left {
 		for _, n := range []Node{p.From, p.To} {
 			c := counts[n]
-			if c.all++; is {
+			c.all++
+			if is {
 				c.bad++
 			}
 			counts[n] = c
@@ -232,7 +235,7 @@ func (j *judge) deadPairs(left map[Pair]bool, transport string) {
 
 func comparePairs(a, b Pair) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) }
 
-// rate finds the bad paths of pairs that are by RDMA, and returns how many there are.
+// rate finds the bad paths of pairs that use RDMA, and returns their number.
 func (j *judge) rate() (bad int) {
 	for p, r := range j.state.Rounds {
 		if j.state.Pairs[p.Pair] != byRDMA {
@@ -250,7 +253,8 @@ func (j *judge) rate() (bad int) {
 		case !known:
 			continue
 		}
-		if j.paths[p] = f; f != good {
+		j.paths[p] = f
+		if f != good {
 			bad++
 		}
 		for _, end := range p.ends() {
@@ -263,7 +267,7 @@ func (j *judge) rate() (bad int) {
 	return bad
 }
 
-// explain sets paths aside.
+// explain removes paths that are explained.
 func (j *judge) explain(list []Path) {
 	for _, p := range list {
 		delete(j.paths, p)

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/fleet/fleettest"
 )
 
-// plan is fleet number n of those that are judged.
+// plan returns fleet number n of those that TestBlame judges.
 func plan(n uint64) fleettest.Options {
 	random := rand.New(rand.NewPCG(n, 17))
 	o := fleettest.Options{Seed: n, Nodes: []int{10, 16, 32, 64, 100}[random.IntN(5)], Rails: 8, Fanout: 4,
@@ -27,7 +27,7 @@ func plan(n uint64) fleettest.Options {
 	kinds := []fleet.Kind{fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath, fleet.PeerDown, fleet.LossyPath,
 		fleet.Leaf, fleet.TCPFallback}
 	pairs := fleettest.Pairs(o)
-	var nodes []fleet.Node // with a fault
+	var nodes []fleet.Node // nodes with a fault
 	free := func() fleet.Node {
 		for {
 			p := pairs[random.IntN(len(pairs))]
@@ -69,11 +69,11 @@ func plan(n uint64) fleettest.Options {
 	return o
 }
 
-// right reports whether a blame is that of a fault: kind and subject.
+// right reports whether a blame matches a planted fault in kind and subject.
 func right(o fleettest.Options, f fleettest.Fault, b fleet.Blame) bool {
 	want := f.Kind
 	if !o.Loopback && (want == fleet.SlowHost || want == fleet.SlowWire) {
-		want = fleet.SlowRail // nobody can tell
+		want = fleet.SlowRail // host and wire cannot be distinguished
 	}
 	if b.Kind != want {
 		return false
@@ -88,7 +88,7 @@ func right(o fleettest.Options, f fleettest.Fault, b fleet.Blame) bool {
 }
 
 // TestBlame judges 200 fleets: at least 95 % of the faults are found with kind and subject, and at most 1 % of the
-// healthy nodes are accused.
+// healthy nodes are blamed.
 func TestBlame(t *testing.T) {
 	found, all := map[fleet.Kind]int{}, map[fleet.Kind]int{}
 	accused, healthy := 0, 0

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// downPorts blames rails whose own port says that it is down.
+// downPorts blames rails whose port reports that it is down.
 func (j *judge) downPorts() {
 	for _, r := range slices.SortedFunc(maps.Keys(j.state.PortUp), Rail.Compare) {
 		if j.state.PortUp[r] || j.blamed(r.Node) {
@@ -32,18 +32,19 @@ func of(before string, n int, what, after string) string {
 	return fmt.Sprintf("%s%d %ss%s", before, n, what, strings.Replace(after, "carries", "carry", 1))
 }
 
-// blamed reports whether a node as a whole is.
+// blamed reports whether a node as a whole is blamed.
 func (j *judge) blamed(n Node) bool {
 	return slices.ContainsFunc(j.out, func(b Blame) bool {
 		return b.Node == n && b.Rail == "" && b.Peer == "" && b.Leaf == ""
 	})
 }
 
-// count counts the bad paths of a list, and all of it that are not explained.
+// count returns the numbers of bad and of all unexplained paths in a list.
 func (j *judge) count(list []Path) (bad, all int) {
 	for _, p := range list {
 		if f, left := j.paths[p]; left {
-			if all++; f != good {
+			all++
+			if f != good {
 				bad++
 			}
 		}
@@ -58,17 +59,17 @@ func (l leaf) compare(o leaf) int {
 	return cmp.Or(strings.Compare(l.cluster, o.cluster), strings.Compare(l.name, o.name))
 }
 
-// suspect is what may explain bad paths.
+// suspect is a rail or leaf that may explain bad paths.
 type suspect struct {
 	rail  Rail
-	leaf  string // of rail.Cluster; empty: the rail
-	paths []Path // over it
-	way   string // of a rail: out, in, or empty for both
+	leaf  string // leaf in rail.Cluster; empty for a rail
+	paths []Path // paths over the suspect
+	way   string // direction at a rail: out, in, or empty for both
 	bad   int
 	score float64
 }
 
-// cover blames rails and leaves: the one that explains most bad paths first.
+// cover blames rails and leaves, the one that explains most bad paths first.
 func (j *judge) cover() {
 	for {
 		best := suspect{}
@@ -89,7 +90,7 @@ func (j *judge) cover() {
 	}
 }
 
-// suspects are all rails and leaves that most bad paths go over.
+// suspects returns the rails and leaves whose paths are mostly bad.
 func (j *judge) suspects() (list []suspect) {
 	touched, leaves := map[Rail]bool{}, map[leaf]bool{}
 	for p, f := range j.paths {
@@ -126,7 +127,7 @@ func (j *judge) suspects() (list []suspect) {
 	return list
 }
 
-// suspectRail scores a rail: the bad paths over it count, and good ones against it.
+// suspectRail scores a rail: bad paths over it raise the score, good ones lower it.
 func (j *judge) suspectRail(r Rail, way string, paths []Path) suspect {
 	s := suspect{rail: r, way: way, paths: paths}
 	bad, all := j.count(paths)
@@ -138,19 +139,20 @@ func (j *judge) suspectRail(r Rail, way string, paths []Path) suspect {
 	}
 	slowAlone := j.loopbackSlow(r)
 	if bad == 0 || float64(bad) < mostly*float64(all) || len(peers) < 3 && !slowAlone {
-		return s // of two nodes alone, nobody can tell which
+		return s // with only 2 nodes, the slow one is unknown
 	}
 	s.bad = bad
-	if s.score = float64(bad) - float64(all-bad); slowAlone {
+	s.score = float64(bad) - float64(all-bad)
+	if slowAlone {
 		s.score += 1.5
 	}
 	if way == "" {
-		s.score += 0.5 // simpler
+		s.score += 0.5 // prefer the simpler explanation
 	}
 	return s
 }
 
-// suspectLeaf scores a leaf by the paths over it: all, or those that also go over another.
+// suspectLeaf scores a leaf by all paths over it, or by those that also use another leaf.
 func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
 	s = suspect{rail: Rail{Node: Node{Cluster: l.cluster}}, leaf: l.name}
 	var all, across []Path
@@ -162,7 +164,8 @@ func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
 			}
 			seen[p] = true
 			ends := p.ends()
-			if all = append(all, p); j.state.Leaves[ends[0]] != j.state.Leaves[ends[1]] {
+			all = append(all, p)
+			if j.state.Leaves[ends[0]] != j.state.Leaves[ends[1]] {
 				across = append(across, p)
 			}
 		}
@@ -179,7 +182,7 @@ func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
 	return s
 }
 
-// suffering is how many rails have a bad path, most of theirs being so.
+// suffering counts the rails whose paths are mostly bad.
 func (j *judge) suffering(members []Rail, paths []Path) (n int) {
 	bad, all := map[Rail]int{}, map[Rail]int{}
 	for _, p := range paths {
@@ -188,7 +191,8 @@ func (j *judge) suffering(members []Rail, paths []Path) (n int) {
 			continue
 		}
 		for _, end := range p.ends() {
-			if all[end]++; f != good {
+			all[end]++
+			if f != good {
 				bad[end]++
 			}
 		}
@@ -201,7 +205,7 @@ func (j *judge) suffering(members []Rail, paths []Path) (n int) {
 	return n
 }
 
-// loopbackSlow reports whether a rail is slow to itself.
+// loopbackSlow reports whether a rail's loopback is slow.
 func (j *judge) loopbackSlow(r Rail) bool {
 	v, known := j.state.Loopback[r]
 	return known && v < j.loopback[r.Cluster].least
@@ -233,7 +237,7 @@ func (j *judge) blameLeaf(s suspect) {
 
 const hostCauses = "host or PCIe: link width and speed, ACS, IOMMU, NUMA node"
 
-// blameRail blames a rail, and says whether it is the host or the wire where loopback was measured.
+// blameRail blames a rail, and distinguishes host and wire if loopback was measured.
 func (j *judge) blameRail(s suspect) {
 	b := Blame{Node: s.rail.Node, Rail: s.rail.Rail, Paths: s.bad}
 	_, all := j.count(s.paths)
@@ -266,7 +270,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// worst is what most bad paths of a list are.
+// worst returns the fault of most bad paths in a list.
 func (j *judge) worst(paths []Path) (worst fault) {
 	counts := map[fault]int{}
 	for _, p := range paths {

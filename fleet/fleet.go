@@ -1,5 +1,5 @@
-// Package fleet blames: of the rounds of all nodes, as Prometheus has them, it says which adapter, host, path, leaf or
-// peer explains those that went badly.
+// Package fleet finds the adapter, host, path, leaf or peer that explains bad rounds, from the rounds of all nodes in
+// Prometheus.
 package fleet
 
 import (
@@ -9,7 +9,7 @@ import (
 
 // Node is a node of a cluster.
 type Node struct {
-	Cluster string `json:"cluster"` // label of its series; empty: none
+	Cluster string `json:"cluster"` // label of its series; empty if there is none
 	Name    string `json:"node"`
 }
 
@@ -36,34 +36,34 @@ func (r Rail) Compare(o Rail) int {
 	return cmp.Or(r.Node.Compare(o.Node), len(r.Rail)-len(o.Rail), strings.Compare(r.Rail, o.Rail))
 }
 
-// Pair is from the node that asks to its peer.
+// Pair is a direction of rounds: from the node that starts them to its peer.
 type Pair struct{ From, To Node }
 
-// Path is a rail of a pair. Both ends have the same rail number, as the fabric of rails wants it.
+// Path is one rail of a pair. Both ends have the same rail number, as rail-optimized fabrics require.
 type Path struct {
 	Pair
 	Rail string
 }
 
-// ends are the two rails of a path.
+// ends returns the two rails of a path.
 func (p Path) ends() [2]Rail { return [2]Rail{{p.From, p.Rail}, {p.To, p.Rail}} }
 
-// Transports of the last round of a pair, as railscope_probe_transport has them.
+// Transports of the last round of a pair, with the values of railscope_probe_transport.
 const (
 	byRDMA    = "rdma"
 	byTCP     = "tcp"
 	unreached = "none"
 )
 
-// Round is what the last rounds of a pair measured of one rail.
+// Round is the last measurement of one rail of a pair.
 type Round struct {
 	Up          bool    // the rail carried RDMA
-	Goodput     float64 // alone, in bytes per second; 0: not known
-	Expected    float64 // likewise
-	Retransmits float64 // in the last half hour; negative: not known
+	Goodput     float64 // measured alone, in bytes per second; 0 if unknown
+	Expected    float64 // bytes per second; 0 if unknown
+	Retransmits float64 // retransmissions in the last 30 minutes; negative if unknown
 }
 
-// ratio is what the rail carried of what is expected; false: not known.
+// ratio returns the share of the expected goodput that the rail carried; false if unknown.
 func (r Round) ratio() (float64, bool) {
 	if !r.Up || r.Goodput <= 0 || r.Expected <= 0 {
 		return 0, false
@@ -71,61 +71,62 @@ func (r Round) ratio() (float64, bool) {
 	return r.Goodput / r.Expected, true
 }
 
-// State is what the nodes of a fleet say, and Prometheus of them.
+// State is what the nodes of a fleet report to Prometheus, and which of them Prometheus scrapes.
 type State struct {
-	Nodes    map[Node]bool    // of which Prometheus has a target: whether it answered the last scrape
+	Nodes    map[Node]bool    // nodes with a target in Prometheus: whether the last scrape succeeded
 	Pairs    map[Pair]string  // transport of the last round that was not skipped
-	Rounds   map[Path]Round   // of pairs by RDMA
+	Rounds   map[Path]Round   // rounds of pairs that use RDMA
 	PortUp   map[Rail]bool    // the port is ACTIVE
-	Loopback map[Rail]float64 // goodput of the rail to itself, bytes per second
-	GPU      map[Rail]float64 // goodput between memory of GPUs ÷ that between memory of the hosts
-	Leaves   map[Rail]string  // the switch that a rail is plugged into, where that is known
+	Loopback map[Rail]float64 // loopback goodput of the rail, bytes per second
+	GPU      map[Rail]float64 // goodput between GPU memory ÷ goodput between host memory
+	Leaves   map[Rail]string  // switch that a rail is connected to, if known
 }
 
-// NewState returns a state of no node.
+// NewState returns an empty state.
 func NewState() State {
 	return State{Nodes: map[Node]bool{}, Pairs: map[Pair]string{}, Rounds: map[Path]Round{}, PortUp: map[Rail]bool{},
 		Loopback: map[Rail]float64{}, GPU: map[Rail]float64{}, Leaves: map[Rail]string{}}
 }
 
-// Kind is what is wrong.
+// Kind is a kind of fault.
 type Kind string
 
-// The kinds.
+// Kinds of faults.
 const (
-	PeerDown    Kind = "peer_down"    // a node that answers nobody
-	TCPFallback Kind = "tcp_fallback" // a node whose rounds go by TCP
+	PeerDown    Kind = "peer_down"    // a node that no peer reaches
+	TCPFallback Kind = "tcp_fallback" // a node whose rounds use TCP
 	RailDown    Kind = "rail_down"    // a rail that carries nothing
-	SlowHost    Kind = "slow_host"    // a rail that is slow, and slow to itself as well: host or PCIe
-	SlowWire    Kind = "slow_wire"    // a rail that is slow, and not to itself: adapter port, cable or switch port
-	SlowRail    Kind = "slow_rail"    // one or the other: loopback was not measured
-	GPUPath     Kind = "gpu_path"     // slow between memory of GPUs alone
-	Leaf        Kind = "leaf"         // a switch: most paths over it are bad
-	LossyPath   Kind = "lossy_path"   // one pair loses packets, others of both ends do not
-	SlowPath    Kind = "slow_path"    // one pair is slow, likewise
-	DeadPath    Kind = "dead_path"    // one pair carries nothing over the rail, or not by RDMA, likewise
+	SlowHost    Kind = "slow_host"    // a slow rail with slow loopback: host or PCIe
+	SlowWire    Kind = "slow_wire"    // a slow rail with fast loopback: adapter port, cable or switch port
+	SlowRail    Kind = "slow_rail"    // a slow rail without loopback: host or wire
+	GPUPath     Kind = "gpu_path"     // slow only between GPU memory
+	Leaf        Kind = "leaf"         // a switch whose paths are mostly bad
+	LossyPath   Kind = "lossy_path"   // one pair loses packets; other pairs of both ends do not
+	SlowPath    Kind = "slow_path"    // one pair is slow; other pairs of both ends are not
+	// One pair carries nothing over the rail, or not by RDMA; other pairs of both ends do.
+	DeadPath Kind = "dead_path"
 )
 
-// Kinds are all kinds, the worst first.
+// Kinds returns all kinds, the worst first.
 func Kinds() []Kind {
 	return []Kind{PeerDown, Leaf, RailDown, TCPFallback, SlowHost, SlowWire, SlowRail, GPUPath, DeadPath, LossyPath,
 		SlowPath}
 }
 
-// Blame is one fault.
+// Blame is one fault of a fleet.
 type Blame struct {
 	Kind Kind `json:"kind"`
 	Node
-	Rail     string   `json:"rail"`     // empty: all rails, or none in particular
-	Peer     string   `json:"peer"`     // of a path, the other end; empty otherwise
-	Leaf     string   `json:"leaf"`     // of a leaf, its name
+	Rail     string   `json:"rail"`     // empty for all rails, or no specific one
+	Peer     string   `json:"peer"`     // other end of a path; empty otherwise
+	Leaf     string   `json:"leaf"`     // name of a leaf; empty otherwise
 	Evidence string   `json:"evidence"` // one sentence with figures; lower case, no full stop
-	Causes   string   `json:"causes"`   // where to look
-	Paths    int      `json:"paths"`    // bad ones that it explains
-	Nodes    []string `json:"nodes"`    // of a leaf, those that suffer
+	Causes   string   `json:"causes"`   // where to look for the cause
+	Paths    int      `json:"paths"`    // number of bad paths that it explains
+	Nodes    []string `json:"nodes"`    // affected nodes of a leaf
 }
 
-// Subject names what is blamed.
+// Subject names the part that is blamed.
 func (b Blame) Subject() string {
 	rail := ""
 	if b.Rail != "" {
@@ -140,14 +141,14 @@ func (b Blame) Subject() string {
 	return rail + b.String()
 }
 
-// Drain reports whether jobs are better kept off the node until it is repaired.
+// Drain reports whether jobs should avoid the node until it is repaired.
 func (b Blame) Drain() bool { return b.Peer == "" && b.Leaf == "" }
 
 // Report is the judgement of a fleet.
 type Report struct {
 	Nodes  int     `json:"nodes"`
-	Pairs  int     `json:"pairs"` // with a last round
-	Paths  int     `json:"paths"` // rails of them
-	Bad    int     `json:"bad"`   // paths and pairs that went badly
+	Pairs  int     `json:"pairs"` // pairs with a last round
+	Paths  int     `json:"paths"` // rails of these pairs
+	Bad    int     `json:"bad"`   // bad paths and pairs
 	Blames []Blame `json:"blames"`
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/railscope/railscope/internal/httpclient"
 )
 
-// Prometheus asks the HTTP API of Prometheus, or of what has the same: Thanos, Mimir, VictoriaMetrics.
+// Prometheus queries the HTTP API of Prometheus, or of a compatible server: Thanos, Mimir, VictoriaMetrics.
 type Prometheus struct{ api v1.API }
 
-// maxAnswer bounds one answer, in bytes.
+// maxAnswer bounds one response, in bytes.
 const maxAnswer = 512 << 20
 
-// NewPrometheus returns what asks the server at address. httpConfig is a file as promtool has it (--http.config.file),
-// with credentials and TLS; empty: neither.
+// NewPrometheus returns a client for the server at address. httpConfig is a file with credentials and TLS in promtool's
+// format (--http.config.file), or empty.
 func NewPrometheus(address, httpConfig string) (*Prometheus, error) {
 	if _, err := httpclient.Address(address, "http://prometheus:9090", "--http.config.file"); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func NewPrometheus(address, httpConfig string) (*Prometheus, error) {
 	return &Prometheus{v1.NewAPI(client)}, nil
 }
 
-// Ask evaluates an expression at one moment.
+// Ask evaluates an expression at one point in time.
 func (p *Prometheus) Ask(ctx context.Context, expr string, at time.Time) (model.Vector, error) {
 	value, _, _, err := p.api.Query(ctx, expr, at)
 	if httpclient.TooLong(err) {

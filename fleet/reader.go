@@ -8,13 +8,14 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// reader makes a state of samples.
+// reader builds a state from samples.
 type reader struct {
 	state State
-	names map[string]map[string]Node // by cluster, and what a node may be called; the zero node: several are
+	// names maps clusters and possible names to nodes. A zero Node marks an ambiguous name.
+	names map[string]map[string]Node
 }
 
-// host is the host of host:port, or all of it.
+// host returns the host of host:port, or the whole address.
 func host(address string) string {
 	if h, _, err := net.SplitHostPort(address); err == nil {
 		return h
@@ -22,7 +23,7 @@ func host(address string) string {
 	return address
 }
 
-// node is that which a sample is of: its label node, else the host of its instance.
+// node returns the node of a sample: its label node, else the host of its instance.
 func node(s *model.Sample) Node {
 	n := Node{Cluster: string(s.Metric["cluster"]), Name: string(s.Metric["node"])}
 	if n.Name == "" {
@@ -31,7 +32,7 @@ func node(s *model.Sample) Node {
 	return n
 }
 
-// calls are the names by which a name of a node, or of a peer, may be known: itself, its host, and that without domain.
+// calls returns the possible names of a node or peer: the name itself, its host, and the host without domain.
 func calls(name string) []string {
 	h := strings.ToLower(host(name))
 	list := []string{h}
@@ -43,7 +44,7 @@ func calls(name string) []string {
 	return list
 }
 
-// nameNode notes what the node of a sample may be called.
+// nameNode records the possible names of a sample's node.
 func (r *reader) nameNode(s *model.Sample) {
 	if s == nil {
 		return
@@ -65,8 +66,8 @@ func (r *reader) nameNode(s *model.Sample) {
 	}
 }
 
-// peer is the node that a label means, in the cluster of the sample. One that Prometheus does not know is called by its
-// host.
+// peer returns the node of a sample's label peer, in the sample's cluster. A peer that Prometheus does not know is
+// named by its host.
 func (r *reader) peer(s *model.Sample) Node {
 	label, cluster := string(s.Metric["peer"]), string(s.Metric["cluster"])
 	for _, name := range calls(label) {
@@ -84,7 +85,7 @@ func (r *reader) addUp(s *model.Sample) { r.state.Nodes[node(s)] = s.Value == 1 
 func (r *reader) addTransport(s *model.Sample) {
 	n := node(s)
 	if _, known := r.state.Nodes[n]; !known {
-		r.state.Nodes[n] = true // it has series, so it was scraped
+		r.state.Nodes[n] = true // a node with series was scraped
 	}
 	r.state.Pairs[Pair{n, r.peer(s)}] = string(s.Metric["transport"])
 }
@@ -97,7 +98,7 @@ func (r *reader) addRailUp(s *model.Sample) {
 	r.state.Rounds[r.path(s)] = Round{Up: s.Value == 1, Retransmits: -1}
 }
 
-// round sets a figure of a round that is known.
+// round sets a known figure of a round.
 func (r *reader) round(s *model.Sample, set func(*Round, float64)) {
 	p := r.path(s)
 	if one, known := r.state.Rounds[p]; known {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// rest blames the bad paths that nothing else explains, both directions and all rails of a pair together.
+// rest blames bad paths that nothing else explains, with one blame for both directions and all rails of a pair.
 func (j *judge) rest() {
 	byPair := map[Pair][]Path{}
 	for p, f := range j.paths {
@@ -50,7 +50,7 @@ func railsOf(paths []Path) (rails []string) {
 	return rails
 }
 
-// alone reports whether a pair is all that two nodes have.
+// alone reports whether two nodes have no other pair.
 func (j *judge) alone(pair Pair) bool {
 	for p := range j.state.Pairs {
 		has := p.From == pair.From || p.To == pair.From || p.From == pair.To || p.To == pair.To
@@ -62,7 +62,7 @@ func (j *judge) alone(pair Pair) bool {
 	return true
 }
 
-// hosts blames rails that are slow to themselves, where something else explains their paths.
+// hosts blames rails with slow loopback that are not blamed yet.
 func (j *judge) hosts() {
 	for _, r := range slices.SortedFunc(maps.Keys(j.state.Loopback), Rail.Compare) {
 		if !j.loopbackSlow(r) || j.accused(r) {
@@ -81,7 +81,7 @@ func (j *judge) accused(r Rail) bool {
 	})
 }
 
-// gpus blames rails that are slow between memory of GPUs alone.
+// gpus blames rails that are slow only between GPU memory.
 func (j *judge) gpus() {
 	for _, r := range slices.SortedFunc(maps.Keys(j.state.GPU), Rail.Compare) {
 		v, c := j.state.GPU[r], j.gpu[r.Cluster]
@@ -95,7 +95,7 @@ func (j *judge) gpus() {
 	}
 }
 
-// merge makes one blame of a node of those of most of its rails, if they are of one kind.
+// merge replaces blames of one kind on most rails of a node by one blame of the node.
 func (j *judge) merge() {
 	type group struct {
 		kind Kind

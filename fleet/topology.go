@@ -7,14 +7,14 @@ import (
 	"io"
 )
 
-// Topology says which leaf a rail is plugged into, by name of the node, with or without its cluster.
+// Topology maps a node, with or without its cluster, and a rail to a leaf.
 type Topology map[[2]string]string
 
 // maxTopology bounds a topology, in lines.
 const maxTopology = 1 << 20
 
-// ReadTopology reads CSV: node, rail, leaf. A node of one of several clusters is cluster/node. A first line of these
-// titles is skipped.
+// ReadTopology reads CSV lines of node, rail and leaf. With several clusters, a node is cluster/node. It skips a first
+// line with these titles.
 func ReadTopology(r io.Reader) (Topology, error) {
 	t := Topology{}
 	in := csv.NewReader(r)
@@ -40,7 +40,7 @@ func ReadTopology(r io.Reader) (Topology, error) {
 	}
 }
 
-// of is the leaf of a rail; empty: not known.
+// of returns the leaf of a rail; empty if unknown.
 func (t Topology) of(r Rail) string {
 	if name := t[[2]string{r.String(), r.Rail}]; name != "" {
 		return name

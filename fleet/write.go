@@ -1,7 +1,7 @@
 package fleet
 
 import (
-	_ "embed" // the page
+	_ "embed" // for page.tmpl
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -16,24 +16,53 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// Shown is a report as it is written.
+// Shown is a report in the form that is written.
 type Shown struct {
-	Time   time.Time `json:"time"` // of the rounds
-	Report           // what is blamed
-	Failed []string  `json:"failed"` // questions that Prometheus did not answer, and why
-	state  State
+	Time   time.Time `json:"time"` // time of the rounds
+	Report           // blames
+	Failed []string  `json:"failed"` // queries that Prometheus did not answer, and why
+	// LeftOut lists the pairs whose last round is older than MaxAge, or of unknown age. They are not judged.
+	LeftOut []Old         `json:"left_out"`
+	MaxAge  time.Duration `json:"-"`
+	state   State
 }
 
-// NewShown is the report of a state with what it is of.
+// NewShown judges a state, and adds the time and failures of its answers.
 func NewShown(s State, a Answers) Shown {
-	return Shown{Time: a.Time, Report: Judge(s), Failed: append([]string{}, a.Failed...), state: s}
+	return Shown{Time: a.Time, Report: Judge(s), Failed: append([]string{}, a.Failed...), LeftOut: []Old{}, state: s}
 }
 
-// Headline is the report in one sentence.
+// NewRecent judges the answers that are at most maxAge old at the time now; 0 allows any age.
+func NewRecent(a Answers, leaves Topology, now time.Time, maxAge time.Duration) Shown {
+	recent, old := a.Recent(now, maxAge)
+	s := NewShown(recent.State(leaves), recent)
+	s.LeftOut, s.MaxAge = append(s.LeftOut, old...), maxAge
+	return s
+}
+
+// leftOut returns sentences about pairs that are not judged, one per starting node.
+func (s Shown) leftOut() (list []string) {
+	for i := 0; i < len(s.LeftOut); {
+		first, n := s.LeftOut[i], 0
+		for ; i < len(s.LeftOut) && s.LeftOut[i].Node == first.Node; i++ {
+			n++
+		}
+		list = append(list, fmt.Sprintf("left out, not judged: %s of %s: %s", terminal.Count(n, "pair"), first.Node,
+			first.why()))
+	}
+	return list
+}
+
+// Headline summarizes the report in one sentence.
 func (s Shown) Headline() string {
 	scope := fmt.Sprintf("%s, %s, %s", terminal.Count(s.Nodes, "node"), terminal.Count(s.Pairs, "pair"),
 		terminal.Count(s.Paths, "path"))
+	if len(s.LeftOut) > 0 {
+		scope += fmt.Sprintf("; %s left out, older than %v", terminal.Count(len(s.LeftOut), "pair"), s.MaxAge)
+	}
 	switch {
+	case s.Pairs == 0 && len(s.LeftOut) > 0:
+		return fmt.Sprintf("No rounds of the last %v: %s left out.", s.MaxAge, terminal.Count(len(s.LeftOut), "pair"))
 	case s.Pairs == 0:
 		return "No rounds: Prometheus has no railscope_probe_transport of these nodes."
 	case len(s.Blames) == 0:
@@ -45,14 +74,16 @@ func (s Shown) Headline() string {
 // WriteTable writes the report for people.
 func (s Shown) WriteTable(w io.Writer, color bool) error {
 	p := grid.NewPrinter(w, color)
-	p.Line(p.Paint(s.Headline(), map[bool]string{true: terminal.Green, false: terminal.Red}[s.Good()]))
+	p.Painted(s.Headline(), map[bool]string{true: terminal.Green, false: terminal.Red}[s.Good()])
 	for _, why := range s.Failed {
 		p.Item("not answered: " + why)
 	}
+	for _, what := range s.leftOut() {
+		p.Item(what)
+	}
 	for _, b := range s.Blames {
 		p.Line("")
-		p.Line(p.Paint(terminal.Plain(fmt.Sprintf("%s: %s", b.Subject(), strings.ReplaceAll(string(b.Kind), "_", " "))),
-			terminal.Yellow))
+		p.Painted(fmt.Sprintf("%s: %s", b.Subject(), strings.ReplaceAll(string(b.Kind), "_", " ")), terminal.Yellow)
 		p.Item(b.Evidence)
 		p.Item("look at: " + b.Causes)
 	}
@@ -70,9 +101,14 @@ func (s Shown) WriteJSON(w io.Writer) error {
 	return e.Encode(s)
 }
 
-// WriteDrain writes the nodes that jobs are better kept off, quoted for a shell, each after a comment that says why. A
-// name that no shell word can have is left out, with a comment.
+// WriteDrain writes the nodes that jobs should avoid, quoted for a shell, each after a comment with the reason. A name
+// that cannot be a shell word is replaced by a comment.
 func (s Shown) WriteDrain(w io.Writer) error {
+	for _, what := range s.leftOut() {
+		if _, err := fmt.Fprintf(w, "# %s\n", terminal.Plain(what)); err != nil {
+			return err
+		}
+	}
 	why := map[string][]string{}
 	for _, b := range s.Blames {
 		if b.Drain() {
@@ -94,23 +130,23 @@ func (s Shown) WriteDrain(w io.Writer) error {
 //go:embed page.tmpl
 var page string
 
-// maxMatrix is how many nodes have a row and a column.
+// maxMatrix is the maximum number of nodes with a row and a column.
 const maxMatrix = 32
 
 // cell is a pair in the matrix.
 type cell struct {
-	Text  string // part of what is expected, of the worst rail
+	Text  string // worst rail's share of the expected goodput
 	Class string
 	Title string
 }
 
-// matrixRow is a node that asks.
+// matrixRow is a node that starts rounds.
 type matrixRow struct {
 	Node  string
 	Cells []cell
 }
 
-// WriteHTML writes the report as one page without outside resources.
+// WriteHTML writes the report as one page without external resources.
 func (s Shown) WriteHTML(w io.Writer) error {
 	t, err := template.New("page").Funcs(template.FuncMap{"plain": terminal.Plain}).Parse(page)
 	if err != nil {
@@ -122,10 +158,10 @@ func (s Shown) WriteHTML(w io.Writer) error {
 		names = append(names, n.String())
 	}
 	return t.Execute(w, map[string]any{"Shown": s, "Time": s.Time.UTC().Format(time.DateTime + " UTC"), "Names": names,
-		"Matrix": s.matrix(nodes), "Most": maxMatrix})
+		"Matrix": s.matrix(nodes), "Most": maxMatrix, "LeftOut": s.leftOut()})
 }
 
-// matrixNodes are all nodes if they are few, else those of bad paths, those of blames first.
+// matrixNodes returns all nodes if they fit, else the nodes of bad paths, blamed ones first.
 func (s Shown) matrixNodes() (list []Node) {
 	add := func(n Node) {
 		if len(list) < maxMatrix && !slices.Contains(list, n) {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,21 +13,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // TestSecurity: which asker is answered by which target, and the reason if it is not.
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	sesame, other, empty := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame\n")},
-		Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")},
-		Security{TokenFile: file(t, filepath.Join(dir, "empty"), " \n")}
+	sesame, other, empty := options.Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame\n")},
+		options.Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")},
+		options.Security{TokenFile: file(t, filepath.Join(dir, "empty"), " \n")}
 	ours, theirs := newAuthority(t), newAuthority(t)
 	a, b, stranger := ours.issue(dir, "a"), ours.issue(dir, "b"), theirs.issue(dir, "stranger")
-	tls := Security{CertFile: b.CertFile, KeyFile: b.KeyFile,
+	server := options.Security{CertFile: b.CertFile, KeyFile: b.KeyFile,
 		TokenFile: sesame.TokenFile} // a server's certificate, and a token
-	trusting := Security{ClientCAFile: ours.file,
+	trusting := options.Security{ClientCAFile: ours.file,
 		TokenFile: sesame.TokenFile} // an asker without a certificate of its own
 	both := b
 	both.TokenFile = sesame.TokenFile
@@ -36,38 +42,39 @@ func TestSecurity(t *testing.T) {
 	mistrusting.ClientCAFile = ours.file
 	for _, tc := range []struct {
 		why      string
-		answerer Security
-		asker    Security
+		answerer options.Security
+		asker    options.Security
 		reason   failure.Reason
 		says     string
 	}{
 		{"one token", sesame, sesame, "", ""},
 		{"another token", sesame, other, failure.Unauthorized, "both ends need the same token_file"},
-		{"no token", sesame, Security{}, failure.Unauthorized, "both ends need the same token_file"},
-		{"the asker's token is missing", sesame, Security{TokenFile: filepath.Join(dir, "none")}, failure.Unauthorized,
+		{"no token", sesame, options.Security{}, failure.Unauthorized, "both ends need the same token_file"},
+		{"the asker's token is missing", sesame, options.Security{TokenFile: filepath.Join(dir, "none")}, failure.Unauthorized,
 			"no such file"},
 		{"the asker's token is empty", sesame, empty, failure.Unauthorized, "empty: it must hold the secret"},
-		{"whoever", Security{Insecure: true}, Security{}, "", ""},
-		{"the answerer proves nothing", Security{Insecure: true}, sesame, failure.Unauthorized,
+		{"whoever", options.Security{Insecure: true}, options.Security{}, "", ""},
+		{"the answerer proves nothing", options.Security{Insecure: true}, sesame, failure.Unauthorized,
 			"this node has a token and the peer has none"},
 		{"the answerer has only a certificate", b, bothAsker, failure.Unauthorized,
 			"this node has a token and the peer has none"},
-		{"TLS and token", tls, trusting, "", ""},
-		{"TLS and another token", tls, Security{ClientCAFile: ours.file, TokenFile: other.TokenFile},
+		{"TLS and token", server, trusting, "", ""},
+		{"TLS and another token", server, options.Security{ClientCAFile: ours.file, TokenFile: other.TokenFile},
 			failure.Unauthorized, "both ends"},
 		{"certificates", b, a, "", ""},
 		{"certificates and token", both, bothAsker, "", ""},
 		{"certificates and no token", both, a, failure.Unauthorized, "both ends"},
-		{"no certificate", b, Security{ClientCAFile: ours.file}, failure.TLS, "certificate"},
+		{"no certificate", b, options.Security{ClientCAFile: ours.file}, failure.TLS, "certificate"},
 		{"a certificate of another CA", b, mistrusting, failure.TLS, "certificate"},
 		{"the answerer's is of another CA", stranger, a, failure.TLS, "certificate"},
 		{"the asker's certificate is missing", b,
-			Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile}, failure.TLS,
+			options.Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile}, failure.TLS,
 			"no such file"},
-		{"the asker's CA is no certificate", b, Security{ClientCAFile: sesame.TokenFile}, failure.TLS,
+		{"the asker's CA is no certificate", b, options.Security{ClientCAFile: sesame.TokenFile}, failure.TLS,
 			"contains no PEM certificate"},
-		{"plain asker, TLS answerer", b, sesame, failure.TLS, "set probe.tls in the configuration"},
-		{"TLS asker, plain answerer", sesame, a, failure.TLS, "this node uses TLS and the peer does not"},
+		{"an asker without certificates", b, sesame, failure.TLS, "set probe.tls in the configuration"},
+		{"an answerer without certificates", sesame, a, failure.TLS, "does the peer have probe.tls"},
+		{"only the answerer has a certificate", server, sesame, "", ""},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +97,7 @@ func TestSecurityFollows(t *testing.T) {
 	dir := t.TempDir()
 	here, there := filepath.Join(dir, "here"), filepath.Join(dir, "there")
 	file(t, there, "one")
-	peer := answering(t, bareNode(t, "b"), Security{TokenFile: there})
+	peer := answering(t, bareNode(t, "b"), options.Security{TokenFile: there})
 	for i, step := range []struct {
 		here, there string
 		reason      failure.Reason
@@ -101,7 +108,7 @@ func TestSecurityFollows(t *testing.T) {
 		file(t, here, step.here)
 		file(t, there, step.there)
 		if _, f := askHello(t, peer,
-			Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil && f.Reason != step.reason {
+			options.Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil && f.Reason != step.reason {
 			t.Errorf("step %d: %v, want %q", i, f, step.reason)
 		}
 	}
@@ -132,33 +139,33 @@ func TestResponderWantsProof(t *testing.T) {
 	dir := t.TempDir()
 	token, ca := file(t, filepath.Join(dir, "token"), "sesame"), newAuthority(t)
 	good := ca.issue(dir, "b")
-	with := func(s Security, change func(*Security)) Security { change(&s); return s }
+	with := func(s options.Security, change func(*options.Security)) options.Security { change(&s); return s }
 	for _, tc := range []struct {
 		why  string
-		sec  Security
+		sec  options.Security
 		says string // empty: it starts
 	}{
-		{"nothing", Security{}, "insecure: true"},
-		{"TLS of the server alone", Security{CertFile: good.CertFile, KeyFile: good.KeyFile}, "insecure: true"},
-		{"insecure", Security{Insecure: true}, ""},
-		{"token", Security{TokenFile: token}, ""},
+		{"nothing", options.Security{}, "insecure: true"},
+		{"TLS of the server alone", options.Security{CertFile: good.CertFile, KeyFile: good.KeyFile}, "insecure: true"},
+		{"insecure", options.Security{Insecure: true}, ""},
+		{"token", options.Security{TokenFile: token}, ""},
 		{"certificates", good, ""},
-		{"no such token", Security{TokenFile: filepath.Join(dir, "none")}, "no such file"},
-		{"an empty token", Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")},
+		{"no such token", options.Security{TokenFile: filepath.Join(dir, "none")}, "no such file"},
+		{"an empty token", options.Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")},
 			"empty: it must hold the secret"},
 		{"a token as large as a disk",
-			Security{TokenFile: file(t, filepath.Join(dir, "large"), strings.Repeat("x", maxSecretFile+1))},
+			options.Security{TokenFile: file(t, filepath.Join(dir, "large"), strings.Repeat("x", auth.MaxSecretFile+1))},
 			"more than"},
-		{"no such key", with(good, func(s *Security) { s.KeyFile = filepath.Join(dir, "none") }), "no such file"},
-		{"another's key", with(good, func(s *Security) {
+		{"no such key", with(good, func(s *options.Security) { s.KeyFile = filepath.Join(dir, "none") }), "no such file"},
+		{"another's key", with(good, func(s *options.Security) {
 			s.KeyFile = ca.issue(dir, "other").KeyFile
 		}), "does not match"},
-		{"no such CA", with(good, func(s *Security) { s.ClientCAFile = filepath.Join(dir, "none") }), "no such file"},
-		{"certificates and no such token", with(good, func(s *Security) {
+		{"no such CA", with(good, func(s *options.Security) { s.ClientCAFile = filepath.Join(dir, "none") }), "no such file"},
+		{"certificates and no such token", with(good, func(s *options.Security) {
 			s.TokenFile = filepath.Join(dir, "none")
 		}), "no such file"},
 	} {
-		_, err := NewResponder(bareNode(t, "b"), Options{Security: tc.sec})
+		_, err := target.NewResponder(bareNode(t, "b"), options.Options{Security: tc.sec})
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want %q", tc.why, err, tc.says)
 		}
@@ -199,10 +206,10 @@ func says(words, more string) func(net.Conn) {
 	}
 }
 
-// greets answers a challenge as a target without a token, and continues with next.
-func greets(then func(net.Conn)) func(net.Conn) {
-	return func(c net.Conn) {
-		reply, _ := json.Marshal(challengeReply{Version: protocolVersion, Nonce: newNonce(), Proof: proofNone})
+// greets answers the first message as a target without a token, and continues with next.
+func greets(then func(net.Conn)) func(*tls.Conn) {
+	return func(c *tls.Conn) {
+		reply, _ := json.Marshal(protocol.ProofReply{Version: protocol.ProtocolVersion})
 		_, _ = c.Read(make([]byte, 4096))
 		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(reply), reply)
 		then(c)
@@ -242,10 +249,10 @@ func TestStrangers(t *testing.T) {
 		{"a million rails", strangerServer(t,
 			says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 1_000_000)+`]}`, "")),
 			failure.Protocol, "more than"},
-		{"a hundred rails", strangerServer(t,
+		{"a hundred rails", strangerTLS(t,
 			greets(says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 100)+`{}]}`, ""))),
 			failure.Protocol, "101 rails"},
-		{"a node without end", strangerServer(t, greets(says(ok, strings.Repeat(" ", 4096)))), failure.Protocol,
+		{"a node without end", strangerTLS(t, greets(says(ok, strings.Repeat(" ", 4096)))), failure.Protocol,
 			"more than 1048576"},
 		{"a reason to be skipped",
 			strangerServer(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"hello","reason":"draining"}`, "")),
@@ -258,9 +265,9 @@ func TestStrangers(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
 			n := bareNode(t, "a")
-			res := Bench(t.Context(), n, DefaultOptions(), tc.peer, func(Progress) {})
-			if res.Outcome != Failed || res.Transport != NoTransport || res.Reason != tc.reason ||
-				!strings.Contains(res.Detail, tc.says) || len(res.Detail) > maxDetail+8 {
+			res := Bench(t.Context(), n, options.DefaultOptions(), tc.peer, func(result.Progress) {})
+			if res.Outcome != result.Failed || res.Transport != result.NoTransport || res.Reason != tc.reason ||
+				!strings.Contains(res.Detail, tc.says) || len(res.Detail) > protocol.MaxDetail+8 {
 				t.Errorf("%s because of %q: %q, want %q: %q", res.Outcome, res.Reason, res.Detail, tc.reason, tc.says)
 			}
 			if len(res.Failures) != 1 || res.Failures[0].Stage != failure.StageHello {
@@ -277,11 +284,11 @@ func TestStrangers(t *testing.T) {
 func TestStrangerIsSilent(t *testing.T) {
 	t.Parallel()
 	peer := strangerServer(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)); _, _ = c.Read(make([]byte, 1)) })
-	opts := DefaultOptions()
+	opts := options.DefaultOptions()
 	opts.Timeout = time.Second
 	start := time.Now()
-	res := Bench(t.Context(), bareNode(t, "a"), opts, peer, func(Progress) {})
-	if res.Outcome != Failed || res.Reason != failure.PeerUnreachable || !strings.Contains(res.Detail,
+	res := Bench(t.Context(), bareNode(t, "a"), opts, peer, func(result.Progress) {})
+	if res.Outcome != result.Failed || res.Reason != failure.PeerUnreachable || !strings.Contains(res.Detail,
 		"is the peer up") || time.Since(start) > 10*time.Second {
 		t.Errorf("%s because of %q (%s) after %v", res.Outcome, res.Reason, res.Detail, time.Since(start))
 	}
@@ -291,25 +298,25 @@ func TestStrangerIsSilent(t *testing.T) {
 func TestStrangersLearnNothing(t *testing.T) {
 	t.Parallel()
 	token := file(t, filepath.Join(t.TempDir(), "token"), "sesame")
-	peer := answering(t, bareNode(t, "railnode"), Security{TokenFile: token})
-	proof := proof{1, digest(nil), [][]byte{make([]byte, keySize)}}.String()
+	peer, client := answering(t, bareNode(t, "railnode"), options.Security{TokenFile: token}), insecureHTTP(t)
 	for _, content := range []string{"sesame", "", "(none)"} {
-		if file(t, token, content); content == "(none)" {
+		file(t, token, content)
+		if content == "(none)" {
 			if err := os.Remove(token); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, header := range []string{"", "Bearer sesame", proof} {
-			for _, path := range []string{pathNode, pathFacts, pathLease, pathProve, pathLease + "/x/open", "/",
-				"/metrics"} {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+peer+path,
-					strings.NewReader("{}"))
+		for _, header := range []string{"", "Bearer sesame"} {
+			for _, path := range []string{protocol.PathNode, protocol.PathFacts, protocol.PathLease, "/v2/prove",
+				protocol.PathLease + "/x/open", "/",
+				"/metrics", protocol.PathHello} {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+peer+path,
+					strings.NewReader(`{"version":4}`))
 				if err != nil {
 					t.Fatal(err)
 				}
 				req.Header.Set("Authorization", header)
-				req.Header.Set(headerProof, header)
-				res, err := http.DefaultClient.Do(req)
+				res, err := client.Do(req)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -325,25 +332,4 @@ func TestStrangersLearnNothing(t *testing.T) {
 			}
 		}
 	}
-	res, err := http.Post("http://"+peer+pathHello, "application/json", strings.NewReader(challengeFor(t, peer)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	var reply map[string]any
-	if err := json.NewDecoder(res.Body).
-		Decode(&reply); err != nil || len(reply) != 3 || reply["nonce"] == "" || reply["proof"] != "token" ||
-		reply["version"] != float64(protocolVersion) {
-		t.Errorf("a challenge is answered with %v, %v", reply, err)
-	}
-}
-
-// challengeFor is the first message of an asker.
-func challengeFor(t *testing.T, dialled string) string {
-	t.Helper()
-	b, err := json.Marshal(challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }

@@ -12,9 +12,13 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// onBond is a rail's table after its interface joined a bond, whose addresses the kernel enters for the member.
+// onBond returns a rail's GID table after its interface joined a bond: the kernel enters the bond's addresses for
+// the member.
 func onBond(addr string) []fakeverbs.GID {
 	gids := fakeverbs.RoCE(addr)
 	for i := range gids {
@@ -23,7 +27,7 @@ func onBond(addr string) []fakeverbs.GID {
 	return gids
 }
 
-// TestBlameGID: a path that fails because of a GID is named after it, on whichever end it is, not after the symptom.
+// TestBlameGID: a path that fails because of a GID names the GID, on whichever end it is, instead of the symptom.
 func TestBlameGID(t *testing.T) {
 	t.Parallel()
 	linkLocal := func(addr string) []fakeverbs.GID { return fakeverbs.RoCE(addr)[:2] }
@@ -59,12 +63,12 @@ func TestBlameGID(t *testing.T) {
 			})
 			res := p.round()
 			if tc.want == "" {
-				if res.Outcome != OK {
+				if res.Outcome != result.OK {
 					t.Errorf("%s, failures %v", res.Outcome, res.Failures)
 				}
 				return
 			}
-			if res.Outcome != Degraded || len(res.Failures) != 1 || *res.Rails[1].Failure != res.Failures[0] {
+			if res.Outcome != result.Degraded || len(res.Failures) != 1 || *res.Rails[1].Failure != res.Failures[0] {
 				t.Fatalf("%s, failures %v, of rail 1 %v", res.Outcome, res.Failures, res.Rails[1].Failure)
 			}
 			if f := res.Failures[0]; f.Stage != tc.stage || f.Reason != tc.want || !strings.Contains(f.Detail, tc.says) {
@@ -74,7 +78,7 @@ func TestBlameGID(t *testing.T) {
 	}
 }
 
-// TestBlameGIDGoes: an address that is removed in the middle of a burst.
+// TestBlameGIDGoes: the failure names an address that was removed during a burst.
 func TestBlameGIDGoes(t *testing.T) {
 	t.Parallel()
 	for node, want := range map[string]failure.Reason{"a": failure.GIDChanged, "b": failure.PeerGID} {
@@ -84,7 +88,7 @@ func TestBlameGIDGoes(t *testing.T) {
 			res := p.during(failure.StageSolo, func() {
 				p.fabric.SetGIDs(node, "mlx5_0", fakeverbs.RoCE(address4(node, 0))[:2])
 			})
-			if res.Outcome != Fallback || res.Reason != want ||
+			if res.Outcome != result.Fallback || res.Reason != want ||
 				!strings.Contains(res.Detail, "mlx5_0 no longer has the GID "+address4(node, 0)) {
 				t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 			}
@@ -93,7 +97,7 @@ func TestBlameGIDGoes(t *testing.T) {
 	}
 }
 
-// TestBlameWorker: when the peer's worker is killed, no rail and no path is blamed, in whichever step the writes go
+// TestBlameWorker: when the peer's worker is killed, no rail and no path is blamed, in whichever step writes stay
 // unanswered.
 func TestBlameWorker(t *testing.T) {
 	t.Parallel()
@@ -106,18 +110,18 @@ func TestBlameWorker(t *testing.T) {
 			p.opts.LatencySamples = 50
 			killed := make(chan struct{})
 			var begun bool
-			res := Bench(t.Context(), p.a, p.opts, p.peer, func(g Progress) {
+			res := Bench(t.Context(), p.a, p.opts, p.peer, func(g result.Progress) {
 				if !begun && g.Stage == stage {
 					begun = true
 					go func() { defer close(killed); p.signal("b", unix.SIGKILL) }()
 				}
 			})
 			<-killed
-			if res.Outcome != Fallback || res.Reason != failure.PeerWorker || !res.OfRailscope() ||
+			if res.Outcome != result.Fallback || res.Reason != failure.PeerWorker || !res.OfRailscope() ||
 				!strings.HasPrefix(res.Detail, "on the peer: the worker process ended") {
 				t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 			}
-			if len(res.Failures) != 1 || slices.ContainsFunc(res.Rails, func(r RailResult) bool {
+			if len(res.Failures) != 1 || slices.ContainsFunc(res.Rails, func(r result.RailResult) bool {
 				return r.Failure != nil && r.Failure.Reason != failure.PeerWorker
 			}) {
 				t.Errorf("failures %v, rails %+v", res.Failures, res.Rails)
@@ -127,54 +131,57 @@ func TestBlameWorker(t *testing.T) {
 	}
 }
 
-// TestExplain: what both ends report decides, the nearest cause first; a peer that does not report its GIDs is judged
-// by the one that it uses.
+// TestExplain: the state of both ends decides, and the nearest cause comes first. A peer that does not report its
+// GIDs is judged by the GID that it uses.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	gid := func(addr, netdev string, own bool) helloGID {
-		return helloGID{netip.AddrFrom16(netip.MustParseAddr(addr).As16()), "RoCE v2", netdev, own}
+	gid := func(addr, netdev string, own bool) protocol.HelloGID {
+		return protocol.HelloGID{Addr: netip.AddrFrom16(netip.MustParseAddr(addr).As16()), Type: "RoCE v2", Netdev: netdev,
+			Own: own}
 	}
 	four, six, local := gid("10.0.0.1", "eth0", true), gid("fd00::1", "eth0", true), gid("fe80::1", "eth0", true)
 	theirs, bonded := gid("10.0.0.2", "eth0", true), gid("10.0.0.9", "bond0", false)
 	for _, tc := range []struct {
 		why       string
-		own, peer []helloGID
-		used, far helloGID
-		change    func(*path)
+		own, peer []protocol.HelloGID
+		used, far protocol.HelloGID
+		change    func(*round.Path)
 		want      failure.Reason
 	}{
-		{"nothing", []helloGID{four}, []helloGID{theirs}, four, theirs, nil, ""},
-		{"an older peer", []helloGID{four}, nil, four, theirs, nil, ""},
-		{"an older peer without an address", []helloGID{four}, nil, four, local, nil, failure.PeerGID},
-		{"the peer has only IPv6", []helloGID{four}, []helloGID{six}, four, six, nil, failure.PeerGID},
-		{"we have only IPv6", []helloGID{six}, []helloGID{theirs}, six, theirs, nil, failure.NoGID},
-		{"both have only IPv6", []helloGID{six}, []helloGID{six}, six, six, nil, ""},
-		{"the peer's is gone", []helloGID{four}, []helloGID{six}, four, theirs, nil, failure.PeerGID},
-		{"ours is gone", []helloGID{six}, []helloGID{theirs}, four, theirs, nil, failure.GIDChanged},
-		{"a bond here", []helloGID{local, bonded}, []helloGID{theirs}, bonded, theirs, nil, failure.GIDMisbound},
-		{"a bond there", []helloGID{four}, []helloGID{bonded}, four, bonded, nil, failure.GIDMisbound},
-		{"a bond beside an own address", []helloGID{four, bonded}, []helloGID{theirs}, four, theirs, nil, ""},
-		{"a bond over a port of another network namespace", []helloGID{bonded}, []helloGID{theirs}, bonded, theirs,
-			func(p *path) { p.local.Netdev = "" }, ""},
-		{"the peer's port went down", []helloGID{four}, nil, four, theirs, func(p *path) { p.peer.Active = false },
+		{"nothing", []protocol.HelloGID{four}, []protocol.HelloGID{theirs}, four, theirs, nil, ""},
+		{"an older peer", []protocol.HelloGID{four}, nil, four, theirs, nil, ""},
+		{"an older peer without an address", []protocol.HelloGID{four}, nil, four, local, nil, failure.PeerGID},
+		{"the peer has only IPv6", []protocol.HelloGID{four}, []protocol.HelloGID{six}, four, six, nil, failure.PeerGID},
+		{"we have only IPv6", []protocol.HelloGID{six}, []protocol.HelloGID{theirs}, six, theirs, nil, failure.NoGID},
+		{"both have only IPv6", []protocol.HelloGID{six}, []protocol.HelloGID{six}, six, six, nil, ""},
+		{"the peer's is gone", []protocol.HelloGID{four}, []protocol.HelloGID{six}, four, theirs, nil, failure.PeerGID},
+		{"ours is gone", []protocol.HelloGID{six}, []protocol.HelloGID{theirs}, four, theirs, nil, failure.GIDChanged},
+		{"a bond here", []protocol.HelloGID{local, bonded}, []protocol.HelloGID{theirs}, bonded, theirs, nil, failure.GIDMisbound},
+		{"a bond there", []protocol.HelloGID{four}, []protocol.HelloGID{bonded}, four, bonded, nil, failure.GIDMisbound},
+		{"a bond beside an own address", []protocol.HelloGID{four, bonded}, []protocol.HelloGID{theirs}, four, theirs, nil, ""},
+		{"a bond over a port of another network namespace", []protocol.HelloGID{bonded}, []protocol.HelloGID{theirs}, bonded, theirs,
+			func(p *round.Path) { p.Local.Netdev = "" }, ""},
+		{"the peer's port went down", []protocol.HelloGID{four}, nil, four, theirs, func(p *round.Path) { p.Peer.Active = false },
 			failure.PortDown},
-		{"ours went down", []helloGID{bonded}, nil, four, theirs, func(p *path) {
-			p.local.status.Limits.Active = false
+		{"ours went down", []protocol.HelloGID{bonded}, nil, four, theirs, func(p *round.Path) {
+			p.Local.Status.Limits.Active = false
 		}, failure.PortDown},
-		{"the peer's rail is gone", []helloGID{bonded}, nil, four, theirs, func(p *path) { p.gone = true },
+		{"the peer's rail is gone", []protocol.HelloGID{bonded}, nil, four, theirs, func(p *round.Path) { p.Gone = true },
 			failure.NoPeerRail},
-		{"InfiniBand", nil, nil, four, local, func(p *path) { p.local.LinkLayer = "InfiniBand" }, ""},
+		{"InfiniBand", nil, nil, four, local, func(p *round.Path) { p.Local.LinkLayer = "InfiniBand" }, ""},
 	} {
-		p := &path{own: tc.own, peer: &helloRail{Device: "mlx5_0", Netdev: "eth0", Active: true, GIDs: tc.peer},
-			theirs: tc.far.Addr}
-		p.local.Device, p.local.Netdev, p.local.LinkLayer = "mlx5_0", "eth0", "Ethernet"
-		p.local.status.Limits.Active, p.gid.GID.Addr = true, tc.used.Addr
+		p := &round.Path{Own: tc.own, Peer: &protocol.HelloRail{Device: "mlx5_0", Netdev: "eth0", Active: true,
+			GIDs: tc.peer},
+			Theirs: tc.far.Addr}
+		p.Local.Device, p.Local.Netdev, p.Local.LinkLayer = "mlx5_0", "eth0", "Ethernet"
+		p.Local.Status.Limits.Active, p.GID.GID.Addr = true, tc.used.Addr
 		if tc.change != nil {
 			tc.change(p)
 		}
 		var got failure.Reason
-		if f := p.explain(failure.Failure{Reason: failure.RetryExceeded, Detail: "the symptom"}); f != nil {
-			if got = f.Reason; !strings.HasSuffix(f.Detail, " (the symptom)") {
+		if f := p.Explain(failure.Failure{Reason: failure.RetryExceeded, Detail: "the symptom"}); f != nil {
+			got = f.Reason
+			if !strings.HasSuffix(f.Detail, " (the symptom)") {
 				t.Errorf("%s: %s", tc.why, f.Detail)
 			}
 		}
@@ -184,7 +191,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestHelloGIDs: GIDs are an optional field of protocol 3, and bounded.
+// TestHelloGIDs: GIDs are an optional field of protocol 3, and their number is limited.
 func TestHelloGIDs(t *testing.T) {
 	t.Parallel()
 	const text = `{"node":"b","instance":"i","rails":[{"name":"0","port":1%s}],"addresses":[]}`
@@ -196,10 +203,10 @@ func TestHelloGIDs(t *testing.T) {
 		`,"gids":[{"addr":"fe80::1","type":"RoCE v2","netdev":"\u001b[2J"}]`:                         false,
 		`,"gids":[` + strings.Repeat(`{},`, 300) + `{}]`:                                             false,
 	} {
-		var h hello
+		var h protocol.Hello
 		err := json.Unmarshal([]byte(strings.Replace(text, "%s", field, 1)), &h)
 		if err == nil {
-			err = h.check()
+			err = h.Check()
 		}
 		if (err == nil) != good {
 			t.Errorf("%.80s: %v", field, err)

@@ -14,10 +14,21 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/node"
 	"github.com/railscope/railscope/probe/internal/worker"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestGuardJudge: which traffic is the probe's. One second has passed, the rail carries 100 MB/s, others may use 20.
+// sends describes a burst of writes, one over each rail.
+func sends(rails ...string) (list []node.LoadRail) {
+	for _, name := range rails {
+		list = append(list, node.LoadRail{Name: name, Direction: rail.Transmit})
+	}
+	return list
+}
+
+// TestGuardJudge separates the probe's traffic from others'. One second has passed, the rail carries 100 MB/s, and
+// others may use 20.
 func TestGuardJudge(t *testing.T) {
 	const mb = 1e6
 	type reading struct{ out, in, retransmits, repeats uint64 }
@@ -28,9 +39,9 @@ func TestGuardJudge(t *testing.T) {
 		sent, underway int64
 		granted        int64
 		gone           bool // the rail was not read
-		unknown        bool // its capacity
+		unknown        bool // the capacity is unknown
 		late           int64
-		period         time.Duration // of its counters
+		period         time.Duration // period of the counters
 		says           string
 	}{
 		{why: "idle"},
@@ -69,10 +80,10 @@ func TestGuardJudge(t *testing.T) {
 		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
 		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
 	} {
-		var r localRail
-		r.Name, r.Device, r.capacity = "0", "mlx5_0", 100*mb
+		var r node.LocalRail
+		r.Name, r.Device, r.Capacity = "0", "mlx5_0", 100*mb
 		if tc.unknown {
-			r.capacity = 0
+			r.Capacity = 0
 		}
 		at := time.Unix(1000, 0)
 		start := map[string]rail.Traffic{"0": {Port: [2]uint64{7, 7}, Retransmits: 7, Repeats: 7, Period: tc.period, At: at}}
@@ -81,45 +92,47 @@ func TestGuardJudge(t *testing.T) {
 		if tc.gone {
 			delete(now, "0")
 		}
-		g := guard{rails: []localRail{r}, above: 0.2, uncounted: tc.late, granted: tc.granted}
+		g := node.Guard{Rails: []node.LocalRail{r}, Above: 0.2, Uncounted: tc.late, Granted: tc.granted}
 		if !tc.receiving {
-			g.burst = newBurstProgress([]worker.Load{{Rail: "0", Chunk: tc.underway, Depth: 1}})
-			g.burst.set(at, []int64{tc.sent})
+			g.Burst = node.NewBurstProgress([]worker.Load{{Rail: "0", Chunk: tc.underway, Depth: 1}}, sends("0"))
+			g.Burst.Set(at, []int64{tc.sent})
 		}
 		var f *failure.Failure
-		for r, d := range deltas([]localRail{r}, start, now) {
-			f = g.judge(r, d)
+		for r, d := range node.Deltas([]node.LocalRail{r}, start, now) {
+			f = g.Judge(r, d)
 		}
 		if (f == nil) != (tc.says == "") || f != nil &&
 			(f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
 			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
 		}
 	}
-	if d, ok := trafficBetween(map[string]rail.Traffic{"": {Transmit: 10}},
+	if d, ok := node.TrafficBetween(map[string]rail.Traffic{"": {Transmit: 10}},
 		map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}, ""); ok {
 		t.Errorf("after a reset of the counters: %+v", d)
 	}
 }
 
-// TestRecentTransfers: a transfer is uncounted for a moment only, and forgotten later.
+// TestRecentTransfers: a transfer is uncounted only for a moment, and later dropped.
 func TestRecentTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m recentTransfers
+		var m node.RecentTransfers
 		for range 1000 {
-			m.add(1 << 20)
-			time.Sleep(counterDelay / 4)
+			m.Add(1 << 20)
+			time.Sleep(node.CounterDelay / 4)
 		}
-		if got := m.uncounted(counterDelay); got != 4<<20 || m.uncounted(2*counterDelay) != 8<<20 || len(m.list) > 61 {
-			t.Errorf("%d bytes of %d transfers", got, len(m.list))
+		if got := m.Uncounted(node.CounterDelay); got != 4<<20 || m.Uncounted(2*node.CounterDelay) != 8<<20 ||
+			len(m.List) > 61 {
+			t.Errorf("%d bytes of %d transfers", got, len(m.List))
 		}
-		if time.Sleep(counterDelay); m.uncounted(counterDelay) != 0 {
-			t.Errorf("later %d", m.uncounted(counterDelay))
+		time.Sleep(node.CounterDelay)
+		if m.Uncounted(node.CounterDelay) != 0 {
+			t.Errorf("later %d", m.Uncounted(node.CounterDelay))
 		}
 	})
 }
 
-// TestSettledTraffic: counters that move once a second are read when they have counted the last burst; others at once,
-// and those of an interface too.
+// TestSettledTraffic: counters that move once per second are read after they have counted the last burst; others
+// are read at once, and so are those of an interface.
 func TestSettledTraffic(t *testing.T) {
 	for name, tc := range map[string]struct {
 		r    rail.Rail
@@ -131,12 +144,12 @@ func TestSettledTraffic(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := bareNode(t, "a")
-			r := localRail{Rail: tc.r}
+			r := node.LocalRail{Rail: tc.r}
 			r.Dir, r.Port = t.TempDir(), 1
 			dir := filepath.Join(r.Dir, "ports/1/counters")
 			names := []string{"port_xmit_data", "port_rcv_data"}
 			if tc.r.Software {
-				dir, names = filepath.Join(n.opts.Sysfs, "class/net/eth0/statistics"), []string{"tx_bytes", "rx_bytes"}
+				dir, names = filepath.Join(n.Opts.Sysfs, "class/net/eth0/statistics"), []string{"tx_bytes", "rx_bytes"}
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -144,20 +157,20 @@ func TestSettledTraffic(t *testing.T) {
 			for _, name := range names {
 				file(t, filepath.Join(dir, name), "1\n")
 			}
-			r.traffic = rail.NewPort(n.opts.Sysfs, r.Rail, nil)
-			n.recent.add(1)
+			r.Traffic = rail.NewPort(n.Opts.Sysfs, r.Rail, nil)
+			n.Recent.Add(1)
 			time.Sleep(300 * time.Millisecond)
 			start := time.Now()
-			if got := n.settledTraffic(t.Context(), []localRail{r}); len(got) != 1 || time.Since(start) != tc.want {
+			if got := n.SettledTraffic(t.Context(), []node.LocalRail{r}); len(got) != 1 || time.Since(start) != tc.want {
 				t.Errorf("%s: %v after %v, want %v", name, got, time.Since(start), tc.want)
 			}
-			time.Sleep(time.Hour) // no lane stays for longer
+			time.Sleep(time.Hour) // no lane outlives the bubble
 		})
 	}
 }
 
-// TestBusyRecently: where the traffic of the last seconds is known, it decides at once: that of the function and that
-// of the physical port, without the probe's own.
+// TestBusyRecently: known traffic of the last seconds decides at once, for the function and for the physical port,
+// without the probe's own.
 func TestBusyRecently(t *testing.T) {
 	const gb = 1e9
 	rates := func(receive, transmit float64) [2]float64 { return [2]float64{receive, transmit} }
@@ -186,13 +199,13 @@ func TestBusyRecently(t *testing.T) {
 				return tc.mean, true
 			})
 			if tc.own > 0 {
-				n.recent.add(tc.own)
+				n.Recent.Add(tc.own)
 			}
 			time.Sleep(3 * time.Second)
-			r := localRail{capacity: 10 * gb, portCapacity: 20 * gb}
+			r := node.LocalRail{Capacity: 10 * gb, PortCapacity: 20 * gb}
 			r.Name = "0"
 			start := time.Now()
-			f := n.busy(t.Context(), []localRail{r, r}, 0.2) // each had half of the probe's own
+			f := n.Busy(t.Context(), []node.LocalRail{r, r}, 0.2) // each rail had half of the probe's own bytes
 			if (f == nil) != (tc.says == "") || f != nil && !strings.Contains(f.Detail, tc.says) || time.Since(start) > 0 {
 				t.Errorf("%s: %v after %v, want %q", tc.why, f, time.Since(start), tc.says)
 			}
@@ -200,15 +213,15 @@ func TestBusyRecently(t *testing.T) {
 	}
 }
 
-// TestSharedPort: two functions of one physical port are one in its counters, which count both.
+// TestSharedPort: two functions of one physical port share its counters, which count both.
 func TestSharedPort(t *testing.T) {
 	const mb = 1e6
-	rails := make([]localRail, 2)
+	rails := make([]node.LocalRail, 2)
 	before, now := map[string]rail.Traffic{}, map[string]rail.Traffic{}
 	at := time.Unix(1000, 0)
 	for i := range rails {
 		r := &rails[i]
-		r.Name, r.capacity, r.portCapacity, r.status.Limits.PortKey = fmt.Sprint(i), 50*mb, 100*mb, "port"
+		r.Name, r.Capacity, r.PortCapacity, r.Status.Limits.PortKey = fmt.Sprint(i), 50*mb, 100*mb, "port"
 		before[r.Name] = rail.Traffic{At: at, Physical: true}
 		now[r.Name] = rail.Traffic{At: at.Add(time.Second), Physical: true, Port: [2]uint64{rail.Transmit: 95 * mb}}
 	}
@@ -216,12 +229,14 @@ func TestSharedPort(t *testing.T) {
 		sent []int64
 		says string
 	}{{[]int64{40 * mb, 40 * mb}, ""}, {[]int64{80 * mb, 0}, ""}, {[]int64{40 * mb, 0}, "43 %"}} {
-		g := guard{rails: rails, above: 0.2, burst: newBurstProgress([]worker.Load{{Rail: "0"}, {Rail: "1"}})}
-		g.burst.set(at, tc.sent)
+		g := node.Guard{Rails: rails, Above: 0.2, Burst: node.NewBurstProgress([]worker.Load{{Rail: "0"}, {Rail: "1"}},
+			sends("0", "1"))}
+		g.Burst.Set(at, tc.sent)
 		count := 0
-		for r, d := range deltas(rails, before, now) {
-			f := g.judge(r, d)
-			if count++; (f == nil) != (tc.says == "") || f != nil && !strings.Contains(f.Detail, tc.says) {
+		for r, d := range node.Deltas(rails, before, now) {
+			f := g.Judge(r, d)
+			count++
+			if (f == nil) != (tc.says == "") || f != nil && !strings.Contains(f.Detail, tc.says) {
 				t.Errorf("%v: %v, want %q", tc.sent, f, tc.says)
 			}
 		}
@@ -231,39 +246,39 @@ func TestSharedPort(t *testing.T) {
 	}
 }
 
-// TestBusyLate: late interface statistics count the previous round, which is not traffic of others.
+// TestBusyLate: interface statistics that count the previous round late are not traffic of others.
 func TestBusyLate(t *testing.T) {
 	for moved, want := range map[int64]bool{0: true, 1000 << 20: false} {
 		synctest.Test(t, func(t *testing.T) {
 			n := bareNode(t, "a")
-			dir := filepath.Join(n.opts.Sysfs, "class/net/eth0/statistics")
+			dir := filepath.Join(n.Opts.Sysfs, "class/net/eth0/statistics")
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
 			file(t, filepath.Join(dir, "rx_bytes"), "0\n")
 			file(t, filepath.Join(dir, "tx_bytes"), "0\n")
 			time.AfterFunc(time.Second, func() { file(t, filepath.Join(dir, "tx_bytes"), fmt.Sprintln(1300<<20)) })
-			n.recent.add(moved)
-			r := localRail{capacity: 1e9}
+			n.Recent.Add(moved)
+			r := node.LocalRail{Capacity: 1e9}
 			r.Name, r.Netdev, r.Dir, r.Port = "0", "eth0", t.TempDir(), 1
 			r.Software = true
-			r.traffic = rail.NewPort(n.opts.Sysfs, r.Rail, nil)
-			if f := n.busy(t.Context(), []localRail{r}, 0.2); (f != nil) != want {
+			r.Traffic = rail.NewPort(n.Opts.Sysfs, r.Rail, nil)
+			if f := n.Busy(t.Context(), []node.LocalRail{r}, 0.2); (f != nil) != want {
 				t.Errorf("after %d bytes: %v", moved, f)
 			}
-			time.Sleep(time.Hour) // no lane stays for longer
+			time.Sleep(time.Hour) // no lane outlives the bubble
 		})
 	}
 }
 
-// TestGuardWaitsForWord: on a busy machine the worker reports late. The bytes of that time are the probe's; traffic of
-// others is still noticed.
+// TestGuardWaitsForWord: if the worker of a busy machine reports late, the bytes of that time are the probe's, and
+// traffic of others is still noticed.
 func TestGuardWaitsForWord(t *testing.T) {
-	const capacity, payload = 1e9, 0.94e9 // bytes a second
+	const capacity, payload = 1e9, 0.94e9 // bytes per second
 	for _, tc := range []struct {
 		why     string
-		late    time.Duration // that word takes
-		foreign float64       // bytes a second, of the capacity
+		late    time.Duration // delay of the worker's report
+		foreign float64       // bytes per second of others
 		busy    bool
 	}{
 		{"in time", 0, 0, false},
@@ -285,7 +300,7 @@ func TestGuardWaitsForWord(t *testing.T) {
 			defer cancel()
 			var wire sync.WaitGroup
 			defer wire.Wait()
-			sent, start := newBurstProgress([]worker.Load{{Rail: "0", Chunk: 1 << 20, Depth: 8}}), time.Now()
+			sent, start := node.NewBurstProgress([]worker.Load{{Rail: "0", Chunk: 1 << 20, Depth: 8}}, sends("0")), time.Now()
 			count := func() {
 				file(t, filepath.Join(counters, "port_xmit_data"),
 					fmt.Sprintf("%d\n", int64(capacity*time.Since(start).Seconds()/4)))
@@ -293,7 +308,7 @@ func TestGuardWaitsForWord(t *testing.T) {
 			count()
 			wire.Go(func() {
 				for time.Sleep(5 * time.Millisecond); ctx.Err() == nil; time.Sleep(10 *
-					time.Millisecond) { // never in the moment of a look
+					time.Millisecond) { // reports and readings never coincide
 					count()
 				}
 			})
@@ -301,23 +316,23 @@ func TestGuardWaitsForWord(t *testing.T) {
 				for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 					at := time.Now()
 					bytes := int64(own * payload / capacity * at.Sub(start).Seconds())
-					time.AfterFunc(tc.late, func() { sent.set(at, []int64{bytes}) })
+					time.AfterFunc(tc.late, func() { sent.Set(at, []int64{bytes}) })
 				}
 			})
-			r := localRail{capacity: capacity}
+			r := node.LocalRail{Capacity: capacity}
 			r.Name, r.Device, r.Dir, r.Port = "0", "mlx5_0", dir, 1
-			r.traffic = rail.NewPort(dir, r.Rail, nil)
-			g := guard{node: n, rails: []localRail{r}, above: 0.2, burst: sent}
-			if f := g.watch(ctx); (f != nil) != tc.busy {
+			r.Traffic = rail.NewPort(dir, r.Rail, nil)
+			g := node.Guard{Node: n, Rails: []node.LocalRail{r}, Above: 0.2, Burst: sent}
+			if f := g.Watch(ctx); (f != nil) != tc.busy {
 				t.Errorf("%s: %v after %v", tc.why, f, time.Since(start))
 			}
 			cancel()
-			time.Sleep(time.Hour) // no lane stays for longer
+			time.Sleep(time.Hour) // no lane outlives the bubble
 		})
 	}
 }
 
-// foreign counts traffic of others on a rail until the returned function is called: 40 of 50 GB/s.
+// foreign adds traffic of others on a rail, 40 of 50 GB/s, until stop is called.
 func (p *pairOfNodes) foreign(node string, i int, counter string) (stop func()) {
 	p.t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.fabric.Sysfs(node), fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/counters",
@@ -327,7 +342,7 @@ func (p *pairOfNodes) foreign(node string, i int, counter string) (stop func()) 
 	}
 	start := time.Now()
 	count := func() { _, _ = fmt.Fprintf(writerAt{f}, "%020d\n", int64(40e9/4*(1000+time.Since(start).Seconds()))) }
-	count() // jumps to where it begins
+	count() // the first addition sets the start value
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -356,13 +371,14 @@ func TestBusyBefore(t *testing.T) {
 				p := newPair(t, 2, nil)
 				stop := p.foreign(node, 1, counter)
 				res := p.round()
-				if res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Bytes != 0 ||
+				if res.Outcome != result.Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Bytes != 0 ||
 					!strings.Contains(res.Detail, "rail 1") || strings.Contains(res.Detail,
 					"on the peer") != (node == "b") {
 					t.Errorf("%s because of %q: %s, %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 				}
 				stop()
-				if res = p.round(); res.Outcome != OK {
+				res = p.round()
+				if res.Outcome != result.OK {
 					t.Errorf("afterwards: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 				}
 			})
@@ -370,7 +386,7 @@ func TestBusyBefore(t *testing.T) {
 	}
 }
 
-// TestBusyDuring: when others start in the middle of a burst, they soon have the rails; the round is skipped, and the
+// TestBusyDuring: when others start during a burst, the probe soon yields the rails, the round is skipped, and the
 // peer gets a cooldown.
 func TestBusyDuring(t *testing.T) {
 	t.Parallel()
@@ -382,7 +398,7 @@ func TestBusyDuring(t *testing.T) {
 		{"a", "port_rcv_data", 0, ""},
 		{"b", "port_xmit_data", 0, failure.Cooldown},
 		{"b", "port_rcv_data", 1, failure.Cooldown},
-		{"b", "port_xmit_data", 1, failure.Cooldown}, // which the burst does not even use
+		{"b", "port_xmit_data", 1, failure.Cooldown}, // a direction that the burst does not use
 	} {
 		t.Run(fmt.Sprint(tc.node, " rail ", tc.rail), func(t *testing.T) {
 			t.Parallel()
@@ -395,7 +411,7 @@ func TestBusyDuring(t *testing.T) {
 			if took := time.Since(at); took > 8*time.Second {
 				t.Errorf("it took %v to get out of the way", took)
 			}
-			if res.Outcome != Skipped || res.Reason != failure.Busy || res.Transport != NoTransport ||
+			if res.Outcome != result.Skipped || res.Reason != failure.Busy || res.Transport != result.NoTransport ||
 				!strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail,
 				"on the peer") != (tc.node == "b") {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
@@ -404,7 +420,8 @@ func TestBusyDuring(t *testing.T) {
 			stop()
 			p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
 			p.fabric.Set("a", "mlx5_1", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
-			if res = p.scheduled(p.a); res.Reason != tc.next || (res.Outcome == OK) != (tc.next == "") {
+			res = p.scheduled(p.a)
+			if res.Reason != tc.next || (res.Outcome == result.OK) != (tc.next == "") {
 				t.Errorf("right afterwards: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
 		})

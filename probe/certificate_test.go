@@ -8,31 +8,33 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/railscope/railscope/probe/internal/auth"
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestCertificateChange: a connection ends at its next request when its authority is no longer accepted.
+// TestCertificateChange: a connection ends at its next request once its authority is no longer accepted.
 func TestCertificateChange(t *testing.T) {
 	t.Parallel()
 	dir, old := t.TempDir(), newAuthority(t)
 	a, b := old.issue(dir, "a"), old.issue(dir, "b")
-	a.ClientCAFile = file(t, filepath.Join(dir, "ca of a"), read(t, old.file)) // the asker's own stays
+	a.ClientCAFile = file(t, filepath.Join(dir, "ca of a"), read(t, old.file)) // the asker's own file stays
 	peer := answering(t, bareNode(t, "b"), b)
-	c, err := newClient(peer, credentials{a, newSecretFiles()})
+	c, err := control.NewClient(peer, auth.Credentials{Security: a, SecretFiles: auth.NewSecretFiles()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	defer c.Close()
 	for range 2 {
-		if _, err := c.hello(context.Background()); err != nil || len(c.conns) != 1 {
-			t.Fatalf("over %d connections: %v", len(c.conns), err)
+		if _, err := c.Hello(context.Background()); err != nil || len(c.Conns) != 1 {
+			t.Fatalf("over %d connections: %v", len(c.Conns), err)
 		}
 	}
 	file(t, old.file, read(t, newAuthority(t).file))
-	_, err = c.hello(context.Background())
+	_, err = c.Hello(context.Background())
 	if f := asFailure(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
-		"does not accept this node's certificate") || len(c.conns) != 1 {
-		t.Errorf("on the connection of before: %v, over %d connections", f, len(c.conns))
+		"does not accept this node's certificate") || len(c.Conns) != 1 {
+		t.Errorf("on the connection of before: %v, over %d connections", f, len(c.Conns))
 	}
 	if _, f := askHello(t, peer, a); f == nil || f.Reason != failure.TLS {
 		t.Errorf("on the next one: %v", f)
@@ -48,7 +50,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestClientAllowedNames: of all certified peers, only the named ones are answered.
+// TestClientAllowedNames: only peers whose certificates have an allowed name are answered.
 func TestClientAllowedNames(t *testing.T) {
 	t.Parallel()
 	dir, ca := t.TempDir(), newAuthority(t)
@@ -83,7 +85,7 @@ func TestClientAllowedNames(t *testing.T) {
 	}
 }
 
-// TestAddressFamilies: both ends see the same address, over IPv6 and with an IPv4 connection to a dual-stack socket.
+// TestAddressFamilies: both ends see the same address, over IPv6 and over IPv4 to a dual-stack socket.
 func TestAddressFamilies(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "[::1]:0")

@@ -10,12 +10,14 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 func slowly(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
 
-// TestWorkerKilled: a worker killed in the middle of a burst costs that round its RDMA; after the back-off the next
-// round is ok. On either end.
+// TestWorkerKilled: a worker killed during a burst, on either end, costs that round its RDMA. After the back-off,
+// the next round is OK.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	for _, node := range []string{"a", "b"} {
@@ -24,7 +26,7 @@ func TestWorkerKilled(t *testing.T) {
 			p := newPair(t, 1, slowly)
 			res := p.during(failure.StageSolo, func() { p.signal(node, unix.SIGKILL) })
 			want := map[string]failure.Reason{"a": failure.WorkerCrashed, "b": failure.PeerWorker}[node]
-			if res.Outcome != Fallback || res.Reason != want || !res.Verified {
+			if res.Outcome != result.Fallback || res.Reason != want || !res.Verified {
 				t.Fatalf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 			}
 			if !strings.Contains(res.Detail, "signal: killed") || strings.Contains(res.Detail,
@@ -33,11 +35,12 @@ func TestWorkerKilled(t *testing.T) {
 			}
 			p.clean()
 			p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
-			time.Sleep(1100 * time.Millisecond) // the first back-off
-			if res = p.round(); res.Outcome != OK {
+			time.Sleep(1100 * time.Millisecond) // longer than the first back-off
+			res = p.round()
+			if res.Outcome != result.OK {
 				t.Errorf("the next round: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 			}
-			if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n != 1 {
+			if n := p.a.Worker.Restarts() + p.b.Worker.Restarts(); n != 1 {
 				t.Errorf("%d restarts", n)
 			}
 		})
@@ -45,59 +48,60 @@ func TestWorkerKilled(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
 			for range 3 {
-				if res := p.round(); res.Outcome != OK {
+				if res := p.round(); res.Outcome != result.OK {
 					t.Fatalf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 				}
 				pid := p.signal(node, unix.SIGKILL)
 				if !within(5*time.Second, func() bool { return unix.Kill(pid, 0) == unix.ESRCH }) {
 					t.Fatal("the worker does not die")
 				}
-				time.Sleep(100 * time.Millisecond) // it was waited for: that will have been noted by now
+				time.Sleep(100 * time.Millisecond) // longer than it takes to record the exit of the worker
 			}
 		})
 	}
 }
 
-// TestWorkerStopped: a worker that neither answers nor ends is killed, and the round falls back to TCP.
+// TestWorkerStopped: a stopped worker is killed, and the round falls back to TCP.
 func TestWorkerStopped(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)
 	p.opts.Timeout = 40 * time.Second
-	before := p.a.worker
+	before := p.a.Worker
 	start := time.Now()
 	go func() {
-		if within(20*time.Second, func() bool { return p.a.slot.holder() != "" && len(p.fabric.Left()) > 0 }) {
+		if within(20*time.Second, func() bool { return p.a.Slot.Holder() != "" && len(p.fabric.Left()) > 0 }) {
 			p.signal("a", unix.SIGSTOP)
 		}
 	}()
 	res := p.ask()
-	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || before.Restarts() != 1 {
+	if res.Outcome != result.Fallback || res.Reason != failure.WorkerTimeout || before.Restarts() != 1 {
 		t.Errorf("%s because of %q (%s) after %v, %d restarts", res.Outcome, res.Reason, res.Detail, time.Since(start),
 			before.Restarts())
 	}
 	p.clean()
 }
 
-// TestWorkerHangsInPost: so is one whose provider does not return.
+// TestWorkerHangsInPost: a worker whose provider does not return is killed.
 func TestWorkerHangsInPost(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	p.opts.Timeout = 40 * time.Second
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangPost = true })
 	res := p.round()
-	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || res.Failures[0].Stage != failure.StageReach {
+	if res.Outcome != result.Fallback || res.Reason != failure.WorkerTimeout ||
+		res.Failures[0].Stage != failure.StageReach {
 		t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 	}
 }
 
-// TestWorkerHangsThere: the target's worker hangs; the asker learns it in time, and continues.
+// TestWorkerHangsThere: if the target's worker hangs, the asker learns it in time, and continues.
 func TestWorkerHangsThere(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	p.opts.Timeout = 40 * time.Second
 	p.fabric.Set("b", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = true })
 	res := p.round()
-	if res.Outcome != Fallback || res.Reason != failure.PeerWorker || !strings.HasPrefix(res.Detail,
+	if res.Outcome != result.Fallback || res.Reason != failure.PeerWorker || !strings.HasPrefix(res.Detail,
 		"on the peer: the worker process did not answer") {
 		t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 	}
@@ -114,7 +118,7 @@ func TestCancel(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var at time.Time
-			res := Bench(ctx, p.a, p.opts, p.peer, func(g Progress) {
+			res := Bench(ctx, p.a, p.opts, p.peer, func(g result.Progress) {
 				if g.Stage == stage && at.IsZero() {
 					at = time.Now()
 					cancel()
@@ -128,14 +132,14 @@ func TestCancel(t *testing.T) {
 			if took > 10*time.Second {
 				t.Errorf("it took %v", took)
 			}
-			if stage == failure.StageBaseline { // what RDMA has shown holds
-				if res.Outcome != OK || len(res.Failures) > 0 {
+			if stage == failure.StageBaseline { // the results of RDMA stay valid
+				if res.Outcome != result.OK || len(res.Failures) > 0 {
 					t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 				}
-			} else if res.Outcome != Skipped || res.Reason != failure.Canceled || res.Transport != NoTransport {
+			} else if res.Outcome != result.Skipped || res.Reason != failure.Canceled || res.Transport != result.NoTransport {
 				t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 			}
-			if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+			if n := p.a.Worker.Restarts() + p.b.Worker.Restarts(); n > 0 {
 				t.Errorf("%d workers were killed", n)
 			}
 		})
@@ -146,11 +150,11 @@ func TestCancel(t *testing.T) {
 func TestBudgetOfBrokenRound(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)
-	const budget = 64 << 20 // 19 kB a second
-	p.opts.Budget = Budget{Bytes: budget}
+	const budget = 64 << 20 // 19 kB per second
+	p.opts.Budget = options.Budget{Bytes: budget}
 	p.setBudget(budget)
 	ctx, cancel := context.WithCancel(t.Context())
-	res := Bench(ctx, p.a, p.opts, p.peer, func(g Progress) {
+	res := Bench(ctx, p.a, p.opts, p.peer, func(g result.Progress) {
 		if g.Stage == failure.StageSolo && g.Done > 1<<20 {
 			cancel()
 		}
@@ -159,7 +163,7 @@ func TestBudgetOfBrokenRound(t *testing.T) {
 		t.Errorf("%s because of %q, %d bytes", res.Outcome, res.Reason, res.Bytes)
 	}
 	p.clean()
-	for what, left := range map[string]float64{"asked": p.a.askBudget.remaining() * p.rate("a"),
+	for what, left := range map[string]float64{"asked": p.a.AskBudget.Remaining() * p.rate("a"),
 		"answered": p.answerBytes()} {
 		if used := budget - left; used < 0.9*float64(res.Bytes) || used > float64(res.Bytes) {
 			t.Errorf("%s: charged %.0f bytes of %d", what, used, res.Bytes)

@@ -13,9 +13,15 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/history"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestDegraded: what makes a round by RDMA degraded. Figures are MB/s; -1 is not measured, or not expected.
+// TestDegraded lists what degrades a round by RDMA. Figures are MB/s; -1: not measured, or no expectation.
 func TestDegraded(t *testing.T) {
 	const none = -1
 	type one struct {
@@ -29,7 +35,7 @@ func TestDegraded(t *testing.T) {
 		imbalance float64
 		rails     []one
 		want      bool
-		short     string // rails of Shortfalls; all is "all"
+		short     string // rails of Shortfalls; "all": all rails together
 	}{
 		{"good", 0.7, 190, 0, []one{{95, 95, 100, false}, {95, 95, 100, false}}, false, ""},
 		{"just good", 0.7, 140, 0, []one{{70, 70, 100, false}, {70, 70, 100, false}}, false, ""},
@@ -56,7 +62,7 @@ func TestDegraded(t *testing.T) {
 		{"nothing is judged", 0, 13, 0.9, []one{{12, 12, 100, false}, {1, 1, 100, false}}, false, ""},
 		{"nothing was measured", 0.7, none, none, []one{{none, none, 100, false}}, false, ""},
 	} {
-		res := Result{Transport: RDMA, MinOfExpected: tc.min}
+		res := result.Result{Transport: result.RDMA, MinOfExpected: tc.min}
 		figure := func(v float64) *float64 {
 			if v < 0 {
 				return nil
@@ -64,18 +70,18 @@ func TestDegraded(t *testing.T) {
 			v *= 1e6
 			return &v
 		}
-		flow := func(v float64) *Flow {
+		flow := func(v float64) *result.Flow {
 			if v < 0 {
 				return nil
 			}
-			return &Flow{Bytes: int64(v * 1e6), Active: time.Second}
+			return &result.Flow{Bytes: int64(v * 1e6), Active: time.Second}
 		}
 		res.Stealing = figure(tc.stealing)
 		if tc.imbalance >= 0 {
 			res.Imbalance = &tc.imbalance
 		}
 		for i, r := range tc.rails {
-			rr := RailResult{Rail: fmt.Sprint(i), Solo: flow(r.solo), Stealing: flow(r.stealing),
+			rr := result.RailResult{Rail: fmt.Sprint(i), Solo: flow(r.solo), Stealing: flow(r.stealing),
 				Expected: figure(r.expected)}
 			if r.failed {
 				rr.Failure = &failure.Failure{}
@@ -95,23 +101,42 @@ func TestDegraded(t *testing.T) {
 	}
 }
 
-// TestRoundBelowExpected: adapters that carry a part of their rate make a round degraded, even if they are balanced;
+// TestUnpairedNotExpected: the expectation is the sum over paired rails. With a single one, only its own shortfall
+// is reported. A member of a ring has only paired rails.
+func TestUnpairedNotExpected(t *testing.T) {
+	slow := func(stealing float64) result.RailResult {
+		f := &result.Flow{Bytes: int64(stealing * 1e6), Active: time.Second}
+		return result.RailResult{Rail: "0", PeerRail: "0", Solo: f, Stealing: f, Expected: new(100e6)}
+	}
+	for stealing, want := range map[float64]string{95: "[]", 13: "[{0 1.3e+07 1e+08}]"} {
+		res := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, Stealing: new(stealing * 1e6)}
+		res.Rails = []result.RailResult{slow(stealing), {Rail: "1", Unpaired: true}, {Rail: "2", Unpaired: true}}
+		if got := fmt.Sprint(res.Shortfalls()); got != want || res.Degraded() != (want != "[]") {
+			t.Errorf("%v MB/s: shortfalls %s, degraded %v", stealing, got, res.Degraded())
+		}
+		if ring := target.NewRingResult(res); ring.Rails != 1 || ring.AllRails != 1 || ring.RailFailure != nil {
+			t.Errorf("a member of a ring: %+v", ring)
+		}
+	}
+}
+
+// TestRoundBelowExpected: adapters that carry a fraction of their rate degrade a round even if they are balanced;
 // software devices do not.
 func TestRoundBelowExpected(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		software []string // nodes
-		rate     float64  // that is configured, Gb/s
-		want     Outcome
-		expected float64 // Gb/s; 0 for nothing
+		software []string // nodes with software devices
+		rate     float64  // configured rate, Gb/s
+		want     result.Outcome
+		expected float64 // Gb/s; 0: no expectation
 	}{
-		{"hardware", nil, 0, Degraded, 100},
-		{"software here", []string{"a"}, 0, OK, 0},
-		{"software there", []string{"b"}, 0, OK, 0},
-		{"software, and something is expected", []string{"a", "b"}, 50, Degraded, 50},
-		{"software, and little is expected", []string{"a", "b"}, 0.001, OK, 0.001},
-		{"hardware of a lower rate than expected", nil, 400, Degraded, 400},
+		{"hardware", nil, 0, result.Degraded, 100},
+		{"software here", []string{"a"}, 0, result.OK, 0},
+		{"software there", []string{"b"}, 0, result.OK, 0},
+		{"software, and something is expected", []string{"a", "b"}, 50, result.Degraded, 50},
+		{"software, and little is expected", []string{"a", "b"}, 0.001, result.OK, 0.001},
+		{"hardware of a lower rate than expected", nil, 400, result.Degraded, 400},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -124,11 +149,11 @@ func TestRoundBelowExpected(t *testing.T) {
 			}
 			p.opts.MinOfExpected = 0.7
 			if tc.rate > 0 {
-				p.a.opts.Expected = expecting(expect.Configured, tc.rate)
+				p.a.Opts.Expected = expecting(expect.Configured, tc.rate)
 			}
 			p.serve()
 			res := p.round()
-			if res.Outcome != tc.want || !res.Verified || res.Transport != RDMA {
+			if res.Outcome != tc.want || !res.Verified || res.Transport != result.RDMA {
 				t.Errorf("%s because of %q (%s), failures %v, shortfalls %v", res.Outcome, res.Reason, res.Detail,
 					res.Failures, res.Shortfalls())
 			}
@@ -140,7 +165,7 @@ func TestRoundBelowExpected(t *testing.T) {
 	}
 }
 
-// expecting expects a rate of every port, in Gb/s.
+// expecting returns a function that expects this rate of every port, in Gb/s.
 func expecting(source expect.Source, rate float64) func([]rail.Rail) []expect.Rail {
 	return func(rails []rail.Rail) []expect.Rail {
 		list := make([]expect.Rail, len(rails))
@@ -151,7 +176,7 @@ func expecting(source expect.Source, rate float64) func([]rail.Rail) []expect.Ra
 	}
 }
 
-// TestExpectation: what both ends expect of a path. Figures are Gb/s; 0 is nothing.
+// TestExpectation combines what both ends expect of a path. Figures are Gb/s; 0: no expectation.
 func TestExpectation(t *testing.T) {
 	type end struct {
 		expected, capacity float64
@@ -177,22 +202,23 @@ func TestExpectation(t *testing.T) {
 		"software here":                         {end{0, 100, "", true}, end{100, 100, seen, false}, 0},
 		"software there":                        {end{100, 100, seen, false}, end{0, 100, "", true}, 0},
 	} {
-		p := &path{local: localRail{expected: tc.here.expected, source: tc.here.source, capacity: tc.here.capacity},
-			peer: &helloRail{Expected: tc.there.expected, Capacity: tc.there.capacity, Software: tc.there.software}}
-		p.local.Software = tc.here.software
-		if got := max(value(p.expectation()), 0); got != tc.want {
+		p := &round.Path{Local: node.LocalRail{Expected: tc.here.expected, Source: tc.here.source,
+			Capacity: tc.here.capacity},
+			Peer: &protocol.HelloRail{Expected: tc.there.expected, Capacity: tc.there.capacity, Software: tc.there.software}}
+		p.Local.Software = tc.here.software
+		if got := max(value(p.Expectation()), 0); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
 }
 
-// TestShortfallsShared: behind one shaper, a round without solos accuses no rail, only all together.
+// TestShortfallsShared: behind one shaper, a round without solo bursts accuses no single rail, only all together.
 func TestShortfallsShared(t *testing.T) {
-	flow := func(rate int64) *Flow { return &Flow{Bytes: rate, Active: time.Second} }
-	for solo, want := range map[*Flow]int{nil: 1, flow(90): 1, flow(50): 3} {
-		r := Result{Transport: RDMA, MinOfExpected: 0.7, EvenAlone: true, Stealing: new(100.0)}
+	flow := func(rate int64) *result.Flow { return &result.Flow{Bytes: rate, Active: time.Second} }
+	for solo, want := range map[*result.Flow]int{nil: 1, flow(90): 1, flow(50): 3} {
+		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, EvenAlone: true, Stealing: new(100.0)}
 		for range 2 {
-			r.Rails = append(r.Rails, RailResult{Solo: solo, Stealing: flow(50), Expected: new(100.0)})
+			r.Rails = append(r.Rails, result.RailResult{Solo: solo, Stealing: flow(50), Expected: new(100.0)})
 		}
 		if got := r.Shortfalls(); len(got) != want || got[0].Rail != "" {
 			t.Errorf("alone %v: %+v, want %d", solo, got, want)
@@ -200,33 +226,137 @@ func TestShortfallsShared(t *testing.T) {
 	}
 }
 
-// TestSlowed: a rail is slow against its own past if two figures in a row agree, and something is expected of it.
+// TestSlowed: a rail is slow against its own past if two figures in a row agree, and it has an expectation.
 func TestSlowed(t *testing.T) {
 	expected, failed := 50e9, &failure.Failure{}
 	for name, tc := range map[string]struct {
-		rail RailResult
+		rail result.RailResult
 		want bool
 	}{
-		"no past":         {RailResult{Expected: &expected}, false},
-		"a first figure":  {RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9}}, false},
-		"no best":         {RailResult{Expected: &expected, Past: &baseline.Past{Latest: 1e9}}, false},
-		"as ever":         {RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9, Latest: 44e9}}, false},
-		"just good":       {RailResult{Expected: &expected, Past: &baseline.Past{Best: 100, Latest: 70}}, false},
-		"just too little": {RailResult{Expected: &expected, Past: &baseline.Past{Best: 100, Latest: 69.9}}, true},
-		"half":            {RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, true},
-		"striped as ever": {RailResult{Expected: &expected, Past: &baseline.Past{Best: 48e9, Latest: 30e9},
-			Stealing: &Flow{Bytes: 48e9, Active: time.Second}}, false},
-		"striped low, too": {RailResult{Expected: &expected, Past: &baseline.Past{Best: 48e9, Latest: 30e9},
-			Stealing: &Flow{Bytes: 29e9, Active: time.Second}}, true},
-		"less is expected now": {RailResult{Expected: new(25e9), Past: &baseline.Past{Best: 48e9, Latest: 24e9}}, false},
-		"less than that":       {RailResult{Expected: new(25e9), Past: &baseline.Past{Best: 48e9, Latest: 17e9}}, true},
-		"software":             {RailResult{Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, false},
-		"failed: not slow, worse": {RailResult{Expected: &expected, Failure: failed,
+		"no past":         {result.RailResult{Expected: &expected}, false},
+		"a first figure":  {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9}}, false},
+		"no best":         {result.RailResult{Expected: &expected, Past: &baseline.Past{Latest: 1e9}}, false},
+		"as ever":         {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9, Latest: 44e9}}, false},
+		"just good":       {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 100, Latest: 70}}, false},
+		"just too little": {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 100, Latest: 69.9}}, true},
+		"half":            {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, true},
+		"striped as ever": {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 48e9, Latest: 30e9},
+			Stealing: &result.Flow{Bytes: 48e9, Active: time.Second}}, false},
+		"striped low, too": {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 48e9, Latest: 30e9},
+			Stealing: &result.Flow{Bytes: 29e9, Active: time.Second}}, true},
+		"less is expected now": {result.RailResult{Expected: new(25e9), Past: &baseline.Past{Best: 48e9, Latest: 24e9}}, false},
+		"less than that":       {result.RailResult{Expected: new(25e9), Past: &baseline.Past{Best: 48e9, Latest: 17e9}}, true},
+		"software":             {result.RailResult{Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, false},
+		"failed: not slow, worse": {result.RailResult{Expected: &expected, Failure: failed,
 			Past: &baseline.Past{Best: 2, Latest: 1}}, false},
 	} {
-		r := Result{Transport: RDMA, Rails: []RailResult{tc.rail}}
+		r := result.Result{Transport: result.RDMA, Rails: []result.RailResult{tc.rail}}
 		if got := tc.rail.Slowed(); got != tc.want || r.Degraded() != (tc.want || tc.rail.Failure != nil) {
 			t.Errorf("%s: slowed %v, degraded %v", name, got, r.Degraded())
 		}
+	}
+}
+
+// TestThrottled: a bottleneck that rails share degrades a round if it costs much of what is expected.
+func TestThrottled(t *testing.T) {
+	t.Parallel()
+	const rate = 1e9
+	for _, tc := range []struct {
+		why      string
+		together float64 // fraction of the sum of two rails alone
+		found    bool    // several bursts agree on a bottleneck
+		expected float64 // expected rate of each rail; 0: no expectation
+		solos    bool    // the round has solo bursts
+		want     bool
+	}{
+		{"half is lost", 0.5, true, 0, true, true},
+		{"half is lost of adapters", 0.5, true, rate, true, true},
+		{"half, in a round without solos", 0.5, true, rate, false, true},
+		{"a tenth", 0.85, true, rate, true, false},
+		{"just too much", 0.79, true, rate, true, true},
+		{"a single burst", 0.5, false, rate, true, false},
+		{"the halves of one port", 0.5, true, rate / 2, true, false},
+	} {
+		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.1, Bottleneck: tc.found, EvenAlone: tc.found,
+			Stealing: new(2 * rate * tc.together)}
+		for range 2 {
+			one := result.RailResult{Stealing: &result.Flow{Bytes: int64(rate * tc.together), Active: time.Second}}
+			if tc.expected > 0 {
+				one.Expected = new(tc.expected)
+			}
+			r.Rails = append(r.Rails, one)
+		}
+		r.TogetherSeen = new(tc.together)
+		if tc.solos {
+			r.Scaling, r.TogetherSeen = r.TogetherSeen, nil
+		}
+		if r.Throttled() != tc.want || r.Degraded() != tc.want {
+			t.Errorf("%s: throttled %v, degraded %v, want %v", tc.why, r.Throttled(), r.Degraded(), tc.want)
+		}
+	}
+}
+
+// TestOthersExcuse: traffic of others excuses a rail's latency and share, and a bottleneck of all rails, even if
+// another burst than the one that counts saw it.
+func TestOthersExcuse(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		why    string
+		others func(*result.RailResult)
+		want   bool
+	}{
+		{"nobody else", func(*result.RailResult) {}, true},
+		{"others in the burst that counts", func(one *result.RailResult) { one.Others = new(1e6) }, false},
+		{"others in another burst", func(one *result.RailResult) { one.SeenOthers = new(1e6) }, false},
+	} {
+		r := twoRails(&history.PastPeer{}, true)
+		r.Res.MinOfExpected, r.Res.Imbalance, r.Res.Stealing = 0.7, new(0.29), new(120e6)
+		for i, latency := range []time.Duration{343 * time.Microsecond, 82 * time.Millisecond} {
+			one := &r.Res.Rails[i]
+			one.Latency, one.Share = (*result.Latency)(nil).Add([]time.Duration{latency}, nil), new(1-0.29*float64(i))
+		}
+		tc.others(&r.Res.Rails[1])
+		for range history.Agreeing {
+			r.NoteScaling()
+		}
+		r.Past.Note(&r.Res, false, true)
+		got := []bool{r.Res.Rails[1].Uneven != nil, r.Res.Imbalanced(), r.Res.Bottleneck, r.Res.Degraded()}
+		for _, found := range got {
+			if found != tc.want {
+				t.Errorf("%s: uneven, imbalanced, bottleneck, degraded: %v, want all %v", tc.why, got, tc.want)
+				break
+			}
+		}
+	}
+}
+
+// TestReordered: packets out of sequence count as lost, unless they far exceed the packets in flight per
+// retransmission.
+func TestReordered(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		why                  string
+		retransmits, arrived uint64
+		latency              time.Duration // latency of a rail of 100 Gb/s
+		want                 bool
+	}{
+		{"nothing", 0, 0, 0, false},
+		{"one for each", 118, 111, 0, false},
+		{"a spraying LAG", 12, 40_000, 0, true},
+		{"none is sent again", 0, 40_000, 0, true},
+		{"30 in flight behind each loss", 12, 12 * 30, 10 * time.Microsecond, false},
+		{"far more than that", 12, 12 * 600, 10 * time.Microsecond, true},
+	} {
+		one := result.RailResult{PathMTU: 4096, Capacity: new(12.5e9), Loss: &result.Loss{Retransmits: tc.retransmits,
+			PeerEvents: &tc.arrived}}
+		if tc.latency > 0 {
+			one.Latency = (*result.Latency)(nil).Add([]time.Duration{tc.latency}, nil)
+		}
+		if got := one.Reordered(); got != tc.want {
+			t.Errorf("%s: %v", tc.why, got)
+		}
+	}
+	if (&result.RailResult{Loss: &result.Loss{Retransmits: 9}}).Reordered() {
+		t.Error("an older peer")
 	}
 }

@@ -17,15 +17,19 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/schedule"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// zone is a DNS with the name of all nodes.
+// zone is a DNS that resolves the name of all nodes.
 type zone struct {
 	mu       sync.Mutex
 	addrs    []string
 	err      error
-	others   map[string]string // further names → address
-	resolved []string          // what was reported of the name
+	others   map[string]string // addresses of further names
+	resolved []string          // reported results of the name's lookups
 }
 
 func (z *zone) set(err error, addrs ...string) {
@@ -50,33 +54,33 @@ func (z *zone) lookup(_ context.Context, host string) ([]netip.Addr, error) {
 	return list, z.err
 }
 
-// directory is that of the node "self" with the address 10.0.0.1, which asks all others.
-func (z *zone) directory(t *testing.T, static ...string) *directory {
+// directory returns the directory of the node "self" with the address 10.0.0.1, which asks all others.
+func (z *zone) directory(t *testing.T, static ...string) *schedule.Directory {
 	n := bareNode(t, "self")
-	n.opts.Lookup = z.lookup
-	n.opts.Addresses = func() (map[string][]netip.Prefix, error) {
+	n.Opts.Lookup = z.lookup
+	n.Opts.Addresses = func() (map[string][]netip.Prefix, error) {
 		return map[string][]netip.Prefix{"eth0": {netip.MustParsePrefix("10.0.0.1/24")}}, nil
 	}
 	opts := z.options()
 	opts.Peers, opts.Listen, opts.Fanout = static, ":10092", 100
-	return newDirectory(n, opts, func(name string, peers int, err error) {
+	return schedule.NewDirectory(n, opts, func(name string, peers int, err error) {
 		z.resolved = append(z.resolved, fmt.Sprint(name, " ", peers, " ", err))
 	})
 }
 
-func (z *zone) options() Options {
-	opts := DefaultOptions()
+func (z *zone) options() options.Options {
+	opts := options.DefaultOptions()
 	opts.DNS = []string{"peers.ns.svc:10092"}
 	return opts
 }
 
 // listed looks up the names and returns the nodes to ask, in order.
-func listed(t *testing.T, d *directory) string {
+func listed(t *testing.T, d *schedule.Directory) string {
 	t.Helper()
 	var list []string
-	for _, m := range d.refresh(t.Context()) {
-		list = append(list, m.address)
-		if m.tlsName != "peers.ns.svc" || !m.found {
+	for _, m := range d.Refresh(t.Context()) {
+		list = append(list, m.Address)
+		if m.TLSName != "peers.ns.svc" || !m.Found {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -86,39 +90,40 @@ func listed(t *testing.T, d *directory) string {
 
 var errNone = &net.DNSError{Err: "no such host", Name: "peers.ns.svc", IsNotFound: true}
 
-// TestDirectory: the peers and events after each answer for one name.
+// TestDirectory checks the peers and events after each answer for one name.
 func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{}
 		d := z.directory(t)
-		defer d.node.Close()
+		defer d.Node.Close()
 		const b, c, e, f = "10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.5:10092", "[fd00::7]:10092"
 		for i, step := range []struct {
 			after time.Duration
 			err   error
 			addrs []string
 			want  string
-			told  string // empty: nothing
+			told  string // reported event; empty: none
 		}{
 			{0, errNone, nil, "", "peers.ns.svc:10092 0 lookup peers.ns.svc: no such host"},
-			{lookupEvery, errNone, nil, "", ""},
-			// Addresses of one family are used as they are.
-			{lookupEvery, nil, []string{"fd00::7"}, f, "peers.ns.svc:10092 1 <nil>"},
-			{forgetAfter, nil, []string{"10.0.0.2", "fd00::7"}, b, ""},
-			// This node by its address; what is no address of a node; both families of a node.
-			{lookupEvery, nil, []string{"10.0.0.2", "10.0.0.1", "0.0.0.0", "ff02::1", "fd00::2", "fd00::1"}, b, ""},
-			{lookupEvery, nil, []string{"fd00::3", "10.0.0.5", "::ffff:10.0.0.3", "10.0.0.2"}, b + " " + c + " " + e,
+			{schedule.LookupEvery, errNone, nil, "", ""},
+			// Addresses of a single family are used unchanged.
+			{schedule.LookupEvery, nil, []string{"fd00::7"}, f, "peers.ns.svc:10092 1 <nil>"},
+			{schedule.ForgetAfter, nil, []string{"10.0.0.2", "fd00::7"}, b, ""},
+			// The answer has this node by its address, addresses that no node can have, and both families of a
+			// node.
+			{schedule.LookupEvery, nil, []string{"10.0.0.2", "10.0.0.1", "0.0.0.0", "ff02::1", "fd00::2", "fd00::1"}, b, ""},
+			{schedule.LookupEvery, nil, []string{"fd00::3", "10.0.0.5", "::ffff:10.0.0.3", "10.0.0.2"}, b + " " + c + " " + e,
 				"peers.ns.svc:10092 3 <nil>"},
-			{lookupEvery - 1, nil, nil, b + " " + c + " " + e, ""}, // not due yet
+			{schedule.LookupEvery - 1, nil, nil, b + " " + c + " " + e, ""}, // the next lookup is not due yet
 			{time.Hour, errors.New("refused"), nil, b + " " + c + " " + e, "peers.ns.svc:10092 3 refused"},
-			{lookupEvery, errors.New("refused, port 4711"), nil, b + " " + c + " " + e, ""},
-			{lookupEvery, context.DeadlineExceeded, nil, b + " " + c + " " + e,
+			{schedule.LookupEvery, errors.New("refused, port 4711"), nil, b + " " + c + " " + e, ""},
+			{schedule.LookupEvery, context.DeadlineExceeded, nil, b + " " + c + " " + e,
 				"peers.ns.svc:10092 3 context deadline exceeded"},
-			{lookupEvery, nil, []string{"10.0.0.2", "10.0.0.3", "10.0.0.5"}, b + " " + c + " " + e,
+			{schedule.LookupEvery, nil, []string{"10.0.0.2", "10.0.0.3", "10.0.0.5"}, b + " " + c + " " + e,
 				"peers.ns.svc:10092 3 <nil>"},
-			// A pod that is replaced is away for a moment, one that is deleted for good.
+			// A replaced pod is away for a moment, a deleted pod for good.
 			{time.Minute, nil, []string{"10.0.0.3"}, b + " " + c + " " + e, ""},
-			{forgetAfter - 2*time.Minute, nil, []string{"10.0.0.2", "10.0.0.3"}, b + " " + c + " " + e, ""},
+			{schedule.ForgetAfter - 2*time.Minute, nil, []string{"10.0.0.2", "10.0.0.3"}, b + " " + c + " " + e, ""},
 			{time.Minute, nil, []string{"10.0.0.2", "10.0.0.3"}, b + " " + c, "peers.ns.svc:10092 2 <nil>"},
 		} {
 			time.Sleep(step.after)
@@ -131,7 +136,7 @@ func TestDirectory(t *testing.T) {
 				t.Errorf("step %d: told %q, want %q", i, got, step.told)
 			}
 		}
-		stats := []NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 8, "not_found": 2,
+		stats := []options.NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 8, "not_found": 2,
 			"failed": 2, "timeout": 1}}}
 		if diff := cmp.Diff(stats, d.Stats()); diff != "" {
 			t.Error(diff)
@@ -139,7 +144,8 @@ func TestDirectory(t *testing.T) {
 	})
 }
 
-// TestDirectorySelf: a node is known by its address and port, by its name and port, and by its own answer.
+// TestDirectorySelf: the node itself is recognized by its address and port, by its name and port, and by its own
+// answer.
 func TestDirectorySelf(t *testing.T) {
 	const other = "10.0.0.2:10092"
 	for _, tc := range []struct {
@@ -161,16 +167,17 @@ func TestDirectorySelf(t *testing.T) {
 		{"it answers nobody", "", []string{"10.0.0.1:10092", other}, "", []string{"10.0.0.1:10092", other}},
 	} {
 		d := (&zone{}).directory(t)
-		d.opts.Listen = tc.listen
-		d.sources = []*source{{lookup: func(context.Context) ([]string, error) { return tc.list, nil }}}
-		d.setSelf(tc.learned)
+		d.Opts.Listen = tc.listen
+		d.Sources = []*schedule.Source{{Lookup: func(context.Context) ([]string, error) { return tc.list, nil }}}
+		d.SetSelf(tc.learned)
 		slices.Sort(tc.want)
-		for _, addresses := range []func() (map[string][]netip.Prefix, error){d.node.opts.Addresses,
-			func() (map[string][]netip.Prefix, error) { return nil, nil }} { // then the interface has none for a moment
-			d.node.opts.Addresses = addresses
+		for _, addresses := range []func() (map[string][]netip.Prefix, error){d.Node.Opts.Addresses,
+			// The interface has no address for a moment.
+			func() (map[string][]netip.Prefix, error) { return nil, nil }} {
+			d.Node.Opts.Addresses = addresses
 			var got []string
-			for _, m := range d.refresh(t.Context()) {
-				got = append(got, m.address)
+			for _, m := range d.Refresh(t.Context()) {
+				got = append(got, m.Address)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: %s", tc.name, diff)
@@ -182,27 +189,27 @@ func TestDirectorySelf(t *testing.T) {
 	}
 }
 
-// TestDirectoryKnowsConfigured: a peer that is configured and found is one peer.
+// TestDirectoryKnowsConfigured: a configured peer that is also found counts once.
 func TestDirectoryKnowsConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{others: map[string]string{"spark-02": "10.0.0.2", "10.0.0.3": "10.0.0.3"}}
 		d := z.directory(t, "spark-02:10092", "10.0.0.3:10092", "spark-04:7000")
-		defer d.node.Close()
+		defer d.Node.Close()
 		z.set(nil, "10.0.0.2", "10.0.0.3", "10.0.0.4")
 		const want = "10.0.0.4:10092"
 		if got := listed(t, d); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		time.Sleep(lookupEvery)
-		delete(z.others, "spark-02") // it cannot be resolved any more
+		time.Sleep(schedule.LookupEvery)
+		delete(z.others, "spark-02") // the name no longer resolves
 		if got := listed(t, d); got != want {
 			t.Errorf("after a failure %q, want %q", got, want)
 		}
 	})
 }
 
-// TestDirectoryFanout: of many nodes those of the ring are asked, all others are not contacted, and the next day others
-// are asked, on the wall clock.
+// TestDirectoryFanout: of many nodes, only those that follow in the ring are contacted. The next day on the wall
+// clock, others are.
 func TestDirectoryFanout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{}
@@ -210,13 +217,13 @@ func TestDirectoryFanout(t *testing.T) {
 			z.addrs = append(z.addrs, fmt.Sprintf("10.0.0.%d", i+1))
 		}
 		d := z.directory(t)
-		defer d.node.Close()
-		d.opts.Fanout = 4
+		defer d.Node.Close()
+		d.Opts.Fanout = 4
 		now := anyDay
-		d.now = func() time.Time { return now }
+		d.Now = func() time.Time { return now }
 		asked := func() (list []string) {
-			for _, m := range d.refresh(t.Context()) {
-				list = append(list, m.address)
+			for _, m := range d.Refresh(t.Context()) {
+				list = append(list, m.Address)
 			}
 			return list
 		}
@@ -225,8 +232,9 @@ func TestDirectoryFanout(t *testing.T) {
 			all = append(all, a+":10092")
 		}
 		first := asked()
-		want := newRing(all, now).after("10.0.0.1:10092", now, 4)
-		if slices.Sort(want); !slices.Equal(first, want) {
+		want := schedule.NewRing(all, now).After("10.0.0.1:10092", now, 4)
+		slices.Sort(want)
+		if !slices.Equal(first, want) {
 			t.Errorf("%q, want %q", first, want)
 		}
 		now = anyDay.Add(11 * time.Hour)
@@ -240,25 +248,25 @@ func TestDirectoryFanout(t *testing.T) {
 	})
 }
 
-// TestDirectoryBounds: an endless answer and a silent DNS are bounded.
+// TestDirectoryBounds: an endless answer and a silent DNS are limited.
 func TestDirectoryBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{}
 		d := z.directory(t)
-		defer d.node.Close()
-		for i := range maxNodes + 50 {
+		defer d.Node.Close()
+		for i := range schedule.MaxNodes + 50 {
 			z.addrs = append(z.addrs, netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)}).String())
 		}
-		if got := len(d.refresh(t.Context())); got != 100 || d.Stats()[0].Peers != maxNodes {
+		if got := len(d.Refresh(t.Context())); got != 100 || d.Stats()[0].Peers != schedule.MaxNodes {
 			t.Errorf("%d peers of %d nodes", got, d.Stats()[0].Peers)
 		}
-		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) {
+		d.Node.Opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		d = newDirectory(d.node, d.opts, d.resolved)
+		d = schedule.NewDirectory(d.Node, d.Opts, d.Resolved)
 		start := time.Now()
-		if got := len(d.refresh(t.Context())); got != 0 || time.Since(start) > lookupTime {
+		if got := len(d.Refresh(t.Context())); got != 0 || time.Since(start) > schedule.LookupTime {
 			t.Errorf("with a DNS that is silent %d peers after %v", got, time.Since(start))
 		}
 	})
@@ -266,7 +274,7 @@ func TestDirectoryBounds(t *testing.T) {
 
 // foundPeers is a prober of DNS names without rounds: the test reports results.
 type foundPeers struct {
-	*Prober
+	*schedule.Prober
 	told    []string
 	results []string
 }
@@ -277,38 +285,39 @@ func newFound(t *testing.T, static ...string) *foundPeers {
 	opts := (&zone{}).options()
 	opts.Peers = static
 	var peers []string
-	f.Prober = NewProber(n, opts, func(r Result) {
-		if f.results = append(f.results, r.Peer+" "+string(r.Outcome)); !slices.Contains(peers, r.Peer) {
+	f.Prober = schedule.NewProber(n, opts, func(r result.Result) {
+		f.results = append(f.results, r.Peer+" "+string(r.Outcome))
+		if !slices.Contains(peers, r.Peer) {
 			t.Errorf("a result of %q, when the peers are %q", r.Peer, peers)
 		}
-	}, Events{Peers: func(list []string) { peers, f.told = list, append(f.told, fmt.Sprint(list)) }}.withDefaults())
+	}, quiet(options.Events{Peers: func(list []string) { peers, f.told = list, append(f.told, fmt.Sprint(list)) }}))
 	return f
 }
 
-// published sets the nodes that are found, and publishes them.
+// published sets the found nodes, and publishes their labels.
 func (f *foundPeers) published(addresses ...string) {
-	list := []target{}
+	list := []schedule.Target{}
 	for _, address := range addresses {
-		list = append(list, target{address: address, found: true})
+		list = append(list, schedule.Target{Address: address, Found: true})
 	}
-	f.set(list)
-	f.publish()
+	f.Set(list)
+	f.Publish()
 }
 
-// ends ends a round with a peer that reports a name; an empty one cannot be reached.
+// ends reports the end of a round with a peer and the name that it reported; empty: not reached.
 func (f *foundPeers) ends(address, node string) {
-	res := Result{Outcome: OK, Transport: RDMA, PeerNode: node}
+	res := result.Result{Outcome: result.OK, Transport: result.RDMA, PeerNode: node}
 	if node == "" {
-		res = Result{Outcome: Failed, Transport: NoTransport, Reason: failure.PeerUnreachable}
+		res = result.Result{Outcome: result.Failed, Transport: result.NoTransport, Reason: failure.PeerUnreachable}
 	}
-	f.report(address, res)
+	f.Report(address, res)
 }
 
 // TestFoundPeers: a found peer has series after its first round, under the name that it reports.
 func TestFoundPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFound(t, "x:1")
-		defer f.node.Close()
+		defer f.Node.Close()
 		told := func(want ...string) {
 			t.Helper()
 			if diff := cmp.Diff(want, f.told); diff != "" {
@@ -316,31 +325,31 @@ func TestFoundPeers(t *testing.T) {
 			}
 			f.told = nil
 		}
-		told() // nobody, before the names were looked up
+		told() // no peers before the first lookup
 		f.published("10.0.0.2:7", "10.0.0.3:7", "10.0.0.4:7")
 		told("[x:1]")
 		f.ends("10.0.0.2:7", "b")
 		told("[x:1 b]")
-		f.ends("10.0.0.3:7", "") // by its address until it answers
+		f.ends("10.0.0.3:7", "") // labelled by its address until it answers
 		told("[x:1 b 10.0.0.3]")
 		f.ends("10.0.0.3:7", "c")
 		told("[x:1 b c]")
-		f.ends("10.0.0.3:7", "d") // it keeps its first name
+		f.ends("10.0.0.3:7", "d") // the first name stays
 		f.ends("10.0.0.3:7", "")
 		f.ends("x:1", "y")
-		f.ends("10.0.0.9:7", "z") // no peer
+		f.ends("10.0.0.9:7", "z") // the address is not a peer
 		told()
-		time.Sleep(2 * time.Minute) // no round for two cycles: its series show that
+		time.Sleep(2 * time.Minute) // longer than two cycles: a peer without a round gets series
 		f.published("10.0.0.2:7", "10.0.0.3:7", "10.0.0.4:7")
 		told("[x:1 b c 10.0.0.4]")
 		f.published("10.0.0.5:7", "10.0.0.3:7") // the next day
 		told("[x:1 c]")
 		f.published("10.0.0.2:7", "10.0.0.3:7")
 		told()
-		f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.Self}) // this node, at another address
+		f.Report("10.0.0.2:7", result.Result{Outcome: result.Failed, Reason: failure.Self}) // this node, at another address
 		told()
-		if f.directory.self != "10.0.0.2:7" {
-			t.Errorf("this node is %q", f.directory.self)
+		if f.Directory.Self != "10.0.0.2:7" {
+			t.Errorf("this node is %q", f.Directory.Self)
 		}
 		want := []string{"b ok", "10.0.0.3 failed", "c ok", "c ok", "c failed", "x:1 ok"}
 		if diff := cmp.Diff(want, f.results); diff != "" {
@@ -377,7 +386,7 @@ func TestFoundPeersAreApart(t *testing.T) {
 	}
 }
 
-// TestFoundPeersAreAsked: of two nodes behind one name, one asks the other and not itself; a silent node that joins
+// TestFoundPeersAreAsked: of two nodes behind one name, one asks the other and not itself. A silent node that joins
 // does not disturb the running round.
 func TestFoundPeersAreAsked(t *testing.T) {
 	t.Parallel()
@@ -386,25 +395,25 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	own, _, _ := net.SplitHostPort(freeAddress())
 	z := &zone{}
 	z.set(nil, "127.0.0.1", own)
-	p.a.opts.Lookup = z.lookup
+	p.a.Opts.Lookup = z.lookup
 	opts := p.opts
-	opts.DNS, opts.Interval, opts.Budget = []string{"peers.ns.svc:" + port}, 4*time.Second, Budget{Share: 1}
+	opts.DNS, opts.Interval, opts.Budget = []string{"peers.ns.svc:" + port}, 4*time.Second, options.Budget{Share: 1}
 	opts.Listen = net.JoinHostPort(own, port)
 	answeringAt(t, p.a, opts, opts.Listen)
 
 	var mu sync.Mutex
 	var told []string
-	results := map[string][]Result{}
-	prober := NewProber(p.a, opts, func(r Result) {
+	results := map[string][]result.Result{}
+	prober := schedule.NewProber(p.a, opts, func(r result.Result) {
 		mu.Lock()
 		defer mu.Unlock()
 		results[r.Peer] = append(results[r.Peer], r)
-	}, Events{Peers: func(peers []string) {
+	}, quiet(options.Events{Peers: func(peers []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, fmt.Sprint(peers))
-	}}.withDefaults())
-	prober.directory.sources[0].every = 0 // at every refresh
+	}}))
+	prober.Directory.Sources[0].Every = 0 // due at every refresh
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { prober.Run(ctx) })
@@ -416,8 +425,8 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	enough := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(results["b"]) > 0 && slices.ContainsFunc(results[silent], func(r Result) bool {
-			return r.Reason == failure.PeerUnreachable // it may be skipped before, while this node asks b
+		return len(results["b"]) > 0 && slices.ContainsFunc(results[silent], func(r result.Result) bool {
+			return r.Reason == failure.PeerUnreachable // earlier rounds may be skipped while this node asks b
 		})
 	}
 	if !within(20*time.Second, enough) {
@@ -425,7 +434,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	}
 	stop()
 	running.Wait()
-	// Either may have its first result before the other, and b never its address for a name.
+	// Either peer may have the first result, and b is never labelled by its address.
 	last, named := fmt.Sprintf("[b %s]", silent), []string{"[]", "[b]", fmt.Sprintf("[%s]", silent)}
 	for i, labels := range told {
 		if !slices.Contains(append(named, last), labels) || i == len(told)-1 && labels != last {
@@ -434,7 +443,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 		}
 	}
 	for _, r := range results["b"] {
-		if r.Outcome != OK || r.PeerNode != "b" {
+		if r.Outcome != result.OK || r.PeerNode != "b" {
 			t.Errorf("b: %s because of %q (%s)", r.Outcome, r.Reason, r.Detail)
 		}
 	}
@@ -444,18 +453,19 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	p.clean()
 }
 
-// TestFoundPeersShowTheName: the certificate of a found peer must contain the name that was looked up, not its address.
+// TestFoundPeersShowTheName: the certificate of a found peer must contain the name that was looked up, not its
+// address.
 func TestFoundPeersShowTheName(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t)
 	a, b := ca.issue(dir, "a"), ca.issue(dir, "b")
-	opts := DefaultOptions()
+	opts := options.DefaultOptions()
 	opts.Security = b
-	peer := answeringAt(t, bareNode(t, "b"), opts, freeAddress()) // an address that is not in the certificate
+	peer := answeringAt(t, bareNode(t, "b"), opts, freeAddress()) // address that is not in the certificate
 	for name, want := range map[string]failure.Reason{"": failure.TLS, "others.ns.svc": failure.TLS,
 		"peers.ns.svc": ""} {
 		var got failure.Reason
-		if _, f := askHello(t, peer, target{address: peer, tlsName: name}.security(a)); f != nil {
+		if _, f := askHello(t, peer, schedule.Target{Address: peer, TLSName: name}.Security(a)); f != nil {
 			got = f.Reason
 		}
 		if got != want {
@@ -463,22 +473,23 @@ func TestFoundPeersShowTheName(t *testing.T) {
 		}
 		opts := (&zone{}).options()
 		opts.Security = a
-		var asked Result
-		p := NewProber(bareNode(t, "a"), opts, func(r Result) { asked = r }, Events{}.withDefaults())
-		p.set([]target{{address: peer, tlsName: name, found: true}})
-		p.report(peer, p.runRound(t.Context(), p.newRound(peer, false)))
+		var asked result.Result
+		p := schedule.NewProber(bareNode(t, "a"), opts, func(r result.Result) { asked = r }, quiet(options.Events{}))
+		p.Set([]schedule.Target{{Address: peer, TLSName: name, Found: true}})
+		p.Report(peer, p.RunRound(t.Context(), p.NewRound(peer, false)))
 		if refused := want == failure.TLS; (asked.Reason == failure.TLS) != refused || asked.PeerNode == "" != refused {
 			t.Errorf("a round as %q: %q of %q", name, asked.Reason, asked.PeerNode)
 		}
 	}
 }
 
-// TestNodeNames: the configuration precedes the command line, which precedes the host name.
+// TestNodeNames: the configured name overrides the command line's, which overrides the host name.
 func TestNodeNames(t *testing.T) {
-	n := NewNode(NodeOptions{Name: "spark-01"})
+	n := node.NewNode(node.Options{Name: "spark-01"})
 	for _, tc := range []struct{ configured, want string }{{"", "spark-01"}, {"left", "left"}, {"", "spark-01"}} {
-		if n.setName(tc.configured); n.name() != tc.want {
-			t.Errorf("%q: it calls itself %q, want %q", tc.configured, n.name(), tc.want)
+		n.SetName(tc.configured)
+		if n.Name() != tc.want {
+			t.Errorf("%q: it calls itself %q, want %q", tc.configured, n.Name(), tc.want)
 		}
 	}
 }

@@ -5,25 +5,28 @@ import (
 	"testing"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestSizes: of each size there is a goodput over all rails and the time of one transfer, which grows with the size,
-// and everything fits into what was reserved.
+// TestSizes: each size has a goodput over all rails and the time of one transfer, which grows with the size. All
+// transfers fit into the reservation.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
 	sizes := []int{8 << 10, 64 << 10, 1 << 20, 4 << 20}
 	for _, read := range []bool{false, true} {
-		res := p.bench(Extra{Kind: Sizes, Counts: sizes, Read: read})
+		res := p.bench(result.Extra{Kind: result.Sizes, Counts: sizes, Read: read})
 		var got []int
-		var last *Latency
+		var last *result.Latency
 		for _, m := range res.Extras {
 			if m.Failure != nil || m.Transfer == nil || len(m.Flows) != 2 {
 				t.Fatalf("%d bytes, read %v: %+v, %v", m.Size, read, m.Flows, m.Failure)
 			}
 			got = append(got, int(m.Size))
 			for _, f := range m.Flows {
-				if f.Goodput == nil && (f.Failure == nil || f.Failure.Reason != failure.Disturbed) || (f.Op == Read) != read ||
+				if f.Goodput == nil && (f.Failure == nil || f.Failure.Reason != failure.Disturbed) ||
+					(f.Op == result.Read) != read ||
 					f.Goodput != nil && f.Counted == nil {
 					t.Errorf("%d bytes over rail %s: %+v", m.Size, f.Rail, f)
 				}
@@ -33,14 +36,14 @@ func TestSizes(t *testing.T) {
 			}
 			last = m.Transfer
 		}
-		if !slices.Equal(got, sizes) || res.Outcome != OK {
+		if !slices.Equal(got, sizes) || res.Outcome != result.OK {
 			t.Errorf("sizes %v, %s %s", got, res.Outcome, res.Detail)
 		}
 	}
 	p.clean()
 }
 
-// TestPart: equal parts in messages that fit.
+// TestPart: transfers are split into equal parts of messages that fit.
 func TestPart(t *testing.T) {
 	for _, tc := range []struct {
 		size        int64
@@ -55,35 +58,36 @@ func TestPart(t *testing.T) {
 		{10 << 20, 3, 873814, 4, "three rails: rounded up"},
 		{4 << 10, 8, 4 << 10, 1, "no less than a page"},
 	} {
-		if chunk, count := part(tc.size, tc.rails, 1<<20); chunk != tc.chunk || count != tc.count {
+		if chunk, count := round.Part(tc.size, tc.rails, 1<<20); chunk != tc.chunk || count != tc.count {
 			t.Errorf("%s: %d × %d, want %d × %d", tc.description, count, chunk, tc.count, tc.chunk)
 		}
 	}
 }
 
-// TestSomeRails: a burst over the rails that were asked for, and a failure for one that is not there.
+// TestSomeRails: the burst uses the named rails, and an unknown name fails.
 func TestSomeRails(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 3, nil)
-	res := p.bench(Extra{Kind: Subset, Rails: []string{"0", "2"}},
-		Extra{Kind: Sizes, Counts: []int{65536}, Rails: []string{"7"}})
-	equalBursts(t, res, Subset, "write 0, write 2")
-	equalBursts(t, res, Sizes, string(failure.NoDevice))
+	res := p.bench(result.Extra{Kind: result.Subset, Rails: []string{"0", "2"}},
+		result.Extra{Kind: result.Sizes, Counts: []int{65536}, Rails: []string{"7"}})
+	equalBursts(t, res, result.Subset, "write 0, write 2")
+	equalBursts(t, res, result.Sizes, string(failure.NoDevice))
 	p.clean()
 }
 
-// TestMessages: times of messages of each size, written and read over each rail, and over TCP.
+// TestMessages: each size has times, written and read over each rail, and over TCP.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(Extra{Kind: Messages, Counts: []int{4096}}, Extra{Kind: TCPTime, Counts: []int{8, 4096}})
+	res := p.bench(result.Extra{Kind: result.Messages, Counts: []int{4096}}, result.Extra{Kind: result.TCPTime,
+		Counts: []int{8, 4096}})
 	var got []string
 	for _, m := range res.Extras {
 		if m.Failure != nil {
 			t.Fatal(m.Kind, m.Failure)
 		}
 		for _, f := range m.Flows {
-			if f.Latency == nil || len(f.Latency.Samples) != extraSamples || f.Failure != nil {
+			if f.Latency == nil || len(f.Latency.Samples) != round.ExtraSamples || f.Failure != nil {
 				t.Errorf("%s of %d over rail %s: %+v", m.Kind, m.Size, f.Rail, f)
 			}
 			got = append(got, string(f.Op)+f.Rail)
@@ -95,11 +99,40 @@ func TestMessages(t *testing.T) {
 	p.clean()
 }
 
+// TestOneTCP: one connection over the first rail alone is measured if there are several rails. Otherwise the
+// baseline has that figure.
+func TestOneTCP(t *testing.T) {
+	t.Parallel()
+	for rails, want := range map[int]int{1: 0, 2: 1} {
+		p := newPair(t, rails, nil)
+		list := p.bench(result.Extra{Kind: result.OneTCP}).Extras
+		if len(list) != want {
+			t.Errorf("%d rails: %d figures, want %d", rails, len(list), want)
+		}
+		for _, m := range list {
+			if m.Failure != nil || m.TCP.Streams != 1 || m.TCP.BytesPerSecond <= 0 || len(m.TCP.Rails) != 1 ||
+				m.TCP.Rails[0].Rail != "0" || m.Flows[0].Rail != "0" {
+				t.Errorf("%+v: %v", m.TCP, m.Failure)
+			}
+		}
+		p.clean()
+	}
+}
+
+// TestChosenOrder: the rails that an extra names are measured once each, in rail order.
+func TestChosenOrder(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	res := p.bench(result.Extra{Kind: result.Subset, Rails: []string{"1", "0", "1"}})
+	equalBursts(t, res, result.Subset, "write 0, write 1")
+	p.clean()
+}
+
 // TestPages: pages of each size are read over one rail and over all, and moved over TCP.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(Extra{Kind: Pages, Counts: []int{2048, 18432, 32 << 10}})
+	res := p.bench(result.Extra{Kind: result.Pages, Counts: []int{2048, 18432, 32 << 10}})
 	var flows, sizes []int
 	for _, m := range res.Extras {
 		n := len(m.Flows)
@@ -111,13 +144,13 @@ func TestPages(t *testing.T) {
 			t.Errorf("%d bytes: %+v", m.Size, m)
 		}
 		for _, f := range m.Flows {
-			if f.Op != Read || f.Goodput == nil && (f.Failure == nil || f.Failure.Reason != failure.Disturbed) {
+			if f.Op != result.Read || f.Goodput == nil && (f.Failure == nil || f.Failure.Reason != failure.Disturbed) {
 				t.Errorf("%d bytes: %+v", m.Size, f)
 			}
 		}
 	}
 	if !slices.Equal(flows, []int{1, 2, 1, 2, 1, 2, -1, -1, -1}) ||
-		!slices.Equal(sizes, []int{2048, 2048, 18432, 18432, 32768, 32768, 2048, 18432, 32768}) || res.Outcome != OK {
+		!slices.Equal(sizes, []int{2048, 2048, 18432, 18432, 32768, 32768, 2048, 18432, 32768}) || res.Outcome != result.OK {
 		t.Errorf("%v of %v: %s", flows, sizes, res.Outcome)
 	}
 	p.clean()

@@ -12,19 +12,26 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakecuda"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/history"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/internal/schedule"
 	"github.com/railscope/railscope/probe/internal/verbs"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// bench makes a round by hand with extras.
-func (p *pairOfNodes) bench(extras ...Extra) Result {
+// bench runs an interactive round with extras.
+func (p *pairOfNodes) bench(extras ...result.Extra) result.Result {
 	p.t.Helper()
 	opts := p.opts
-	opts.Extras, opts.Budget = extras, Budget{Share: 1}
-	return Bench(p.t.Context(), p.a, opts, p.peer, func(Progress) {})
+	opts.Extras, opts.Budget = extras, options.Budget{Share: 1}
+	return Bench(p.t.Context(), p.a, opts, p.peer, func(result.Progress) {})
 }
 
-// bursts are the extras of one kind as "rails of operations", in their order; failures in place of goodput.
-func bursts(res Result, kind Kind) (list []string) {
+// bursts returns the extras of one kind in order as "rails operations", with failures in place of goodput.
+func bursts(res result.Result, kind result.Kind) (list []string) {
 	for _, m := range res.Extras {
 		if m.Kind != kind {
 			continue
@@ -40,7 +47,8 @@ func bursts(res Result, kind Kind) (list []string) {
 				text += " to " + f.Other
 			}
 			if f.Failure != nil && f.Failure.Reason == failure.Disturbed {
-				// It was made and verified. On a busy machine it has no figure; TestLineRate holds when it has.
+				// The burst was made and verified. On a busy machine it may have no figure; TestLineRate checks
+				// when it must have one.
 			} else if f.Failure != nil {
 				text += " " + string(f.Failure.Reason)
 			} else if f.Goodput == nil || *f.Goodput <= 0 || f.Latency == nil {
@@ -53,34 +61,36 @@ func bursts(res Result, kind Kind) (list []string) {
 	return list
 }
 
-func equalBursts(t *testing.T, res Result, kind Kind, want ...string) {
+func equalBursts(t *testing.T, res result.Result, kind result.Kind, want ...string) {
 	t.Helper()
 	if got := bursts(res, kind); !slices.Equal(got, want) {
 		t.Errorf("%s: %q, want %q", kind, got, want)
 	}
-	if res.Outcome != OK {
+	if res.Outcome != result.OK {
 		t.Errorf("%s: the round is %s: %s", kind, res.Outcome, res.Detail)
 	}
 }
 
-// TestExtras: reads, both directions, numbers of queue pairs, loopback and contention of two rails: each burst is
-// made, measured and verified, and nothing is left.
+// TestExtras: reads, both directions, numbers of queue pairs, loopback and contention of two rails. Each burst is
+// made, measured and verified, and leaves nothing behind.
 func TestExtras(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(Extra{Kind: Reads}, Extra{Kind: Both}, Extra{Kind: QueuePairs, Counts: []int{1, 2, 8}},
-		Extra{Kind: Contention})
+	res := p.bench(result.Extra{Kind: result.Reads}, result.Extra{Kind: result.Both},
+		result.Extra{Kind: result.QueuePairs, Counts: []int{1, 2, 8}},
+		result.Extra{Kind: result.Contention})
 	p.clean()
-	equalBursts(t, res, Reads, "read 0", "read 1", "read 0, read 1")
-	equalBursts(t, res, Both, "write 0, read 0", "write 1, read 1", "write 0, read 0, write 1, read 1")
-	equalBursts(t, res, QueuePairs, "write 0, write 1", "write 0, write 1", "write 0, write 1")
-	pairs := slices.Compact(bursts(res, Contention)) // made twice if a busy machine makes them seem to share something
+	equalBursts(t, res, result.Reads, "read 0", "read 1", "read 0, read 1")
+	equalBursts(t, res, result.Both, "write 0, read 0", "write 1, read 1", "write 0, read 0, write 1, read 1")
+	equalBursts(t, res, result.QueuePairs, "write 0, write 1", "write 0, write 1", "write 0, write 1")
+	// Repeated if the rails seem to share something on a busy machine.
+	pairs := slices.Compact(bursts(res, result.Contention))
 	if want := []string{"write 0", "write 1", "write 0, write 1"}; !slices.Equal(pairs, want) {
 		t.Errorf("contention: %q, want %q", pairs, want)
 	}
 	var counts []int
 	for _, m := range res.Extras {
-		if m.Kind == QueuePairs {
+		if m.Kind == result.QueuePairs {
 			counts = append(counts, m.QueuePairs)
 		}
 	}
@@ -89,48 +99,49 @@ func TestExtras(t *testing.T) {
 	}
 }
 
-// TestExtraBothDirections: what is read and what is written are measured apart, and neither exceeds its wire. How much
-// a busy machine moves says nothing.
+// TestExtraBothDirections: reads and writes are measured separately, and neither exceeds its wire. Their rate on a
+// busy machine is not checked.
 func TestExtraBothDirections(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	res := p.bench(Extra{Kind: Both})
+	res := p.bench(result.Extra{Kind: result.Both})
 	p.clean()
-	equalBursts(t, res, Both, "write 0, read 0")
+	equalBursts(t, res, result.Both, "write 0, read 0")
 	if len(res.Extras) == 0 {
 		return
 	}
-	for _, op := range []Op{Write, Read} {
+	for _, op := range []result.Op{result.Write, result.Read} {
 		if rate, ok := res.Extras[0].Goodput(op); !ok || rate <= 0 || rate > 210e6 {
 			t.Errorf("%s: %.0f B/s (%v), want 200e6 at most", op, rate, ok)
 		}
 	}
 }
 
-// TestExtraLoopback: each rail to itself and to the other. The wire between the nodes plays no part.
+// TestExtraLoopback: each rail is measured to itself and to the other one, independent of the wire between the
+// nodes.
 func TestExtraLoopback(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(Extra{Kind: Loopback})
+	res := p.bench(result.Extra{Kind: result.Loopback})
 	p.clean()
-	equalBursts(t, res, Loopback, "write 0 to 0", "write 0 to 1 no_route", "write 1 to 0 no_route", "write 1 to 1")
+	equalBursts(t, res, result.Loopback, "write 0 to 0", "write 0 to 1 no_route", "write 1 to 0 no_route", "write 1 to 1")
 }
 
-// TestExtraPaths: a flow label whose packets are dropped is found, with its UDP port; the others carry.
+// TestExtraPaths: a flow label whose packets are dropped is found, with its UDP port. The others carry data.
 func TestExtraPaths(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	ends := p.round() // for the GIDs
-	if ends.Outcome != OK {
+	ends := p.round() // the round shows the GIDs
+	if ends.Outcome != result.OK {
 		t.Fatal(ends.Detail)
 	}
 	from, to := device("a", 0, func(*fakeverbs.Device) {}).GIDs[3].Addr, device("b", 0, func(*fakeverbs.Device) {}).GIDs[3].Addr
 	dead := verbs.SourcePort(from, to, 5)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.DropPort = dead })
-	res := p.bench(Extra{Kind: Paths, Counts: []int{8}})
+	res := p.bench(result.Extra{Kind: result.Paths, Counts: []int{8}})
 	p.clean()
 	if len(res.Extras) != 8 {
-		t.Fatalf("%d bursts: %q", len(res.Extras), bursts(res, Paths))
+		t.Fatalf("%d bursts: %q", len(res.Extras), bursts(res, result.Paths))
 	}
 	for _, m := range res.Extras {
 		f := m.Flows[0]
@@ -143,8 +154,8 @@ func TestExtraPaths(t *testing.T) {
 	}
 }
 
-// TestExtraGPU: between memory of GPUs of both nodes, by dma-buf; where the driver refuses these, by the next kind; and
-// not at all where the peer lends none. Nothing is left on a GPU.
+// TestExtraGPU: GPU memory of both nodes is used by dma-buf or, where the driver refuses that, by the next kind. It
+// is not used where the peer lends none. No GPU memory is left behind.
 func TestExtraGPU(t *testing.T) {
 	if !builtWithC {
 		t.Skip("built without C: there is no RDMA to be had")
@@ -158,18 +169,27 @@ func TestExtraGPU(t *testing.T) {
 		asked   []string
 		memory  string
 		want    []string
+		knob    string // knob of the GPUs
 	}{
-		{"dma-buf", 0, true, nil, "cuda_dmabuf", []string{"write 0", "write 1", "write 0, write 1"}},
+		{"dma-buf", 0, true, nil, "cuda_dmabuf", []string{"write 0", "write 1", "write 0, write 1"}, ""},
 		{"peermem", uint64(syscall.EOPNOTSUPP), true, nil, "cuda_peermem", []string{"no_dmabuf", "write 0", "write 1",
-			"write 0, write 1"}},
-		{"staged", 0, true, []string{"cuda_staged"}, "cuda_staged", []string{"write 0", "write 1", "write 0, write 1"}},
-		{"a peer that lends none", 0, false, nil, "", []string{"no_gpu", "no_gpu", "no_gpu", "no_gpu"}},
+			"write 0, write 1"}, ""},
+		{"staged", 0, true, []string{"cuda_staged"}, "cuda_staged", []string{"write 0", "write 1", "write 0, write 1"}, ""},
+		{"a peer that lends none", 0, false, nil, "", []string{"no_gpu", "no_gpu", "no_gpu", "no_gpu"}, ""},
+		{"unified memory", 0, true, nil, "cuda_host", []string{"unified_memory", "unified_memory", "write 0", "write 1",
+			"write 0, write 1", "write 0", "write 1", "write 0, write 1"}, "FAKECUDA_INTEGRATED"},
+		{"no GPUDirect", 0, true, nil, "cuda_host", []string{"no_dmabuf", "no_peermem", "write 0", "write 1",
+			"write 0, write 1", "write 0", "write 1", "write 0, write 1"}, "FAKECUDA_NO_RDMA"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
+			if tc.knob != "" {
+				t.Setenv(tc.knob, "1")
+				t.Setenv("FAKECUDA_NO_DMABUF", "1")
+			}
 			p := preparePair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.DMABufErrno = tc.refuses })
-			for _, n := range []*Node{p.a, p.b} {
-				list := n.opts.Rails
-				n.opts.Rails = func() ([]rail.Rail, error) {
+			for _, n := range []*node.Node{p.a, p.b} {
+				list := n.Opts.Rails
+				n.Opts.Rails = func() ([]rail.Rail, error) {
 					rails, err := list()
 					for i := range rails {
 						rails[i].GPU = fakecuda.GPU
@@ -178,14 +198,23 @@ func TestExtraGPU(t *testing.T) {
 				}
 			}
 			if tc.lends {
-				p.opts.Extras = []Extra{{Kind: GPU}}
+				p.opts.Extras = []result.Extra{{Kind: result.GPU}}
 			}
 			p.serve()
-			res := p.bench(Extra{Kind: GPU, Memories: tc.asked})
+			res := p.bench(result.Extra{Kind: result.GPU, Memories: tc.asked})
 			p.clean()
-			equalBursts(t, res, GPU, tc.want...)
+			equalBursts(t, res, result.GPU, tc.want...)
 			if _, memory := res.GPUOf("0"); memory != tc.memory {
 				t.Errorf("memory %q, want %q", memory, tc.memory)
+			}
+			if tc.memory == "cuda_host" { // the adapters do not reach the GPU: copies are measured as well
+				var kinds []string
+				for _, m := range res.Extras {
+					kinds = append(kinds, m.Memory)
+				}
+				if want := append(result.Memories()[:2], "cuda_host", "cuda_staged"); !slices.Equal(slices.Compact(kinds), want) {
+					t.Errorf("kinds of memory %q, want %q", kinds, want)
+				}
 			}
 			if text := ledger(); tc.lends && !strings.HasPrefix(text, "contexts=0 memories=0 hosts=0") {
 				t.Errorf("left on a GPU: %s", text)
@@ -194,27 +223,27 @@ func TestExtraGPU(t *testing.T) {
 	}
 }
 
-// TestExtraOldPeer: a peer that opens one flow of writes per rail is not asked for others.
+// TestExtraOldPeer: a peer that opens only one flow of writes per rail is not asked for others.
 func TestExtraOldPeer(t *testing.T) {
 	t.Parallel()
-	r := round{remote: hello{}}
-	_, err := r.with(t.Context(), []*path{{op: Read}}, 1, 1)
+	r := round.Round{Remote: protocol.Hello{}}
+	_, err := r.With(t.Context(), []*round.Path{{Op: result.Read}}, 1, 1)
 	if f := failure.As("", err); f == nil || f.Reason != failure.PeerVersion {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestExtraTurns: rounds make one extra each time they make solo bursts, in turn.
+// TestExtraTurns: each round with solo bursts makes one extra, in turn.
 func TestExtraTurns(t *testing.T) {
 	t.Parallel()
-	opts := DefaultOptions()
-	opts.SoloEvery, opts.Extras = 2, []Extra{{Kind: Loopback}, {Kind: Contention}}
-	p := &Prober{opts: opts, peers: map[string]*peer{"b": {}}}
+	opts := options.DefaultOptions()
+	opts.SoloEvery, opts.Extras = 2, []result.Extra{{Kind: result.Loopback}, {Kind: result.Contention}}
+	p := &schedule.Prober{Opts: opts, Peers: map[string]*schedule.Peer{"b": {}}}
 	var got []string
 	for n := range 6 {
-		p.peers["b"].rounds = n
+		p.Peers["b"].Rounds = n
 		text := "-"
-		for _, e := range p.newRound("b", false).plan.extras {
+		for _, e := range p.NewRound("b", false).Plan.ExtrasNow {
 			text = string(e.Kind)
 		}
 		got = append(got, text)
@@ -227,11 +256,12 @@ func TestExtraTurns(t *testing.T) {
 // TestKeepBetter: of several bursts over a path the best one counts, and other paths stay.
 func TestKeepBetter(t *testing.T) {
 	t.Parallel()
-	burst := func(path int, lost uint64) Measured {
-		return Measured{Kind: Paths, Flows: []MeasuredFlow{{Rail: "0", Path: path, Loss: &Loss{Retransmits: lost, Packets: 100}}}}
+	burst := func(path int, lost uint64) result.Measured {
+		return result.Measured{Kind: result.Paths, Flows: []result.MeasuredFlow{{Rail: "0", Path: path, Loss: &result.Loss{Retransmits: lost, Packets: 100}}}}
 	}
-	r := Result{Extras: []Measured{burst(0, 9), burst(1, 9), {Kind: Loopback}, burst(1, 2), burst(1, 2), burst(2, 1)}}
-	r.keepBetter("0", 1)
+	r := result.Result{Extras: []result.Measured{burst(0, 9), burst(1, 9), {Kind: result.Loopback}, burst(1, 2),
+		burst(1, 2), burst(2, 1)}}
+	r.KeepBetter("0", 1)
 	var got []string
 	for _, f := range r.PathsOf("0") {
 		got = append(got, fmt.Sprint(f.Path, " ", f.Loss.Retransmits))
@@ -241,28 +271,30 @@ func TestKeepBetter(t *testing.T) {
 	}
 }
 
-// TestNoteExtras: what a round measured stands in later ones, until one measures the same; a failure does not end it.
+// TestNoteExtras: results of a round stay in later ones until one measures the same extra. A failure does not
+// replace them.
 func TestNoteExtras(t *testing.T) {
 	t.Parallel()
-	flow := func(rail string, v float64) MeasuredFlow {
-		return MeasuredFlow{Rail: rail, Other: rail, Op: Write, Goodput: &v, Latency: &Latency{Samples: []time.Duration{1}}}
+	flow := func(rail string, v float64) result.MeasuredFlow {
+		return result.MeasuredFlow{Rail: rail, Other: rail, Op: result.Write, Goodput: &v,
+			Latency: &result.Latency{Samples: []time.Duration{1}}}
 	}
-	p := &pastPeer{}
+	p := &history.PastPeer{}
 	for i, tc := range []struct {
-		transport Transport
-		extras    []Measured
-		want      float64 // of rail 0 to itself; 0: not known
+		transport result.Transport
+		extras    []result.Measured
+		want      float64 // goodput of rail 0 to itself; 0: unknown
 		paths     int
 	}{
-		{RDMA, nil, 0, 0},
-		{RDMA, []Measured{{Kind: Loopback, Flows: []MeasuredFlow{flow("0", 5)}}}, 5, 0},
-		{RDMA, []Measured{{Kind: Paths, Flows: []MeasuredFlow{flow("0", 1)}}}, 5, 1},
-		{RDMA, []Measured{{Kind: Loopback, Failure: failure.New("", failure.Budget, "")}}, 5, 1},
-		{TCP, nil, 5, 0}, // of the wire nothing is known
-		{RDMA, []Measured{{Kind: Loopback, Flows: []MeasuredFlow{flow("0", 7)}}}, 7, 1},
+		{result.RDMA, nil, 0, 0},
+		{result.RDMA, []result.Measured{{Kind: result.Loopback, Flows: []result.MeasuredFlow{flow("0", 5)}}}, 5, 0},
+		{result.RDMA, []result.Measured{{Kind: result.Paths, Flows: []result.MeasuredFlow{flow("0", 1)}}}, 5, 1},
+		{result.RDMA, []result.Measured{{Kind: result.Loopback, Failure: failure.New("", failure.Budget, "")}}, 5, 1},
+		{result.TCP, nil, 5, 0}, // a round over TCP has no loopback result
+		{result.RDMA, []result.Measured{{Kind: result.Loopback, Flows: []result.MeasuredFlow{flow("0", 7)}}}, 7, 1},
 	} {
-		r := &Result{Transport: tc.transport, Extras: tc.extras}
-		p.noteExtras(r)
+		r := &result.Result{Transport: tc.transport, Extras: tc.extras}
+		p.NoteExtras(r)
 		got := 0.0
 		if v := r.LoopbackOf("0"); v != nil {
 			got = *v
@@ -271,7 +303,7 @@ func TestNoteExtras(t *testing.T) {
 			t.Errorf("round %d: %v and %d paths, want %v and %d", i, got, len(r.PathsOf("0")), tc.want, tc.paths)
 		}
 	}
-	for _, m := range p.extras {
+	for _, m := range p.Extras {
 		if m.Flows[0].Latency != nil {
 			t.Error("samples are kept")
 		}
@@ -283,13 +315,14 @@ func TestExtraBudget(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
 	begin := time.Now()
-	res := p.bench(Extra{Kind: Contention}, Extra{Kind: Reads})
-	plan := plan{Options: p.opts, full: true, runs: singleRuns, rails: 2, rate: 100e9, extras: []Extra{{Kind: Contention},
-		{Kind: Reads}}}
-	if took := time.Since(begin); res.Outcome != OK || res.Bytes <= 0 || took > 30*time.Second {
+	res := p.bench(result.Extra{Kind: result.Contention}, result.Extra{Kind: result.Reads})
+	plan := round.Plan{Options: p.opts, Full: true, Runs: history.SingleRuns, Rails: 2, Rate: 100e9,
+		ExtrasNow: []result.Extra{{Kind: result.Contention},
+			{Kind: result.Reads}}}
+	if took := time.Since(begin); res.Outcome != result.OK || res.Bytes <= 0 || took > 30*time.Second {
 		t.Errorf("%s, %d bytes in %v", res.Outcome, res.Bytes, took)
 	}
-	if plan.extraBytes(nil, nil, nil) != 0 {
+	if plan.ExtraBytes(nil, nil, nil) != 0 {
 		t.Error("without rails extras cost something")
 	}
 }

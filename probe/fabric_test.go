@@ -16,22 +16,28 @@ import (
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/history"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// pairOfNodes are two nodes on a fake fabric: a asks, b answers. Everything else is real: worker processes, control
+// pairOfNodes is two nodes on a fake fabric: a asks, b answers. Everything else is real: worker processes, control
 // channel, TCP over the loopback interface.
 type pairOfNodes struct {
 	t      *testing.T
 	fabric *fakeverbs.Fabric
-	a, b   *Node
-	opts   Options
-	peer   string // b's address
+	a, b   *node.Node
+	opts   options.Options
+	peer   string // address of b
 	stop   context.CancelFunc
 	served chan error
-	resp   *Responder
+	resp   *target.Responder
 }
 
-// device is rail i of a node. Its addresses can be bound on the loopback interface.
+// device returns rail i of a node, with addresses that can be bound on the loopback interface.
 func device(node string, i int, change func(*fakeverbs.Device)) fakeverbs.Device {
 	d := fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), Netdev: fmt.Sprintf("fabric%d", i),
 		GIDs: fakeverbs.RoCE(address4(node, i)), PortRate: "10 Gb/sec (1X QDR)"}
@@ -47,7 +53,7 @@ func address4(node string, i int) string {
 	return fmt.Sprintf("127.7.%d.%d", i, last)
 }
 
-// newPair starts both nodes with so many rails each.
+// newPair starts both nodes with this number of rails each.
 func newPair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
 	t.Helper()
 	p := preparePair(t, rails, change)
@@ -55,7 +61,7 @@ func newPair(t *testing.T, rails int, change func(node string, i int, d *fakever
 	return p
 }
 
-// preparePair does not start b's responder.
+// preparePair is newPair without b's responder.
 func preparePair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
 	t.Helper()
 	if !builtWithC {
@@ -71,12 +77,12 @@ func makePair(t *testing.T, rails int, change func(node string, i int, d *fakeve
 	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.opts = DefaultOptions()
+	p.opts = options.DefaultOptions()
 	p.opts.Security.TokenFile = token
 	p.opts.LatencySamples = 20
-	p.opts.Depth = 128 // what a rail has in flight lasts 60 ms: longer than a busy machine holds up the polling thread
+	p.opts.Depth = 128 // writes in flight last 60 ms per rail: longer than a busy machine delays the polling thread
 	p.opts.Timeout = 40 * time.Second
-	p.opts.MinOfExpected = 0 // the devices are slower than they say, and the machine may be busy
+	p.opts.MinOfExpected = 0 // the devices are slower than their rate, and the machine may be busy
 	for _, name := range []string{"a", "b"} {
 		for i := range rails {
 			p.fabric.Add(name, device(name, i, func(d *fakeverbs.Device) {
@@ -90,10 +96,10 @@ func makePair(t *testing.T, rails int, change func(node string, i int, d *fakeve
 	return p
 }
 
-func (p *pairOfNodes) node(name string, rails int) *Node {
+func (p *pairOfNodes) node(name string, rails int) *node.Node {
 	p.t.Helper()
 	finder := rail.NewFinder(p.fabric.Sysfs(name), rail.Options{}, nil, time.Second)
-	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: p.fabric.Sysfs(name), Rails: finder.Rails,
+	n := node.NewNode(node.Options{Version: "1.2.3", Sysfs: p.fabric.Sysfs(name), Rails: finder.Rails,
 		Missing: func() []rail.Missing { return finder.Snapshot().Missing },
 		Worker:  workerCommand(), Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
 		Log: func(line string) { p.logged(name, line) },
@@ -105,15 +111,20 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 			}
 			return all, nil
 		}})
-	n.setName(name)
+	n.SetName(name)
+	n.Emulated = true
+	if raceEnabled { // handshakes take ten times as long
+		n.StrangersWork = 0.5
+	}
 	p.t.Cleanup(n.Close)
 	return n
 }
 
-// otherWorker is the variable with the worker of another architecture, and what emulates that (scripts/arm64.sh).
+// otherWorker is the variable with the command of a worker of another architecture and its emulator
+// (scripts/arm64.sh).
 const otherWorker = "RAILSCOPE_TEST_WORKER_COMMAND"
 
-// workerCommand is this binary, or the one of otherWorker.
+// workerCommand returns this binary, or the command in otherWorker.
 func workerCommand() []string {
 	if other := strings.Fields(os.Getenv(otherWorker)); len(other) > 0 {
 		return other
@@ -121,7 +132,7 @@ func workerCommand() []string {
 	return os.Args[:1]
 }
 
-// logged receives stderr of the workers, which are this binary, with the race detector if it has it.
+// logged receives stderr of the workers, which are this binary, including the race detector's reports.
 func (p *pairOfNodes) logged(node, line string) {
 	if strings.Contains(line, "DATA RACE") {
 		p.t.Errorf("worker of %s: %s", node, line)
@@ -130,8 +141,7 @@ func (p *pairOfNodes) logged(node, line string) {
 	p.t.Logf("worker of %s: %.200s", node, line)
 }
 
-// serve starts b's responder, on the address it had before, if it had one and
-// nobody took it.
+// serve starts b's responder, on its previous address if that is free.
 func (p *pairOfNodes) serve() {
 	p.t.Helper()
 	where := p.peer
@@ -152,7 +162,7 @@ func (p *pairOfNodes) serve() {
 func (p *pairOfNodes) serveOn(l net.Listener) {
 	p.t.Helper()
 	p.peer = l.Addr().String()
-	resp, err := NewResponder(p.b, p.opts)
+	resp, err := target.NewResponder(p.b, p.opts)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -180,15 +190,15 @@ func (p *pairOfNodes) stopServing() {
 	p.stop = nil
 }
 
-// round makes one full round from a to b, and checks that nothing is left.
-func (p *pairOfNodes) round() Result {
+// round runs one full round from a to b, and checks that nothing is left behind.
+func (p *pairOfNodes) round() result.Result {
 	p.t.Helper()
-	res := Bench(context.Background(), p.a, p.opts, p.peer, func(Progress) {})
+	res := Bench(context.Background(), p.a, p.opts, p.peer, func(result.Progress) {})
 	p.clean()
 	return res
 }
 
-// clean checks that nothing is left of a round: no queue pair, memory, lease or taken slot.
+// clean checks that a round has left no queue pair, memory, lease or taken slot.
 func (p *pairOfNodes) clean() {
 	p.t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -196,9 +206,9 @@ func (p *pairOfNodes) clean() {
 		if p.resp.Leases() > 0 {
 			left = append(left, "a lease")
 		}
-		for _, n := range []*Node{p.a, p.b} {
-			if holder := n.slot.holder(); holder != "" {
-				left = append(left, n.name()+" is "+holder)
+		for _, n := range []*node.Node{p.a, p.b} {
+			if holder := n.Slot.Holder(); holder != "" {
+				left = append(left, n.Name()+" is "+holder)
 			}
 		}
 		if len(left) == 0 {
@@ -211,14 +221,14 @@ func (p *pairOfNodes) clean() {
 	}
 }
 
-// scheduled makes one full round from a node to b, as the schedule does: it does not wait for its turn.
-func (p *pairOfNodes) scheduled(from *Node) Result {
-	r := round{node: from, plan: plan{Options: p.opts, full: true, runs: singleRuns}, peer: p.peer,
-		progress: func(Progress) {}}
-	return r.run(context.Background())
+// scheduled runs one full round from a node to b as the schedule does, which does not wait for its turn.
+func (p *pairOfNodes) scheduled(from *node.Node) result.Result {
+	r := round.Round{Node: from, Plan: round.Plan{Options: p.opts, Full: true, Runs: history.SingleRuns}, Peer: p.peer,
+		Progress: func(result.Progress) {}}
+	return r.Run(context.Background())
 }
 
-// ask makes one full round from a to b.
-func (p *pairOfNodes) ask() Result {
-	return Bench(context.Background(), p.a, p.opts, p.peer, func(Progress) {})
+// ask runs one full round from a to b.
+func (p *pairOfNodes) ask() result.Result {
+	return Bench(context.Background(), p.a, p.opts, p.peer, func(result.Progress) {})
 }

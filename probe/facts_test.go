@@ -14,43 +14,46 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/options"
 )
 
-// nodeWithFacts is a node that reports facts.
-func nodeWithFacts(t *testing.T, gather func(context.Context) ([]byte, error)) *Node {
+// nodeWithFacts returns a node that reports facts.
+func nodeWithFacts(t *testing.T, gather func(context.Context) ([]byte, error)) *node.Node {
 	t.Helper()
 	n := bareNode(t, "b")
-	n.facts.gather = gather
+	n.Facts.Gather = gather
 	return n
 }
 
-// TestFetchFacts: facts arrive unchanged, and missing ones have a reason.
+// TestFetchFacts: facts arrive unchanged, and the error says why they are missing.
 func TestFetchFacts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	sesame, other := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame")},
-		Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")}
+	sesame, other := options.Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame")},
+		options.Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")}
 	says := func(s string, err error) func(context.Context) ([]byte, error) {
 		return func(context.Context) ([]byte, error) { return []byte(s), err }
 	}
 	for _, tc := range []struct {
 		why             string
 		gather          func(context.Context) ([]byte, error)
-		answerer, asker Security
+		answerer, asker options.Security
 		want            string
 		reason          failure.Reason
 		says            string
 	}{
 		{"facts", says(`{"version":1}`, nil), sesame, sesame, `{"version":1}`, "", ""},
-		{"as much as there may be", says(`"`+strings.Repeat("x", maxBody-2)+`"`, nil), sesame, sesame,
-			`"` + strings.Repeat("x", maxBody-2) + `"`, "", ""},
-		{"too much", says(`"`+strings.Repeat("x", maxBody-1)+`"`, nil), sesame, sesame, "", failure.Other,
+		{"as much as there may be", says(`"`+strings.Repeat("x", protocol.MaxBody-2)+`"`, nil), sesame, sesame,
+			`"` + strings.Repeat("x", protocol.MaxBody-2) + `"`, "", ""},
+		{"too much", says(`"`+strings.Repeat("x", protocol.MaxBody-1)+`"`, nil), sesame, sesame, "", failure.Other,
 			"1048577 bytes of facts"},
 		{"not JSON", says("<html>", nil), sesame, sesame, "", failure.Protocol, "not JSON"},
 		{"it cannot", says("", errors.New("disk on fire")), sesame, sesame, "", failure.Other, "disk on fire"},
 		{"another token", says("{}", nil), sesame, other, "", failure.Unauthorized,
 			"both ends need the same token_file"},
-		{"a peer that answers anyone", says("{}", nil), Security{Insecure: true}, sesame, "", failure.Unauthorized,
+		{"a peer that answers anyone", says("{}", nil), options.Security{Insecure: true}, sesame, "", failure.Unauthorized,
 			"give both ends a token_file"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -97,12 +100,12 @@ func TestFactsShared(t *testing.T) {
 	for _, fails := range []error{nil, errors.New("no")} {
 		synctest.Test(t, func(t *testing.T) {
 			var made, running atomic.Int32
-			f := &facts{lock: make(chan struct{}, 1), gather: func(ctx context.Context) ([]byte, error) {
+			f := &node.Facts{Lock: make(chan struct{}, 1), Gather: func(ctx context.Context) ([]byte, error) {
 				if running.Add(1) > 1 {
 					t.Error("two gatherings at once")
 				}
 				defer running.Add(-1)
-				if d, ok := ctx.Deadline(); !ok || time.Until(d) > factsTime {
+				if d, ok := ctx.Deadline(); !ok || time.Until(d) > node.FactsTime {
 					t.Error("a gathering without an end")
 				}
 				time.Sleep(time.Second)
@@ -112,7 +115,7 @@ func TestFactsShared(t *testing.T) {
 				return []byte{byte(made.Add(1))}, fails
 			}}
 			ask := func(ctx context.Context, want byte) {
-				if data, err := f.get(ctx); len(data) != 1 || data[0] != want || !errors.Is(err, fails) {
+				if data, err := f.Get(ctx); len(data) != 1 || data[0] != want || !errors.Is(err, fails) {
 					t.Errorf("%v %v, want %d", data, err, want)
 				}
 			}
@@ -121,14 +124,14 @@ func TestFactsShared(t *testing.T) {
 			defer hangUp()
 			askers.Go(func() { ask(hasty, 1) })
 			synctest.Wait()
-			if _, err := f.get(hasty); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := f.Get(hasty); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("who waits and hangs up: %v", err)
 			}
 			for range 50 {
 				askers.Go(func() { ask(t.Context(), 1) })
 			}
 			askers.Wait()
-			time.Sleep(factsCacheTime - time.Millisecond)
+			time.Sleep(node.FactsCacheTime - time.Millisecond)
 			ask(t.Context(), 1)
 			time.Sleep(time.Millisecond)
 			ask(t.Context(), 2)

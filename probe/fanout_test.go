@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/schedule"
 )
 
 var anyDay = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -16,18 +18,18 @@ func fleet(n int) (all []string) {
 	return all
 }
 
-// pairs are all that a fleet asks: asker → asked.
+// pairs returns all pairs of a fleet: asker → asked.
 func pairs(all []string, fanout int, now time.Time) map[[2]string]bool {
-	p, r := map[[2]string]bool{}, newRing(all, now)
+	p, r := map[[2]string]bool{}, schedule.NewRing(all, now)
 	for _, self := range all {
-		for _, peer := range r.after(self, now, fanout) {
+		for _, peer := range r.After(self, now, fanout) {
 			p[[2]string{self, peer}] = true
 		}
 	}
 	return p
 }
 
-// TestRing: every node asks exactly so many others, and is asked by as many.
+// TestRing: every node asks exactly n others, and is asked by exactly n.
 func TestRing(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 6, 12, 100, 10000} {
 		for _, fanout := range []int{1, 4, 16} {
@@ -49,7 +51,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRingChanges: a node that joins or leaves makes few new pairs, and a day makes all anew.
+// TestRingChanges: a node that joins or leaves makes few new pairs, and a new day makes all pairs new.
 func TestRingChanges(t *testing.T) {
 	const n, fanout = 300, 4
 	all := fleet(n)
@@ -78,17 +80,17 @@ func TestRingChanges(t *testing.T) {
 	}
 }
 
-// TestRingOrder: neither the order of the list matters, nor whether it holds the node itself.
+// TestRingOrder: neither the order of the list matters, nor whether it contains the node itself.
 func TestRingOrder(t *testing.T) {
 	all := fleet(50)
 	self := all[7]
-	want := newRing(all, anyDay).after(self, anyDay, 4)
+	want := schedule.NewRing(all, anyDay).After(self, anyDay, 4)
 	slices.Reverse(all)
-	if got := newRing(all, anyDay).after(self, anyDay, 4); !slices.Equal(got, want) {
+	if got := schedule.NewRing(all, anyDay).After(self, anyDay, 4); !slices.Equal(got, want) {
 		t.Errorf("in another order %v, want %v", got, want)
 	}
 	without := slices.DeleteFunc(all, func(a string) bool { return a == self })
-	if got := newRing(without, anyDay).after(self, anyDay, 4); !slices.Equal(got, want) {
+	if got := schedule.NewRing(without, anyDay).After(self, anyDay, 4); !slices.Equal(got, want) {
 		t.Errorf("without itself %v, want %v", got, want)
 	}
 }

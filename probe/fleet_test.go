@@ -16,53 +16,61 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/internal/schedule"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // A fleet in virtual time. Everything that decides who asks whom and when is real: ring, prober, schedule, slot,
 // budget, grant and lease. Only the network and the transfer are sleeps.
 
-// simFleet is the fleet. Node i has the address of fleet(n)[i].
+// simFleet is a simulated fleet. Node i has the address fleet(n)[i].
 type simFleet struct {
 	start  time.Time
 	nodes  []*simNode
 	at     map[string]*simNode
 	fanout int
-	real   bool // each node has a directory; else one ring serves all
+	real   bool // each node has a directory; else they share one ring
 
 	mu   sync.Mutex // protects all following fields
-	list []string   // of the nodes, as a DNS would answer
-	ring map[string]ring
+	list []string   // nodes in the DNS answer
+	ring map[string]schedule.Ring
 }
 
-// simNode is one node.
+// simNode is one node of the fleet.
 type simNode struct {
 	fleet   *simFleet
 	address string
 	ip      netip.Addr
-	node    *Node
-	resp    *Responder
+	node    *node.Node
+	resp    *target.Responder
 	random  *rand.Rand // protected by mu
 
-	took      time.Duration // its rounds
-	clock     time.Duration // of its wall clock, ahead of the others
-	steps     time.Duration // when it steps there, since the start
-	away      away          // while it is dead, busy with a job, or in maintenance
-	liesAsked bool          // it denies everything, and says that it takes an hour
-	liesAsks  bool          // it never releases a lease, and says that it moved nothing
+	took      time.Duration // duration of its rounds
+	clock     time.Duration // offset of its wall clock
+	steps     time.Duration // time since the start at which its wall clock steps to that offset
+	away      away          // time in which it is dead, busy with a job, or in maintenance
+	liesAsked bool          // claims that it takes an hour, and denies every request
+	liesAsks  bool          // claims that it moved nothing, and never releases a lease
 
 	mu                             sync.Mutex
-	pairs                          map[string]time.Time // peer → since when it is to be measured
+	pairs                          map[string]time.Time // start of the present gap, by peer
 	rounds, results, denied, shown int
-	used                           time.Duration // of each rail
+	used                           time.Duration // rail time used
 	worst                          time.Duration // longest gap of a pair
 	worstPair                      string
-	gaps                           int // pairs and times that broke the promise
+	gaps                           int // pairs and gaps that broke the promise
 }
 
-// away is when a node takes no part, and why.
+// away is when and why a node takes no part.
 type away struct {
-	from, to time.Duration // since the start
+	from, to time.Duration // times since the start
 	reason   failure.Reason
 }
 
@@ -73,26 +81,27 @@ func (n *simNode) isAway(reason failure.Reason) bool {
 
 const promise = 5 * time.Minute
 
-// newSimFleet makes n nodes. The last joins of them are not in the list yet.
+// newSimFleet returns n nodes. The last joins of them are not in the list yet.
 func newSimFleet(t *testing.T, n, joins int, real bool) *simFleet {
-	f := &simFleet{start: time.Now(), at: map[string]*simNode{}, ring: map[string]ring{}, real: real}
-	opts := DefaultOptions()
+	f := &simFleet{start: time.Now(), at: map[string]*simNode{}, ring: map[string]schedule.Ring{}, real: real}
+	opts := options.DefaultOptions()
 	opts.Security.Insecure = true
 	f.fanout = opts.Fanout
 	for i, address := range fleet(n) {
 		s := &simNode{fleet: f, address: address, ip: netip.MustParseAddrPort(address).Addr(), took: 4 * time.Second,
 			random: rand.New(rand.NewPCG(13, uint64(i))), pairs: map[string]time.Time{}}
-		s.node = NewNode(NodeOptions{Name: fmt.Sprint("node-", i),
+		s.node = node.NewNode(node.Options{Name: fmt.Sprint("node-", i),
 			Rails:       func() ([]rail.Rail, error) { return nil, nil },
 			Maintenance: func() bool { return s.isAway(failure.Maintenance) },
 			Addresses: func() (map[string][]netip.Prefix, error) {
 				return map[string][]netip.Prefix{"eth0": {netip.PrefixFrom(s.ip, 8)}}, nil
 			},
 			Lookup: f.lookup})
-		s.node.setBudget(opts.Budget)
-		s.node.guardInterval = time.Minute // rails that do not exist are not read
+		s.node.SetBudget(opts.Budget)
+		s.node.GuardInterval = time.Minute // rails that do not exist are not read
 		var err error
-		if s.resp, err = NewResponder(s.node, opts); err != nil {
+		s.resp, err = target.NewResponder(s.node, opts)
+		if err != nil {
 			t.Fatal(err)
 		}
 		f.nodes, f.at[address] = append(f.nodes, s), s
@@ -112,29 +121,29 @@ func (f *simFleet) lookup(context.Context, string) (list []netip.Addr, err error
 	return list, nil
 }
 
-// setList changes what is in the DNS.
+// setList changes the DNS answer.
 func (f *simFleet) setList(list []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.list, f.ring = list, map[string]ring{}
+	f.list, f.ring = list, map[string]schedule.Ring{}
 }
 
-// prober is that of a node.
-func (f *simFleet) prober(n *simNode) *Prober {
-	opts := n.resp.opts
+// prober returns the prober of a node.
+func (f *simFleet) prober(n *simNode) *schedule.Prober {
+	opts := n.resp.Opts
 	opts.Listen = ":10092"
 	if f.real {
 		opts.DNS = []string{"peers:10092"}
 	}
-	p := NewProber(n.node, opts, func(Result) { n.mu.Lock(); n.results++; n.mu.Unlock() },
-		Events{Peers: func(list []string) { n.shown = max(n.shown, len(list)) }}.withDefaults())
-	p.runRound, p.schedule.random = n.round, n.wait
-	if p.directory != nil {
-		p.directory.now = n.now
+	p := schedule.NewProber(n.node, opts, func(result.Result) { n.mu.Lock(); n.results++; n.mu.Unlock() },
+		quiet(options.Events{Peers: func(list []string) { n.shown = max(n.shown, len(list)) }}))
+	p.RunRound, p.Schedule.Random = n.round, n.wait
+	if p.Directory != nil {
+		p.Directory.Now = n.now
 	}
-	find := p.find
-	p.find = func(ctx context.Context, found chan<- []target) {
-		lists := make(chan []target)
+	find := p.Find
+	p.Find = func(ctx context.Context, found chan<- []schedule.Target) {
+		lists := make(chan []schedule.Target)
 		go func() {
 			defer close(lists)
 			if find == nil {
@@ -153,22 +162,22 @@ func (f *simFleet) prober(n *simNode) *Prober {
 	return p
 }
 
-// find does for a large fleet what a directory does, with one ring for all nodes that know the same day.
-func (f *simFleet) find(n *simNode) func(context.Context, chan<- []target) {
-	return func(ctx context.Context, found chan<- []target) {
-		var sent []target
+// find replaces the directory in a large fleet, with one ring for all nodes that know the same day.
+func (f *simFleet) find(n *simNode) func(context.Context, chan<- []schedule.Target) {
+	return func(ctx context.Context, found chan<- []schedule.Target) {
+		var sent []schedule.Target
 		for {
 			day := n.now().UTC().Format(time.DateOnly)
 			f.mu.Lock()
 			r := f.ring[day]
 			if r == nil {
-				r = newRing(f.list, n.now())
+				r = schedule.NewRing(f.list, n.now())
 				f.ring[day] = r
 			}
 			f.mu.Unlock()
-			list := []target{}
-			for _, address := range r.after(n.address, n.now(), f.fanout) {
-				list = append(list, target{address: address, found: true})
+			list := []schedule.Target{}
+			for _, address := range r.After(n.address, n.now(), f.fanout) {
+				list = append(list, schedule.Target{Address: address, Found: true})
 			}
 			if !slices.Equal(list, sent) {
 				select {
@@ -179,7 +188,7 @@ func (f *simFleet) find(n *simNode) func(context.Context, chan<- []target) {
 				}
 			}
 			select {
-			case <-time.After(lookupEvery):
+			case <-time.After(schedule.LookupEvery):
 			case <-ctx.Done():
 				return
 			}
@@ -200,21 +209,21 @@ func (n *simNode) wait(most time.Duration) time.Duration {
 	return time.Duration(n.random.Int64N(int64(most)))
 }
 
-// choose records from when on which pairs are to be measured.
-func (n *simNode) choose(list []target) {
+// choose records the time from which pairs must be measured.
+func (n *simNode) choose(list []schedule.Target) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before := n.pairs
 	n.pairs = map[string]time.Time{}
 	for _, t := range list {
-		since, known := before[t.address]
+		since, known := before[t.Address]
 		if !known {
 			since = time.Now()
 		}
-		n.pairs[t.address] = since
-		delete(before, t.address)
+		n.pairs[t.Address] = since
+		delete(before, t.Address)
 	}
-	for peer, since := range before { // not its peer any more
+	for peer, since := range before { // no longer a peer of the node
 		n.judgeLocked(peer, since)
 	}
 }
@@ -230,7 +239,7 @@ func (n *simNode) measured(peer string) {
 	}
 }
 
-// judgeLocked compares the time that a pair was not measured with the promise, without times when either end was away.
+// judgeLocked compares the gap of a pair with the promise, without the time in which either end was away.
 func (n *simNode) judgeLocked(peer string, since time.Time) {
 	other := n.fleet.at[peer]
 	if n.liesAsks || other.liesAsked {
@@ -260,61 +269,63 @@ func (n *simNode) judgeLocked(peer string, since time.Time) {
 	}
 }
 
-// round is a round whose network and transfer are sleeps.
-func (n *simNode) round(ctx context.Context, r *round) Result {
+// round simulates a round: its network and transfer are sleeps.
+func (n *simNode) round(ctx context.Context, r *round.Round) result.Result {
 	start := time.Now()
-	r.res = Result{Peer: r.peer, Start: start, Transport: NoTransport}
-	r.session = &workerSession{node: n.node}
-	err := n.visit(ctx, r, n.fleet.at[r.peer])
-	r.free()
-	r.setOutcome(err)
-	r.res.Duration = time.Since(start)
+	r.Res = result.Result{Peer: r.Peer, Start: start, Transport: result.NoTransport}
+	r.Session = &node.WorkerSession{Node: n.node}
+	err := n.visit(ctx, r, n.fleet.at[r.Peer])
+	r.Free()
+	r.SetOutcome(err)
+	r.Res.Duration = time.Since(start)
 	switch {
-	case r.res.Transport != NoTransport:
-		n.measured(r.peer)
-	case r.res.RetryAfter > 0:
+	case r.Res.Transport != result.NoTransport:
+		n.measured(r.Peer)
+	case r.Res.RetryAfter > 0:
 		n.mu.Lock()
 		n.denied++
 		n.mu.Unlock()
 	}
-	return r.res
+	return r.Res
 }
 
-func (n *simNode) visit(ctx context.Context, r *round, peer *simNode) error {
+func (n *simNode) visit(ctx context.Context, r *round.Round, peer *simNode) error {
 	switch {
-	case n.node.maintenance():
+	case n.node.Maintenance():
 		return failure.New(failure.StageHello, failure.Maintenance, "this node is in maintenance")
 	case peer.isAway(failure.PeerUnreachable):
-		sleep(ctx, dialTime)
+		sleep(ctx, control.DialTime)
 		return failure.New(failure.StageHello, failure.PeerUnreachable, "nobody answers")
 	}
-	r.remote, r.plan.rails, r.res.PeerNode = hello{Node: peer.node.name()}, 8, peer.node.name()
-	r.client = new(client) // of which the round only wants to know the peer's address
-	err := r.reserve(ctx)
-	if r.client = nil; err != nil {
+	r.Remote, r.Plan.Rails, r.Res.PeerNode = protocol.Hello{Node: peer.node.Name()}, 8, peer.node.Name()
+	r.Client = new(control.Client) // the round only needs the peer's address from it
+	err := r.Reserve(ctx)
+	r.Client = nil
+	if err != nil {
 		return err
 	}
 	switch {
 	case n.isAway(failure.Busy) || peer.isAway(failure.Busy):
 		return failure.New(failure.StageLease, failure.Busy, "a job uses the rails")
 	case peer.liesAsked:
-		return later(time.Hour, failure.Busy, "the peer is busy, always")
+		return protocol.Later(time.Hour, failure.Busy, "the peer is busy, always")
 	}
-	// The nodes have no rails, which the budgets of a round and of a lease would need.
-	cost, used := roundCost(r.plan)
-	for _, b := range []*budget{n.node.askBudget, peer.node.answerBudget} {
-		if wait, ok := b.reserve(cost); !ok {
-			return budgetFailure("this node's or the peer's", cost, wait)
+	// The nodes have no rails, from which rounds and leases would derive their budgets.
+	cost, used := roundCost(r.Plan)
+	for _, b := range []*node.Budget{n.node.AskBudget, peer.node.AnswerBudget} {
+		if wait, ok := b.Reserve(cost); !ok {
+			return protocol.BudgetFailure("this node's or the peer's", cost, wait)
 		}
 		defer func() {
-			b.settle(cost, used)
-			b.note(r.plan.full, used)
+			b.Settle(cost, used)
+			b.Note(r.Plan.Full, used)
 		}()
 	}
-	var l *lease
-	if err := r.persist(ctx, func() error {
+	var l *target.Lease
+	if err := r.Persist(ctx, func() error {
 		var denied *failure.Failure
-		if l, denied = peer.resp.grant(ctx, r.leaseRequest(), n.ip); denied != nil {
+		l, denied = peer.resp.Grant(ctx, r.LeaseRequest(), n.ip)
+		if denied != nil {
 			return denied
 		}
 		return nil
@@ -324,33 +335,33 @@ func (n *simNode) visit(ctx context.Context, r *round, peer *simNode) error {
 	}
 	took := max(n.took, peer.took)
 	time.Sleep(took*9/10 + n.wait(took/5))
-	l.reported.Store(1)
+	l.Reported.Store(1)
 	n.mu.Lock()
 	n.used += used
 	n.mu.Unlock()
-	if n.liesAsks { // it ends when the holder is silent for too long
-		l.reported.Store(0)
+	if n.liesAsks { // the lease ends by timeout
+		l.Reported.Store(0)
 	} else {
-		l.end(nil)
+		l.End(nil)
 	}
-	<-l.finished
-	r.res.Transport = RDMA
+	<-l.Finished
+	r.Res.Transport = result.RDMA
 	return nil
 }
 
-// roundCost is what a round over 8 × 400 Gb/s reserves, and what it uses of it: bursts as long as they measure, and TCP
-// at the full rate.
-func roundCost(p plan) (reserved, used time.Duration) {
-	var paths []*path
+// roundCost returns the rail time that a round over 8 × 400 Gb/s reserves, and uses: bursts of their measured time,
+// and TCP at the full rate.
+func roundCost(p round.Plan) (reserved, used time.Duration) {
+	var paths []*round.Path
 	for range 8 {
 		paths = append(paths, ratedPath(400))
 	}
-	p.rails, p.rate = 8, 8*50e9
+	p.Rails, p.Rate = 8, 8*50e9
 	used = p.Burst + time.Millisecond
-	if p.full {
-		used += used + time.Duration(len(baselineStreams))*(tcpWarmup+tcpWindow)
+	if p.Full {
+		used += used + time.Duration(len(round.BaselineStreams))*(round.TCPWarmup+round.TCPWindow)
 	}
-	return railTime(p.bytes(paths, paths), p.rate), used
+	return options.RailTime(p.Bytes(paths, paths), p.Rate), used
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -360,8 +371,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// TestFleet: every pair of the ring is measured at least every five minutes, while nodes die, join, are busy, slow or
-// lie, their clocks step, and a day ends.
+// TestFleet: every pair of the ring is measured at least every five minutes, while nodes die, join, are busy, slow
+// or lie, their clocks step, and a day ends.
 func TestFleet(t *testing.T) {
 	t.Logf("%6s %5s %9s %11s %10s %9s %8s %8s %7s", "nodes", "time", "rounds", "per pair, h", "collisions", "worst gap",
 		"of rails", "peers", "CPU")
@@ -369,9 +380,9 @@ func TestFleet(t *testing.T) {
 		nodes int
 		time  time.Duration
 	}{{2, time.Hour}, {10, time.Hour}, {100, 15 * time.Minute}, {1000, 20 * time.Minute},
-		{10000, promise + 30*time.Second}} { // 40 s of processor time
+		{10000, promise + 30*time.Second}} { // needs 40 s of processor time
 		if raceEnabled && tc.nodes > 100 || testing.Short() && tc.nodes > 1000 {
-			continue // the race detector is ten times as slow
+			continue // too slow under the race detector, by a factor of ten
 		}
 		synctest.Test(t, func(t *testing.T) { runFleet(t, tc.nodes, tc.time) })
 	}
@@ -379,12 +390,12 @@ func TestFleet(t *testing.T) {
 
 func runFleet(t *testing.T, n int, length time.Duration) {
 	defer debug.SetGCPercent(debug.SetGCPercent(200))
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // goroutines that meet cost more than those that wait
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // contention between goroutines costs more than waiting
 	used := cpuTime()
 	time.Sleep(time.Until(time.Date(2026, 11, 22, 23, 59, 50, 0, time.UTC))) // the day ends after 10 s
 	joins := n / 50
 	f := newSimFleet(t, n, joins, n <= 100)
-	for i, s := range f.nodes[:n-joins] { // a part of each kind
+	for i, s := range f.nodes[:n-joins] { // some nodes of each kind
 		switch k := i % 50; {
 		case n < 50 && i > 0:
 		case k == 1:
@@ -400,7 +411,7 @@ func runFleet(t *testing.T, n int, length time.Duration) {
 		case k == 6:
 			s.liesAsked = true
 		case k == 7:
-			s.clock = 5 * time.Minute // a new day, right away
+			s.clock = 5 * time.Minute // a new day at once
 		case k == 8:
 			s.clock = -100 * time.Hour
 		case k == 9:
@@ -414,7 +425,7 @@ func runFleet(t *testing.T, n int, length time.Duration) {
 	run := func(s *simNode) {
 		p := f.prober(s)
 		running.Go(func() {
-			sleep(ctx, s.wait(lookupEvery)) // not all at once
+			sleep(ctx, s.wait(schedule.LookupEvery)) // spreads the lookups
 			p.Run(ctx)
 		})
 	}
@@ -435,7 +446,7 @@ func runFleet(t *testing.T, n int, length time.Duration) {
 	f.check(t, length, cpuTime()-used)
 }
 
-// check prints what happened, and fails where the promise was broken.
+// check prints the result, and fails where the promise was broken.
 func (f *simFleet) check(t *testing.T, length, used time.Duration) {
 	var rounds, denied, gaps, shown, pairs int
 	var worst *simNode
@@ -454,7 +465,8 @@ func (f *simFleet) check(t *testing.T, length, used time.Duration) {
 			t.Errorf("%s has %d results of %d peers", s.address, s.results, len(s.pairs))
 		}
 	}
-	share := railUse.Seconds() / float64(len(f.nodes)) / length.Seconds() // asked; answers use the other direction
+	// Only time for asking counts: answers use the other direction.
+	share := railUse.Seconds() / float64(len(f.nodes)) / length.Seconds()
 	t.Logf("%6d %5.1f %9d %11.1f %10.2f %9v %7.3f%% %8d %6.1fs", len(f.nodes), length.Minutes(), rounds,
 		float64(rounds)/float64(pairs)/length.Hours(), float64(denied)/float64(rounds), worst.worst.Round(time.Second),
 		100*share, shown, used.Seconds())
@@ -470,7 +482,7 @@ func (f *simFleet) check(t *testing.T, length, used time.Duration) {
 	}
 }
 
-// cpuTime is what this process has used.
+// cpuTime returns the processor time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -22,34 +22,43 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/auth"
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
 )
 
-// bareNode is a node without rails, for tests of the control channel.
-func bareNode(t *testing.T, name string) *Node {
+// bareNode returns a node without rails, for tests of the control channel.
+func bareNode(t *testing.T, name string) *node.Node {
 	t.Helper()
-	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: t.TempDir(),
+	n := node.NewNode(node.Options{Version: "1.2.3", Sysfs: t.TempDir(),
 		Rails:  func() ([]rail.Rail, error) { return nil, nil },
 		Worker: []string{os.Args[0]}, Env: []string{"RAILSCOPE_TEST_WORKER=1", "RAILSCOPE_LIBIBVERBS=/nonexistent"},
 		Server:    func(s *http.Server) { s.ErrorLog = log.New(io.Discard, "", 0) },
 		Log:       func(line string) { t.Logf("worker of %s: %s", name, line) },
 		Addresses: func() (map[string][]netip.Prefix, error) { return nil, nil }})
-	n.setName(name)
+	if raceEnabled { // handshakes take ten times as long
+		n.StrangersWork = 0.5
+	}
+	n.SetName(name)
 	t.Cleanup(n.Close)
 	return n
 }
 
-// answering lets a node answer peers until the test ends, and returns its address.
-func answering(t *testing.T, n *Node, sec Security) string {
+// answering starts a node's responder until the test ends, and returns its address.
+func answering(t *testing.T, n *node.Node, sec options.Security) string {
 	t.Helper()
-	opts := DefaultOptions()
+	opts := options.DefaultOptions()
 	opts.Security = sec
 	return answeringAt(t, n, opts, "127.0.0.1:0")
 }
 
-func answeringAt(t *testing.T, n *Node, opts Options, address string) string {
+func answeringAt(t *testing.T, n *node.Node, opts options.Options, address string) string {
 	t.Helper()
-	r, err := NewResponder(n, opts)
+	r, err := target.NewResponder(n, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +71,7 @@ func answeringAt(t *testing.T, n *Node, opts Options, address string) string {
 }
 
 // serve serves until the test ends.
-func serve(t *testing.T, r *Responder, l net.Listener) {
+func serve(t *testing.T, r *target.Responder, l net.Listener) {
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ctx, l) }()
@@ -75,14 +84,14 @@ func serve(t *testing.T, r *Responder, l net.Listener) {
 }
 
 // askHello asks a peer for its hello.
-func askHello(t *testing.T, peer string, sec Security) (hello, *failure.Failure) {
+func askHello(t *testing.T, peer string, sec options.Security) (protocol.Hello, *failure.Failure) {
 	t.Helper()
-	c, err := newClient(peer, credentials{sec, newSecretFiles()})
+	c, err := control.NewClient(peer, auth.Credentials{Security: sec, SecretFiles: auth.NewSecretFiles()})
 	if err != nil {
-		return hello{}, asFailure(t, err)
+		return protocol.Hello{}, asFailure(t, err)
 	}
-	defer c.close()
-	h, err := c.hello(t.Context())
+	defer c.Close()
+	h, err := c.Hello(t.Context())
 	return h, asFailure(t, err)
 }
 
@@ -113,7 +122,7 @@ type authority struct {
 	t    *testing.T
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	file string // its certificate
+	file string // file with its certificate
 }
 
 func newAuthority(t *testing.T) *authority {
@@ -139,7 +148,7 @@ func pemOf(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// sign signs a certificate from a template, for a key.
+// sign returns a certificate from a template, for a key.
 func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
 	a.t.Helper()
 	tmpl.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -156,7 +165,7 @@ func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
 }
 
 // issue writes a certificate and its key for a node on the loopback interface.
-func (a *authority) issue(dir, name string, uris ...string) Security {
+func (a *authority) issue(dir, name string, uris ...string) options.Security {
 	a.t.Helper()
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -174,13 +183,13 @@ func (a *authority) issue(dir, name string, uris ...string) Security {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return Security{ClientCAFile: a.file,
+	return options.Security{ClientCAFile: a.file,
 		CertFile: file(a.t, filepath.Join(dir, name+".pem"), pemOf("CERTIFICATE", der)),
 		KeyFile:  file(a.t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", private))}
 }
 
-// withDefaults returns events that can all be called.
-func (e Events) withDefaults() Events {
+// quiet returns events in which every callback is set.
+func quiet(e options.Events) options.Events {
 	if e.Answering == nil {
 		e.Answering = func(net.Addr) {}
 	}

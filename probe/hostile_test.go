@@ -12,13 +12,17 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// rdmaOpen is a request to open rail 0, with changes.
+// rdmaOpen returns a request to open rail 0, with replacements.
 func rdmaOpen(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(byRDMA) }
 
-// TestHostileRequests: requests that no railscope sends are refused without effect: no memory, no queue pair, and the
-// worker lives.
+// TestHostileRequests: requests that no railscope sends are refused without effect: no memory, no queue pair, and
+// the worker stays alive.
 func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -68,7 +72,7 @@ func TestHostileRequests(t *testing.T) {
 		{"more addresses than anyone has", "/open",
 			open(`[{"rail":"0","prefixes":[` + strings.Repeat(`"10.0.0.1/8",`, 256) + `"10.0.0.1/8"]}]`),
 			"257 addresses"},
-		{"more than a message holds", "/open", `{"transport":"` + strings.Repeat("x", maxBody) + `"}`, "too large"},
+		{"more than a message holds", "/open", `{"transport":"` + strings.Repeat("x", protocol.MaxBody) + `"}`, "too large"},
 		{"verify before open", "/verify", `{"seed":1,"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[1]}]}`, "verify before open"},
 	} {
 		if _, f := h.do(http.MethodPost, h.id+tc.path,
@@ -76,14 +80,14 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
 		}
 	}
-	if left := p.fabric.Left(); len(left) > 0 || p.b.worker.Restarts() > 0 {
-		t.Fatalf("left %v, %d restarts", left, p.b.worker.Restarts())
+	if left := p.fabric.Left(); len(left) > 0 || p.b.Worker.Restarts() > 0 {
+		t.Fatalf("left %v, %d restarts", left, p.b.Worker.Restarts())
 	}
 	p.hostileVerify(h)
 	for _, tc := range []struct{ why, method, path, body string }{
-		{"an id of nobody's", http.MethodPost, pathLease + "/AAAA/open", byRDMA},
-		{"another's lease", http.MethodDelete, pathLease + "/AAAA", "{}"},
-		{"a path for an id", http.MethodPost, pathLease + "/..%2f..%2fhello/renew", "{}"},
+		{"an id of nobody's", http.MethodPost, protocol.PathLease + "/AAAA/open", byRDMA},
+		{"another's lease", http.MethodDelete, protocol.PathLease + "/AAAA", "{}"},
+		{"a path for an id", http.MethodPost, protocol.PathLease + "/..%2f..%2fhello/renew", "{}"},
 	} {
 		if _, f := h.do(tc.method, tc.path, tc.body); f.Reason != failure.LeaseLost {
 			t.Errorf("%s: %v", tc.why, f)
@@ -97,10 +101,10 @@ func TestHostileRequests(t *testing.T) {
 	if _, f := h.do(http.MethodDelete, h.id, `{"bytes":-9223372036854775808}`); f.Reason != "" {
 		t.Error(f)
 	}
-	if res := p.round(); res.Outcome != OK {
+	if res := p.round(); res.Outcome != result.OK {
 		t.Errorf("a round after all that: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 	}
-	if n := p.b.worker.Restarts(); n > 0 {
+	if n := p.b.Worker.Restarts(); n > 0 {
 		t.Errorf("b's worker was started again %d times", n)
 	}
 }
@@ -155,13 +159,13 @@ func TestHostileLeaseRequests(t *testing.T) {
 		`{"node":"","instance":"i","rail_seconds":1}`, `{"node":"c","instance":"","rail_seconds":1}`,
 		`{"node":"c\n","instance":"i","rail_seconds":1}`,
 		`{"node":"` + strings.Repeat("c", 300) + `","instance":"i","rail_seconds":1}`,
-		`{"node":"` + strings.Repeat("c", maxBody) + `"}`,
+		`{"node":"` + strings.Repeat("c", protocol.MaxBody) + `"}`,
 	} {
-		if _, f := h.do(http.MethodPost, pathLease, body); f.Reason != failure.Protocol {
+		if _, f := h.do(http.MethodPost, protocol.PathLease, body); f.Reason != failure.Protocol {
 			t.Errorf("%.60s: %v", body, f)
 		}
 	}
-	if p.resp.Leases() > 0 || p.b.slot.holder() != "" {
+	if p.resp.Leases() > 0 || p.b.Slot.Holder() != "" {
 		t.Error("a lease was granted")
 	}
 }
@@ -176,7 +180,7 @@ func TestAnswerOutlastsReading(t *testing.T) {
 		t.Fatal(f)
 	}
 	p.signal("b", unix.SIGSTOP)
-	time.AfterFunc(requestTime+500*time.Millisecond, func() { p.signal("b", unix.SIGCONT) })
+	time.AfterFunc(target.RequestTime+500*time.Millisecond, func() { p.signal("b", unix.SIGCONT) })
 	stop := make(chan struct{})
 	renewed := make(chan struct{})
 	go func() {
@@ -198,7 +202,7 @@ func TestAnswerOutlastsReading(t *testing.T) {
 	<-renewed
 }
 
-// TestAnswererGoes: the target stops in the middle of a round, or between two.
+// TestAnswererGoes: the target stops during a round, or between two.
 func TestAnswererGoes(t *testing.T) {
 	t.Parallel()
 	slow := func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
@@ -206,37 +210,37 @@ func TestAnswererGoes(t *testing.T) {
 		t.Parallel()
 		p := newPair(t, 1, slow)
 		res := p.during(failure.StageSolo, p.stopServing)
-		if res.Outcome != Skipped || res.Reason != failure.Draining {
+		if res.Outcome != result.Skipped || res.Reason != failure.Draining {
 			t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 		}
 		p.serve()
 		p.clean()
 		p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
-		if res := p.round(); res.Outcome != OK {
+		if res := p.round(); res.Outcome != result.OK {
 			t.Errorf("the next round: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 		}
 	})
 	t.Run("is cut off in the middle", func(t *testing.T) {
 		t.Parallel()
 		p := preparePair(t, 1, slow)
-		p.opts.Security = Security{Insecure: true} // with a token nothing may be between the two
+		p.opts.Security = options.Security{Insecure: true} // with a token, no proxy may be between the two ends
 		p.serve()
 		cut := p.through()
 		start := time.Now()
 		res := p.during(failure.StageSolo, cut)
-		if res.Outcome != Failed || res.Reason != failure.PeerLost || time.Since(start) > 10*time.Second {
+		if res.Outcome != result.Failed || res.Reason != failure.PeerLost || time.Since(start) > 10*time.Second {
 			t.Errorf("%s because of %q after %v: %s", res.Outcome, res.Reason, time.Since(start), res.Detail)
 		}
 		p.clean()
 	})
 }
 
-// during makes a round and calls fn as soon as bytes of a stage move.
-func (p *pairOfNodes) during(stage failure.Stage, do func()) Result {
+// during runs a round and calls do as soon as bytes of a stage move.
+func (p *pairOfNodes) during(stage failure.Stage, do func()) result.Result {
 	p.t.Helper()
 	done := make(chan struct{})
 	var begun bool
-	res := Bench(p.t.Context(), p.a, p.opts, p.peer, func(g Progress) {
+	res := Bench(p.t.Context(), p.a, p.opts, p.peer, func(g result.Progress) {
 		if !begun && g.Stage == stage && g.Done > 0 {
 			begun = true
 			go func() { defer close(done); do() }()
@@ -249,7 +253,7 @@ func (p *pairOfNodes) during(stage failure.Stage, do func()) Result {
 	return res
 }
 
-// through sends the control channel through a proxy that can be cut: both ends see the connections break.
+// through routes the control channel through a proxy. cut breaks its connections, which both ends see.
 func (p *pairOfNodes) through() (cut func()) {
 	p.t.Helper()
 	to := p.peer

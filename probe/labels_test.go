@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// labels are the last ones that were published.
+// labels returns the labels published last.
 func (f *foundPeers) labels() []string {
 	return strings.Fields(strings.Trim(f.told[len(f.told)-1], "[]"))
 }
@@ -50,8 +50,8 @@ func TestPeerLabelText(t *testing.T) {
 	}
 }
 
-// TestPeerLabelStays: a peer keeps the name that it reported first, whatever it reports later and over a reload, and
-// nothing is kept of those that are no longer asked.
+// TestPeerLabelStays: a peer keeps the name that it reported first, whatever it reports later and over a reload.
+// Nothing is kept of peers that are no longer asked.
 func TestPeerLabelStays(t *testing.T) {
 	f := newFound(t)
 	f.published("10.0.0.2:7", "10.0.0.3:7", "10.0.0.4:7")
@@ -66,14 +66,14 @@ func TestPeerLabelStays(t *testing.T) {
 		t.Error(diff)
 	}
 	again := newFound(t)
-	again.node.labels = f.node.labels
+	again.Node.Labels = f.Node.Labels
 	again.published("10.0.0.4:7", "10.0.0.2:7", "10.0.0.3:7")
 	want = []string{"10.0.0.4:7", "a"} // the third never reported a name
 	if diff := cmp.Diff(want, again.labels()); diff != "" {
 		t.Errorf("after a reload: %s", diff)
 	}
 	again.published("10.0.0.4:7")
-	if diff := cmp.Diff(map[string]string{"10.0.0.4:7": "10.0.0.4:7"}, again.node.labels); diff != "" {
+	if diff := cmp.Diff(map[string]string{"10.0.0.4:7": "10.0.0.4:7"}, again.Node.Labels); diff != "" {
 		t.Errorf("what is kept the next day: %s", diff)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/protocol"
 	"github.com/railscope/railscope/probe/internal/tcp"
 )
 
@@ -31,14 +32,14 @@ func (h *holder) openTCP() uint16 {
 
 func portOf(t *testing.T, reply string) uint16 {
 	t.Helper()
-	var opened openReply
+	var opened protocol.OpenReply
 	if err := json.Unmarshal([]byte(reply), &opened); err != nil || opened.TCPPort == 0 {
 		t.Fatalf("no TCP port: %s, %v", reply, err)
 	}
 	return opened.TCPPort
 }
 
-// writesByTCP reports whether the key of a lease still writes to a port.
+// writesByTCP reports whether the key of a lease can still write to a port.
 func writesByTCP(ctx context.Context, port uint16, key [32]byte) bool {
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 	c, _ := tcp.Dial(ctx, []tcp.Lane{{Rail: "0", Remote: to}}, 1, 4096, key)
@@ -47,8 +48,8 @@ func writesByTCP(ctx context.Context, port uint16, key [32]byte) bool {
 	return err == nil
 }
 
-// TestNothingOutlivesLease: the first session of a lease ends with the lease, also if a second open left it without
-// one.
+// TestNothingOutlivesLease: the first session of a lease ends with the lease, even if a second open left the lease
+// without a session.
 func TestNothingOutlivesLease(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ why, first, second string }{
@@ -88,7 +89,7 @@ func (p *pairOfNodes) listening(node string) (ports []string) {
 	p.t.Helper()
 	sockets := map[string]bool{}
 	for _, pid := range p.workers(node) {
-		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // none: it is gone
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // empty: the process is gone
 		for _, fd := range fds {
 			if to, err := os.Readlink(fd); err == nil {
 				sockets[strings.Trim(strings.TrimPrefix(to, "socket:"), "[]")] = true
@@ -101,7 +102,7 @@ func (p *pairOfNodes) listening(node string) (ports []string) {
 			p.t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			// sl local_address rem_address st … inode; 0A is LISTEN
+			// Fields: sl local_address rem_address st … inode; 0A is LISTEN.
 			if f := strings.Fields(line); len(f) > 9 && f[3] == "0A" && sockets[f[9]] {
 				ports = append(ports, f[1])
 			}

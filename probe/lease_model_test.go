@@ -17,25 +17,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/target"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// leaseModel is a holder that sends random requests to node b, and knows what may be open there: at most what the last
-// open of the current lease made.
+// leaseModel is a holder that sends random requests to node b, and tracks what may be open there: at most what the
+// last open of the current lease created.
 type leaseModel struct {
 	*pairOfNodes
 	rand *rand.Rand
 	did  []string
 
 	held  *holder // nil: no lease is held
-	asker workerSession
-	mayBe string // transport that may be open; empty: nothing may
-	rkeys bool   // asker has an end of a session that may be over
+	asker node.WorkerSession
+	mayBe string // transport that may be open; empty: none
+	rkeys bool   // the asker has an end of a session that may have ended
 
 	mu    sync.Mutex // protects ports
-	ports []keyhole  // all that were opened and not looked at since
+	ports []keyhole  // opened ports that were not checked since
 }
 
 type keyhole struct {
@@ -43,13 +47,13 @@ type keyhole struct {
 	key  [32]byte
 }
 
-// act is one action of a holder, or an event. Those at the end are rare.
+// act is one action of a holder, or an event. The last ones in the list are rare.
 type act struct {
 	what string
 	do   func(m *leaseModel)
 }
 
-// faults are those of b's provider during an open.
+// faults are faults of b's provider during an open.
 var faults = map[string]func(k *fakeverbs.Knobs){
 	"list":  func(k *fakeverbs.Knobs) { k.ListErrno = uint64(syscall.ENOSYS) },
 	"open":  func(k *fakeverbs.Knobs) { k.OpenErrno = uint64(syscall.EACCES) },
@@ -89,22 +93,22 @@ var acts = []act{
 	{"renew", func(m *leaseModel) { m.request("/renew", "{}") }},
 	{"release", func(m *leaseModel) { m.ends(func() { m.request("", `{"bytes":5}`) }) }},
 	{"hang up", func(m *leaseModel) { m.ends(m.held.drop) }},
-	{"be silent", func(m *leaseModel) { m.ends(m.resp.lapse) }},
-	{"last too long", func(m *leaseModel) { m.ends(func() { m.lease().lifeTimer.Reset(0) }) }},
+	{"be silent", func(m *leaseModel) { m.ends(func() { lapse(m.resp) }) }},
+	{"last too long", func(m *leaseModel) { m.ends(func() { m.lease().LifeTimer.Reset(0) }) }},
 	{"be in others' way", func(m *leaseModel) {
-		m.ends(func() { m.lease().end(failure.New(failure.StageLease, failure.Busy, "others")) })
+		m.ends(func() { m.lease().End(failure.New(failure.StageLease, failure.Busy, "others")) })
 	}},
 	{"end during an open", func(m *leaseModel) {
 		l, body := m.lease(), []string{byTCP, byRDMA}[m.rand.IntN(2)]
 		after := time.Duration(m.rand.IntN(3000)) * time.Microsecond
 		m.ends(func() {
-			time.AfterFunc(after, func() { l.end(nil) })
+			time.AfterFunc(after, func() { l.End(nil) })
 			m.keep(m.held, m.held.try(context.Background(), http.MethodPost, m.held.id+"/open", body))
-			l.end(nil)
+			l.End(nil)
 		})
 	}},
 	{"the worker dies", func(m *leaseModel) {
-		if m.rand.IntN(4) == 0 && m.b.worker.Restarts() < 2 && m.mayBe != "" {
+		if m.rand.IntN(4) == 0 && m.b.Worker.Restarts() < 2 && m.mayBe != "" {
 			m.signal("b", unix.SIGKILL)
 			m.mayBe = "either"
 		}
@@ -118,13 +122,13 @@ func (m *leaseModel) fatal(format string, args ...any) {
 	m.t.Fatalf("%s\nafter: %s", fmt.Sprintf(format, args...), strings.Join(m.did, "; "))
 }
 
-func (m *leaseModel) lease() *lease {
-	m.resp.mu.Lock()
-	defer m.resp.mu.Unlock()
-	return m.resp.current
+func (m *leaseModel) lease() *target.Lease {
+	m.resp.Mu.Lock()
+	defer m.resp.Mu.Unlock()
+	return m.resp.Current
 }
 
-// request sends a request on the lease; an empty path releases it.
+// request sends a request on the lease. An empty path releases the lease.
 func (m *leaseModel) request(path, body string) string {
 	method := http.MethodPost
 	if path == "" {
@@ -133,7 +137,7 @@ func (m *leaseModel) request(path, body string) string {
 	return m.held.try(context.Background(), method, m.held.id+path, body)
 }
 
-// open opens a session, after which nothing may be left of the previous one.
+// open opens a session, after which nothing of the previous one may be left.
 func (m *leaseModel) open(transport, body string) string {
 	m.t.Helper()
 	text := m.request("/open", body)
@@ -145,9 +149,9 @@ func (m *leaseModel) open(transport, body string) string {
 	return text
 }
 
-// keep records the TCP port of an answer, 0 for none.
+// keep records the TCP port of an answer; 0: none.
 func (m *leaseModel) keep(h *holder, answer string) uint16 {
-	var reply openReply
+	var reply protocol.OpenReply
 	if json.Unmarshal([]byte(answer), &reply) != nil || reply.TCPPort == 0 {
 		return 0
 	}
@@ -157,22 +161,22 @@ func (m *leaseModel) keep(h *holder, answer string) uint16 {
 	return reply.TCPPort
 }
 
-// openRDMA opens rails of b for an end of a's, and writes if possible.
+// openRDMA opens rails of b for an end of a, and writes if possible.
 func (m *leaseModel) openRDMA(rails ...string) {
 	m.t.Helper()
-	own, err := m.a.rails()
+	own, err := m.a.Rails()
 	if err != nil {
 		m.fatal("%v", err)
 	}
 	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: 1 << 20, Depth: 4, QueuePairs: 1,
-		Rails: []worker.RailArg{rdmaRail(own[0], m.a.gid(own[0], nil))}}
-	opened, err := m.asker.begin(m.t.Context(), args)
+		Rails: []worker.RailArg{node.RDMARail(own[0], m.a.GID(own[0], nil))}}
+	opened, err := m.asker.Begin(m.t.Context(), args)
 	if err != nil {
 		m.fatal("the asker's own end: %v", err)
 	}
-	req := openRequest{Transport: worker.RDMA, Buffer: 1 << 20, Depth: 4, QueuePairs: 1}
+	req := protocol.OpenRequest{Transport: worker.RDMA, Buffer: 1 << 20, Depth: 4, QueuePairs: 1}
 	for i, name := range rails {
-		r := openRail{Rail: name}
+		r := protocol.OpenRail{Rail: name}
 		if i == 0 {
 			r.Remote = opened.Ends[0]
 		}
@@ -183,13 +187,13 @@ func (m *leaseModel) openRDMA(rails ...string) {
 		m.fatal("%v", err)
 	}
 	text := m.open(worker.RDMA, string(body))
-	var reply openReply
+	var reply protocol.OpenReply
 	if json.Unmarshal([]byte(text),
 		&reply) != nil || len(reply.Ends) == 0 || reply.Ends[0].Failure != nil || len(reply.Ends[0].QPNs) == 0 {
 		m.rkeys = false
 		return
 	}
-	c, err := m.asker.current.Connect(m.t.Context(),
+	c, err := m.asker.Current.Connect(m.t.Context(),
 		worker.ConnectArgs{RetryCount: 7,
 			Rails: []worker.ConnectRail{{Name: "0", Remote: reply.Ends[0], PathMTU: 4096}}})
 	if err != nil || len(c) > 0 {
@@ -202,11 +206,11 @@ func (m *leaseModel) openRDMA(rails ...string) {
 }
 
 func (m *leaseModel) writesByRDMA() bool {
-	_, err := m.asker.current.Latency(m.t.Context(), worker.LatencyArgs{Rail: "0", N: 1, Limit: time.Second})
+	_, err := m.asker.Current.Latency(m.t.Context(), worker.LatencyArgs{Rail: "0", N: 1, Limit: time.Second})
 	return err == nil
 }
 
-// abandon begins an open and hangs up, in the middle or before.
+// abandon begins an open and hangs up, during the request or before it.
 func (m *leaseModel) abandon(bodies ...string) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Duration(m.rand.IntN(4000))*time.Microsecond)
 	defer cancel()
@@ -214,7 +218,7 @@ func (m *leaseModel) abandon(bodies ...string) {
 	m.mayBe = "either"
 }
 
-// ends ends the lease, and checks what is left when it is no longer counted.
+// ends ends the lease, and checks what is left once it is no longer counted.
 func (m *leaseModel) ends(by func()) {
 	m.t.Helper()
 	by()
@@ -224,14 +228,14 @@ func (m *leaseModel) ends(by func()) {
 		m.fatal("the lease does not end")
 	}
 	m.onlyWhatMayBe()
-	if holder := m.b.slot.holder(); holder != "" && !within(time.Second, func() bool {
-		return m.b.slot.holder() == ""
+	if holder := m.b.Slot.Holder(); holder != "" && !within(time.Second, func() bool {
+		return m.b.Slot.Holder() == ""
 	}) {
 		m.fatal("the place is taken: %s", holder)
 	}
 }
 
-// onlyWhatMayBe checks for anything that is open at b and should not be.
+// onlyWhatMayBe fails if anything is open at b that should not be.
 func (m *leaseModel) onlyWhatMayBe() {
 	m.t.Helper()
 	if m.mayBe != worker.RDMA && m.mayBe != "either" {
@@ -255,20 +259,20 @@ func (m *leaseModel) onlyWhatMayBe() {
 	m.ports = nil
 }
 
-// try sends a request and returns the answer, whatever it is.
+// try sends a request and returns the answer, or an error.
 func (h *holder) try(ctx context.Context, method, path, body string) string {
-	res, err := h.client.roundTrip(ctx, request{failure.StageLease, method, path, []byte(body), false})
+	res, err := h.client.RoundTrip(ctx, control.Request{Stage: failure.StageLease, Method: method, Path: path,
+		Body: []byte(body), Streams: false})
 	if err != nil {
 		return err.Error()
 	}
 	defer res.Body.Close()
-	return string(res.body)
+	return string(res.Content)
 }
 
-// TestLeaseModel: whatever a holder does, in whatever order, and whatever befalls
-// the worker meanwhile: when no lease is counted the worker holds no queue pair,
-// no region and no listener, and neither an old key nor an old rkey writes; while
-// one is held, only what it opened last is there.
+// TestLeaseModel: for any order of requests and failures of the worker, while no lease is counted the worker holds
+// no queue pair, region or listener, and neither an old key nor an old rkey writes. While one is held, only what it
+// opened last exists.
 func TestLeaseModel(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{1, 2, 3, 4}
@@ -279,12 +283,12 @@ func TestLeaseModel(t *testing.T) {
 		}
 		seeds = []uint64{seed}
 	}
-	const leases, most = 12, 8 // and requests in each
+	const leases, most = 12, 8 // most is the limit of requests per lease
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
-			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)), asker: workerSession{node: p.a}}
+			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)), asker: node.WorkerSession{Node: p.a}}
 			for range leases {
 				m.held = p.holder()
 				m.note("TAKE")
@@ -295,7 +299,7 @@ func TestLeaseModel(t *testing.T) {
 					if m.held != nil {
 						a := acts[m.rand.IntN(len(acts))]
 						if m.rand.IntN(2) == 0 {
-							a = acts[m.rand.IntN(8)] // an open: they are what leaves something
+							a = acts[m.rand.IntN(8)] // an open, because only opens leave anything behind
 						}
 						m.note(a.what)
 						a.do(m)
@@ -306,7 +310,7 @@ func TestLeaseModel(t *testing.T) {
 					m.ends(func() { m.request("", "{}") })
 				}
 			}
-			if err := m.asker.end(); err != nil {
+			if err := m.asker.End(); err != nil {
 				t.Error(err)
 			}
 			if left := p.fabric.Left(); len(left) > 0 {

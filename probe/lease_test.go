@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,22 +21,29 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/connlimit"
+	"github.com/railscope/railscope/probe/internal/auth"
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // holder asks b for leases as no railscope does: it sends what the test wants, and renews nothing.
 type holder struct {
 	p      *pairOfNodes
-	client *client
+	client *control.Client
 	id     string
-	key    [32]byte     // of the lease's TCP port
-	events *eventReader // of the lease's stream
-	drop   func()       // hangs up
+	key    [32]byte             // key of the lease's TCP port
+	events *control.EventReader // reads the lease's stream
+	drop   func()               // hangs up
 }
 
 func (p *pairOfNodes) holder() *holder {
-	c, err := newClient(p.peer, credentials{p.opts.Security, newSecretFiles()})
+	c, err := control.NewClient(p.peer, auth.Credentials{Security: p.opts.Security, SecretFiles: auth.NewSecretFiles()})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -44,21 +52,22 @@ func (p *pairOfNodes) holder() *holder {
 		if h.drop != nil {
 			h.drop()
 		}
-		h.client.close()
+		h.client.Close()
 	})
 	return h
 }
 
-// send sends a request, as it is, but with the proof that b wants.
-func (h *holder) send(method, path, body string) *response {
+// send sends a request unchanged, with the proof that b requires.
+func (h *holder) send(method, path, body string) *control.Response {
 	h.p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	res, err := h.client.roundTrip(ctx, request{failure.StageLease, method, path, []byte(body), path == pathLease})
+	res, err := h.client.RoundTrip(ctx, control.Request{Stage: failure.StageLease, Method: method, Path: path,
+		Body: []byte(body), Streams: path == protocol.PathLease})
 	if err != nil {
 		h.p.t.Fatal(err)
 	}
 	h.p.t.Cleanup(func() { cancel(); res.Body.Close() })
-	if path == pathLease && res.StatusCode == http.StatusOK {
+	if path == protocol.PathLease && res.StatusCode == http.StatusOK {
 		h.drop = cancel
 	}
 	return res
@@ -68,46 +77,49 @@ func (h *holder) send(method, path, body string) *response {
 func (h *holder) do(method, path, body string) (text string, f failure.Failure) {
 	h.p.t.Helper()
 	res := h.send(method, path, body)
-	if res.StatusCode != http.StatusOK && json.Unmarshal(res.body, &f) != nil {
-		f = failure.Failure{Reason: failure.Other, Detail: fmt.Sprintf("status %d: %s", res.StatusCode, res.body)}
+	if res.StatusCode != http.StatusOK && json.Unmarshal(res.Content, &f) != nil {
+		f = failure.Failure{Reason: failure.Other, Detail: fmt.Sprintf("status %d: %s", res.StatusCode, res.Content)}
 	}
-	return string(res.body), f
+	return string(res.Content), f
 }
 
-// rate is that of a node's rails together, in bytes per second.
-func (p *pairOfNodes) rate(node string) float64 {
+// rate returns the sum of a node's rails, in bytes per second.
+func (p *pairOfNodes) rate(name string) float64 {
 	p.t.Helper()
-	rails, err := map[string]*Node{"a": p.a, "b": p.b}[node].rails()
+	rails, err := map[string]*node.Node{"a": p.a, "b": p.b}[name].Rails()
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return railRate(rails)
+	return node.RailRate(rails)
 }
 
 // setBudget sets the budget for b's answers, in bytes per hour.
-func (p *pairOfNodes) setBudget(bytes int64) { p.b.answerBudget.resize(railTime(bytes, p.rate("b"))) }
+func (p *pairOfNodes) setBudget(bytes int64) {
+	p.b.AnswerBudget.Resize(options.RailTime(bytes, p.rate("b")))
+}
 
-// answerBytes are the bytes that remain of it.
-func (p *pairOfNodes) answerBytes() float64 { return p.b.answerBudget.remaining() * p.rate("b") }
+// answerBytes returns the bytes left in b's budget for answers.
+func (p *pairOfNodes) answerBytes() float64 { return p.b.AnswerBudget.Remaining() * p.rate("b") }
 
-// acquire acquires the lease of so many bytes, or returns why not.
+// acquire acquires a lease of n bytes, or returns why not.
 func (h *holder) acquire(asker string, n int64) *failure.Failure {
 	h.p.t.Helper()
-	res := h.send(http.MethodPost, pathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"rail_seconds":%g}`, asker, asker,
+	res := h.send(http.MethodPost, protocol.PathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"rail_seconds":%g}`, asker,
+		asker,
 		float64(n)/h.p.rate("b")))
 	if res.StatusCode != http.StatusOK {
 		var f failure.Failure
-		if err := json.Unmarshal(res.body, &f); err != nil {
+		if err := json.Unmarshal(res.Content, &f); err != nil {
 			h.p.t.Fatal(err)
 		}
 		return &f
 	}
-	h.events = res.events
-	e, err := h.events.next()
+	h.events = res.Events
+	e, err := h.events.Next()
 	if err != nil || e.Grant == nil {
 		h.p.t.Fatalf("no grant: %v %v", e, err)
 	}
-	h.id, h.key = pathLease+"/"+e.Grant.ID, [32]byte(e.Grant.Key)
+	h.id, h.key = protocol.PathLease+"/"+e.Grant.ID, [32]byte(e.Grant.Key)
 	return nil
 }
 
@@ -122,7 +134,7 @@ func (h *holder) mustAcquire() {
 // ended waits until the stream reports why the lease has ended.
 func (h *holder) ended() failure.Failure {
 	h.p.t.Helper()
-	e, err := h.events.next()
+	e, err := h.events.Next()
 	if err != nil || e.End == nil {
 		h.p.t.Fatalf("the lease ends with %v, %v", e, err)
 	}
@@ -145,21 +157,21 @@ func within(limit time.Duration, fn func() bool) bool {
 	return true
 }
 
-// lapse lets the TTL of the lease expire.
-func (r *Responder) lapse() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.current.idleTimer.Reset(0)
+// lapse expires the TTL of the lease.
+func lapse(r *target.Responder) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.Current.IdleTimer.Reset(0)
 }
 
-// TestLeaseEnds: however a lease ends, nothing of it is left, and the next is granted.
+// TestLeaseEnds: however a lease ends, nothing of it is left behind, and the next one is granted.
 func TestLeaseEnds(t *testing.T) {
 	t.Parallel()
-	const soon = leaseTTL * 8 / 10 // before silence would end it
+	const soon = protocol.LeaseTTL * 8 / 10 // shorter than the timeout of a silent holder
 	for _, tc := range []struct {
 		why  string
 		end  func(p *pairOfNodes, h *holder)
-		says failure.Reason // on the stream; empty: nothing more can be read
+		says failure.Reason // reason on the stream; empty: nothing more can be read
 		soon time.Duration
 	}{
 		{"released", func(p *pairOfNodes, h *holder) {
@@ -169,7 +181,7 @@ func TestLeaseEnds(t *testing.T) {
 			}
 		}, failure.LeaseLost, 0},
 		{"the holder hangs up", func(_ *pairOfNodes, h *holder) { h.drop() }, "", soon},
-		{"the holder is silent", func(p *pairOfNodes, _ *holder) { p.resp.lapse() }, failure.LeaseLost, soon},
+		{"the holder is silent", func(p *pairOfNodes, _ *holder) { lapse(p.resp) }, failure.LeaseLost, soon},
 		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.stopServing() }, failure.Draining, soon},
 		{"the answerer's worker is killed", func(p *pairOfNodes, h *holder) {
 			p.signal("b", unix.SIGKILL)
@@ -197,9 +209,9 @@ func TestLeaseEnds(t *testing.T) {
 				}
 				tc.end(p, h)
 				if !within(tc.soon, func() bool {
-					return p.resp.Leases() == 0 && p.b.slot.holder() == ""
+					return p.resp.Leases() == 0 && p.b.Slot.Holder() == ""
 				}) || len(p.fabric.Left()) > 0 {
-					t.Errorf("after %v: %d leases, %q, %v", tc.soon, p.resp.Leases(), p.b.slot.holder(),
+					t.Errorf("after %v: %d leases, %q, %v", tc.soon, p.resp.Leases(), p.b.Slot.Holder(),
 						p.fabric.Left())
 				}
 				if tc.says != "" {
@@ -208,9 +220,9 @@ func TestLeaseEnds(t *testing.T) {
 					}
 				}
 				if p.stop == nil {
-					p.serve() // at another port if a test beside this one has taken it
-					h.client.close()
-					h.client.peer = p.peer
+					p.serve() // uses another port if a parallel test has taken it
+					h.client.Close()
+					h.client.Peer = p.peer
 				}
 				if _, f := h.do(http.MethodPost, h.id+"/renew", "{}"); f.Reason != failure.LeaseLost {
 					t.Errorf("renewing it: %v", f)
@@ -221,43 +233,45 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// requestAlone is a request on a connection without limits.
+// requestAlone returns a request on a connection without limits.
 func requestAlone(method, path string, body io.Reader) *http.Request {
 	req := httptest.NewRequest(method, path, body)
 	c, _ := net.Pipe()
 	limited := connlimit.Of(connlimit.New(connlimit.Options{Connections: 2}).Admit(c))
-	return req.WithContext(context.WithValue(req.Context(), targetConnKey{}, &targetConn{limited: limited}))
+	conn := &target.Conn{Conn: limited}
+	conn.TLS.Store(tls.Server(c, &tls.Config{}))
+	return req.WithContext(target.WithTargetConn(req.Context(), conn))
 }
 
-// leaseAlone grants a lease without a network, so that a synctest bubble has its time, and returns how to renew it and
-// its end. With moving, each renewal counts received bytes.
+// leaseAlone grants a lease without a network, so that a synctest bubble controls its time. It returns functions
+// that renew the lease, and wait for its end. With moving, each renewal counts received bytes.
 func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended func() failure.Failure) {
 	t.Helper()
-	opts := DefaultOptions()
+	opts := options.DefaultOptions()
 	opts.Security.Insecure = true
-	resp, err := NewResponder(bareNode(t, "b"), opts)
+	resp, err := target.NewResponder(bareNode(t, "b"), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	from, to := io.Pipe()
 	go func() {
 		body := strings.NewReader(`{"node":"c","instance":"c","rail_seconds":1e-9}`)
-		resp.handler().ServeHTTP(streamed{to, http.Header{}}, requestAlone(http.MethodPost, pathLease, body))
+		resp.Handler().ServeHTTP(streamed{to, http.Header{}}, requestAlone(http.MethodPost, protocol.PathLease, body))
 		to.Close()
 	}()
-	events := newEventReader(from, nil, pathLease)
-	e, err := events.next()
+	events := control.NewEventReader(from)
+	e, err := events.Next()
 	if err != nil || e.Grant == nil {
 		t.Fatalf("no grant: %v %v", e, err)
 	}
 	renew = func() failure.Reason {
-		resp.mu.Lock()
-		if moving && resp.current != nil {
-			resp.current.tcpBytes.Add(1)
+		resp.Mu.Lock()
+		if moving && resp.Current != nil {
+			resp.Current.TCPBytes.Add(1)
 		}
-		resp.mu.Unlock()
+		resp.Mu.Unlock()
 		w := httptest.NewRecorder()
-		resp.handler().ServeHTTP(w, requestAlone(http.MethodPost, pathLease+"/"+e.Grant.ID+"/renew",
+		resp.Handler().ServeHTTP(w, requestAlone(http.MethodPost, protocol.PathLease+"/"+e.Grant.ID+"/renew",
 			strings.NewReader("{}")))
 		var f failure.Failure
 		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil {
@@ -266,11 +280,11 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 		return f.Reason
 	}
 	return renew, func() failure.Failure {
-		e, err := events.next()
+		e, err := events.Next()
 		if err != nil || e.End == nil {
 			t.Fatalf("the lease ends with %v, %v", e, err)
 		}
-		if _, err := events.lines.ReadByte(); err != io.EOF {
+		if _, err := events.Lines.ReadByte(); err != io.EOF {
 			t.Errorf("after the end: %v", err)
 		}
 		return *e.End
@@ -284,21 +298,22 @@ type streamed struct {
 }
 
 func (s streamed) Header() http.Header { return s.header }
-func (s streamed) WriteHeader(int)     {}
 
-// TestLeaseLasts: a lease that is renewed in time lasts, and another ends at its time.
+func (s streamed) WriteHeader(int) {}
+
+// TestLeaseLasts: a lease that is renewed in time lasts; one that is not renewed ends after its TTL.
 func TestLeaseLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		renew, ended := leaseAlone(t, true)
 		for range 50 {
-			time.Sleep(leaseTTL - time.Millisecond)
+			time.Sleep(protocol.LeaseTTL - time.Millisecond)
 			if why := renew(); why != "" {
 				t.Fatal(why)
 			}
 		}
 		last := time.Now()
 		if f := ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail,
-			"no request from its holder") || time.Since(last) != leaseTTL {
+			"no request from its holder") || time.Since(last) != protocol.LeaseTTL {
 			t.Errorf("after %v it ended with %v", time.Since(last), f)
 		}
 		if why := renew(); why != failure.LeaseLost {
@@ -325,7 +340,7 @@ func TestLeaseEndsAtLast(t *testing.T) {
 		defer close(stop)
 		f := ended()
 		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "the maximum of a round") || time.Since(granted).
-			Round(time.Second) != MaxTimeout {
+			Round(time.Second) != options.MaxTimeout {
 			t.Errorf("after %v it ended with %v", time.Since(granted), f)
 		}
 	})
@@ -349,13 +364,13 @@ func TestLeaseIdle(t *testing.T) {
 		defer close(stop)
 		f := ended()
 		if took := time.Since(granted); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail,
-			"nothing arrived") || took < idleLease || took > idleLease+time.Second {
+			"nothing arrived") || took < target.IdleLease || took > target.IdleLease+time.Second {
 			t.Errorf("after %v it ended with %v", took, f)
 		}
 	})
 }
 
-// TestLeaseIsCounted: the budget is charged what a holder reports, or what arrived if that is more.
+// TestLeaseIsCounted: the budget is charged what the holder reports or what arrived, whichever is more.
 func TestLeaseIsCounted(t *testing.T) {
 	t.Parallel()
 	const granted, mib, kib = 100 << 20, 1 << 20, 1 << 10
@@ -374,7 +389,7 @@ func TestLeaseIsCounted(t *testing.T) {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
-			p.setBudget(granted) // which refills by 28 KiB a second
+			p.setBudget(granted) // refills by 28 KiB per second
 			h := p.holder()
 			if f := h.acquire("c", granted); f != nil {
 				t.Fatal(f)
@@ -405,7 +420,7 @@ func (p *pairOfNodes) count(node string, i int, counter string, bytes int64) {
 	file(p.t, path, fmt.Sprintf("%020d\n", n+bytes/4))
 }
 
-// TestLeaseDenied: the reasons for a denial, which costs nothing.
+// TestLeaseDenied: each denial has its reason and costs nothing.
 func TestLeaseDenied(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -421,32 +436,32 @@ func TestLeaseDenied(t *testing.T) {
 			t.Errorf("%s: it cost %.0f bytes", why, before-after)
 		}
 	}
-	deny("itself", failure.Self, p.b.instance, 1, "this node")
-	hour := int64(DefaultOptions().Budget.Share * 3600 * p.rate("b"))
+	deny("itself", failure.Self, p.b.Instance, 1, "this node")
+	hour := int64(options.DefaultOptions().Budget.Share * 3600 * p.rate("b"))
 	deny("more than 1/8 of the budget", failure.Budget, "c", hour/8+1e6, "at most 2.25s to one lease")
-	deny("more than there is", failure.Budget, "c", int64((MaxTimeout.Seconds()-1)*p.rate("b")),
+	deny("more than there is", failure.Budget, "c", int64((options.MaxTimeout.Seconds()-1)*p.rate("b")),
 		"raise budget on the peer to 133")
 	deny("longer than any round", failure.Protocol, "c", 1<<62, "malformed")
 	first.mustAcquire()
 	deny("another's", failure.Busy, "d", 1, "answering c")
-	if res := p.scheduled(p.a); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
-		res.Transport != NoTransport {
+	if res := p.scheduled(p.a); res.Outcome != result.Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
+		res.Transport != result.NoTransport {
 		t.Errorf("a round meanwhile: %s because of %q, %v", res.Outcome, res.Reason, res.Failures)
 	}
 	if _, f := first.do(http.MethodDelete, first.id, `{"bytes":0}`); f.Reason != "" {
 		t.Error(f)
 	}
-	p.resp.mu.Lock()
-	p.resp.quietUntil = time.Now().Add(time.Minute)
-	p.resp.mu.Unlock()
+	p.resp.Mu.Lock()
+	p.resp.QuietUntil = time.Now().Add(time.Minute)
+	p.resp.Mu.Unlock()
 	deny("after other traffic", failure.Cooldown, "c", 1, "retry in 1m0s")
-	p.resp.mu.Lock()
-	p.resp.quietUntil, p.resp.draining = time.Time{}, true
-	p.resp.mu.Unlock()
+	p.resp.Mu.Lock()
+	p.resp.QuietUntil, p.resp.Draining = time.Time{}, true
+	p.resp.Mu.Unlock()
 	deny("shutting down", failure.Draining, "c", 1, "shutting down")
 }
 
-// TestLeaseForMany: of many simultaneous requests one gets the lease; those that follow each other never find it taken.
+// TestLeaseForMany: one of many simultaneous requests gets the lease. Requests in sequence never find it taken.
 func TestLeaseForMany(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -484,30 +499,30 @@ func TestLeaseForMany(t *testing.T) {
 			t.Fatal(f)
 		}
 		h.drop()
-		h.client.close() // one address has half of the places
+		h.client.Close() // an address may use half of the connections
 	}
 }
 
-// TestAskersMeet: of two nodes that ask a third at once, one is served, and the other is skipped, not failed.
+// TestAskersMeet: if two nodes ask a third at once, one is served, and the other is skipped, not failed.
 func TestAskersMeet(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 5e6 })
 	p.fabric.Add("c", device("a", 7, nil))
 	c := p.node("c", 0)
-	results := make(chan Result, 2)
-	for _, n := range []*Node{p.a, c} {
+	results := make(chan result.Result, 2)
+	for _, n := range []*node.Node{p.a, c} {
 		go func() { results <- p.scheduled(n) }()
 	}
-	count := map[Outcome]int{}
+	count := map[result.Outcome]int{}
 	for range 2 {
 		res := <-results
 		count[res.Outcome]++
-		if res.Outcome == Skipped && (res.Reason != failure.Busy || !strings.Contains(res.Detail,
+		if res.Outcome == result.Skipped && (res.Reason != failure.Busy || !strings.Contains(res.Detail,
 			"the peer is answering")) {
 			t.Errorf("skipped because of %q: %s", res.Reason, res.Detail)
 		}
 	}
-	if count[Skipped] != 1 || count[Failed] != 0 {
+	if count[result.Skipped] != 1 || count[result.Failed] != 0 {
 		t.Errorf("outcomes %v", count)
 	}
 	p.clean()

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/linerate"
+	"github.com/railscope/railscope/probe/internal/round"
 	"github.com/railscope/railscope/probe/internal/worker"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 const (
@@ -22,35 +25,41 @@ const (
 
 func gbps(v float64) float64 { return v * 1e9 / 8 }
 
-// outcome is what a round would report of a model: goodput by rail, or disturbed.
+// outcome is what a round would report for a model: goodput by rail, or disturbed.
 type outcome struct {
 	goodput   []float64
 	disturbed bool
 	failed    []bool
-	writes    []int64 // of the last try
-	bytes     int64   // of all tries
+	writes    []int64 // writes of the last try, by rail
+	bytes     int64   // bytes of all tries
 	took      time.Duration
 }
 
-// planned is the striped burst that a round with the default options, but for the depth, makes over a model's rails.
+// planned returns the striped burst of a round over a model's rails with default options, except for the depth.
 func planned(m linerate.Model, depth int) worker.BurstArgs {
-	p := plan{Options: DefaultOptions(), rails: len(m.Rails)}
+	p := round.Plan{Options: options.DefaultOptions(), Rails: len(m.Rails)}
 	p.Depth = depth
+	p.QueuePairs = 1
+	if len(m.Rails) > 0 {
+		p.QueuePairs = max(m.Rails[0].QueuePairs, 1)
+	}
 	var loads []worker.Load
 	for _, r := range m.Rails {
-		path := &path{result: &RailResult{Capacity: new(cmp.Or(r.Expected, r.Rate)),
-			Latency: &Latency{Samples: []time.Duration{r.RTT}}}}
-		loads = append(loads, p.load(path))
+		path := &round.Path{Result: &result.RailResult{Capacity: new(cmp.Or(r.Expected, r.Rate)),
+			Latency: &result.Latency{Samples: []time.Duration{r.RTT}}}}
+		loads = append(loads, p.Load(path))
 	}
-	return p.burst(loads, time.Minute)
+	return p.BurstArgs(loads, time.Minute)
 }
 
-// measure makes a burst over all rails, and repeats it at most three times when it was disturbed.
-func measure(m linerate.Model) outcome { return measureBurst(m, planned(m, DefaultOptions().Depth)) }
+// measure runs a burst over all rails, and repeats it at most three times if it is disturbed.
+func measure(m linerate.Model) outcome {
+	return measureBurst(m, planned(m, options.DefaultOptions().Depth))
+}
 
 func measureBurst(m linerate.Model, b worker.BurstArgs) (o outcome) {
 	for range 1 + worker.MaxRepeats {
-		done, took := linerate.Run(m, b)
+		done, _, took := linerate.Run(m, b)
 		o = outcome{took: o.took + took, bytes: o.bytes}
 		for i, p := range done.Rails {
 			o.goodput = append(o.goodput, p.Rate())
@@ -63,10 +72,10 @@ func measureBurst(m linerate.Model, b worker.BurstArgs) (o outcome) {
 			break
 		}
 		if m.Random != 0 {
-			m.Random += 7919 // other stalls the next time
+			m.Random += 7919 // different stalls in the next try
 		}
 		if m.Every == 0 {
-			m.Stall = 0 // there was only one
+			m.Stall = 0 // the only stall is over
 		}
 	}
 	return o
@@ -79,7 +88,7 @@ func (o outcome) sum() (sum float64) {
 	return sum
 }
 
-// off is by how much the worst rail differs from the model, in goodput or in its share of the sum.
+// off returns the largest error of a rail's goodput, or of its share of the sum, relative to the model.
 func (o outcome) off(want func(i int) float64) (worst float64) {
 	all := 0.0
 	for i := range o.goodput {
@@ -99,14 +108,14 @@ func alike(n int, r linerate.Rail) (rails []linerate.Rail) {
 	return rails
 }
 
-// The bounds of a figure that is reported.
+// Error limits of a reported figure.
 const (
 	maxOff     = 0.01
-	maxEdge    = 0.002 // of a stall shorter than a write takes
+	maxEdge    = 0.002 // error of a stall shorter than a write
 	maxScaling = 0.02
 )
 
-// stalls are what a polling thread suffers, and how many of the 75 bursts of each may be disturbed.
+// stalls are the stalls of a polling thread, and how many of the 75 bursts of each may be disturbed.
 var stalls = []struct {
 	name      string
 	model     linerate.Model
@@ -118,16 +127,16 @@ var stalls = []struct {
 	{"10 once", linerate.Model{Stall: 10 * ms, First: 2 * ms}, 0},
 	{"1 at first", linerate.Model{Stall: ms, First: 50 * us}, 0},
 	{"0.05 in 0.4", linerate.Model{Stall: 50 * us, First: 100 * us, Every: 400 * us}, 0},
-	{"1 in 3", linerate.Model{Stall: ms, First: 300 * us, Every: 3 * ms}, 45}, // always for longer than a queue lasts
+	{"1 in 3", linerate.Model{Stall: ms, First: 300 * us, Every: 3 * ms}, 45}, // every stall lasts longer than a queue
 	{"0.1 in ~2", linerate.Model{Stall: 100 * us, Every: 2 * ms, Random: 1}, 3},
 	{"1 in ~10", linerate.Model{Stall: ms, Every: 10 * ms, Random: 2}, 0},
 	{"10 in ~20", linerate.Model{Stall: 10 * ms, Every: 20 * ms, Random: 3}, 0},
 }
 
-// cells are the outcomes of one place of the table.
+// cells are the outcomes of one row of the table.
 type cells struct {
 	n, disturbed int
-	off, scaling float64 // the worst of those that are not
+	off, scaling float64 // worst errors of undisturbed bursts
 }
 
 func (c cells) String() string {
@@ -140,8 +149,8 @@ func (c cells) String() string {
 	return fmt.Sprintf("%.2f %d/%d", 100*c.off, c.disturbed, c.n)
 }
 
-// TestLineRate: at every rate, on every number of rails, with a polling thread that is stalled in every way, a burst
-// reports what the model carries, or, under stalls that leave no window free of them, that it was disturbed.
+// TestLineRate: for every rate, number of rails and stall of the polling thread, a burst reports what the model
+// carries or, if stalls leave no window free of them, that it was disturbed.
 func TestLineRate(t *testing.T) {
 	var head strings.Builder
 	for _, s := range stalls {
@@ -173,13 +182,14 @@ func TestLineRate(t *testing.T) {
 		100*all.scaling)
 }
 
-// lineRate measures one place of the table.
+// lineRate measures one row of the table.
 func lineRate(t *testing.T, name string, m linerate.Model, rails int, rate float64) (c cells) {
 	t.Helper()
 	seed := m.Random
 	want := func(int) float64 { return gbps(rate) }
 	for _, rtt := range []time.Duration{2 * us, 4 * us, 50 * us} {
-		if m.Rails = alike(rails, linerate.Rail{Rate: gbps(rate), RTT: rtt}); seed != 0 {
+		m.Rails = alike(rails, linerate.Rail{Rate: gbps(rate), RTT: rtt})
+		if seed != 0 {
 			m.Random = seed + uint64(rails)*1000 + uint64(rate) + uint64(rtt)
 		}
 		o := measure(m)
@@ -189,13 +199,15 @@ func lineRate(t *testing.T, name string, m linerate.Model, rails int, rate float
 			continue
 		}
 		off := o.off(want)
-		if c.off = max(c.off, off); slices.Contains(o.failed, true) || !(off <= maxOff) { // NaN is neither
+		c.off = max(c.off, off)
+		if slices.Contains(o.failed, true) || !(off <= maxOff) { // NaN fails as well
 			t.Errorf("%d × %v Gb/s, RTT %v, stalls %s: failed %v, off by %.3f", rails, rate, rtt, name, o.failed, off)
 		}
 		m.Rails = m.Rails[:1]
 		if solo := measure(m); !solo.disturbed {
 			scaling := math.Abs(o.sum()/(float64(rails)*solo.goodput[0]) - 1)
-			if c.scaling = max(c.scaling, scaling); !(scaling <= maxScaling) {
+			c.scaling = max(c.scaling, scaling)
+			if !(scaling <= maxScaling) {
 				t.Errorf("%d × %v Gb/s, RTT %v, stalls %s: scaling off by %.3f", rails, rate, rtt, name, scaling)
 			}
 		}
@@ -203,8 +215,8 @@ func lineRate(t *testing.T, name string, m linerate.Model, rails int, rate float
 	return c
 }
 
-// TestEdges: a stall at any time, also where the measured window begins or ends, does not change a figure. A completion
-// that waited to be polled would: 64 writes are few.
+// TestEdges: a stall at any time, also where the measured window begins or ends, does not change a figure. A
+// completion that waited to be polled would change it, because 64 writes are few.
 func TestEdges(t *testing.T) {
 	worst, cells := 0.0, 0
 	for at := 10 * us; at < 7*ms; at += 10 * us {
@@ -218,17 +230,17 @@ func TestEdges(t *testing.T) {
 	t.Logf("25 Gb/s, %d stalls of 70 µs, each 10 µs later: largest error %.2f %%", cells, 100*worst)
 }
 
-// TestStaged: a rail whose bytes are copied from a GPU first carries what the slower of copies and wire does, or there
-// is no figure. Neither a stall nor the cost of the copies' calls changes that.
+// TestStaged: a rail whose bytes are first copied from a GPU reports the rate of the copies or the wire, whichever
+// is slower, or no figure. Stalls and the cost of the copy calls do not change that.
 func TestStaged(t *testing.T) {
 	for _, tc := range []struct {
 		rails    int
 		rate     float64
-		tooFast  bool // for one thread, with copies as fast as the wire or faster
-		disturbs int  // of the 50 bursts
+		tooFast  bool // the copies are too fast for one thread: at wire rate or faster
+		disturbs int  // disturbed bursts of 50
 	}{{2, 25, false, 6}, {2, 100, false, 6}, {2, 400, false, 6}, {8, 400, true, 32}} {
 		disturbed := 0
-		for _, part := range []float64{0.2, 0.5, 0.99, 1.5, 4} { // copies, of the wire
+		for _, part := range []float64{0.2, 0.5, 0.99, 1.5, 4} { // rate of the copies relative to the wire
 			for _, s := range stalls {
 				m := s.model
 				m.Rails = alike(tc.rails, linerate.Rail{Rate: gbps(tc.rate), RTT: 12 * us, Copies: gbps(tc.rate * part)})
@@ -250,22 +262,22 @@ func TestStaged(t *testing.T) {
 	}
 }
 
-// TestStallAnywhere: whenever the thread stalls for longer than a queue lasts, each rail is right or disturbed: also
-// just before it is measured, or when the time for the burst is up.
+// TestStallAnywhere: wherever the thread stalls for longer than a queue lasts, each rail is right or disturbed,
+// also just before it is measured, or at the end of the burst's time.
 func TestStallAnywhere(t *testing.T) {
 	for _, tc := range []struct {
-		copies   float64 // of the wire; 0: none
+		copies   float64 // rate of the copies relative to the wire; 0: none
 		from, to time.Duration
-		slow     time.Duration // 0: as planned
+		slow     time.Duration // limit of the burst's time; 0: as planned
 	}{{0, 0, 7 * ms, 0}, {1.5, 0, 7 * ms, 0}, {0, 7 * ms, 8 * ms, 8 * ms}} {
 		for at := tc.from; at < tc.to; at += 25 * us {
 			m := linerate.Model{Rails: alike(2, linerate.Rail{Rate: gbps(25), RTT: 4 * us, Copies: gbps(25 * tc.copies)}),
 				Stall: 10 * ms, First: at}
-			b := planned(m, DefaultOptions().Depth)
+			b := planned(m, options.DefaultOptions().Depth)
 			if tc.slow > 0 {
 				b.Slow, b.Writes = tc.slow, 1000
 			}
-			done, _ := linerate.Run(m, b)
+			done, _, _ := linerate.Run(m, b)
 			for i, p := range done.Rails {
 				if off := p.Rate()/gbps(25) - 1; !p.Disturbed && math.Abs(off) > maxOff {
 					t.Errorf("copies %v of the wire, a stall after %v: rail %d is off by %.3f", tc.copies, at, i, off)
@@ -275,7 +287,7 @@ func TestStallAnywhere(t *testing.T) {
 	}
 }
 
-// TestFractions: a rail at any fraction of its rate has its own figure beside full ones, or there is none.
+// TestFractions: a rail at any fraction of its rate beside full ones has its own figure, or none.
 func TestFractions(t *testing.T) {
 	t.Log("one of 8 × 400 Gb/s at a fraction: its error in %, the others' largest, MiB in all")
 	for _, f := range []float64{1, 0.98, 0.9, 2. / 3, 0.5, 1. / 3, 0.25, 0.1, 0.05, 0.03, 0.01, 0.001} {
@@ -298,8 +310,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// TestLostPackets: a packet lost anywhere in a burst, also the last of its data and its very end, costs the time that
-// its repair takes, and no more.
+// TestLostPackets: a packet lost anywhere in a burst, also at its very end, costs only the time of its repair.
 func TestLostPackets(t *testing.T) {
 	fine := linerate.Model{Rails: alike(8, linerate.Rail{Rate: gbps(400), RTT: 4 * us})}
 	whole := measure(fine)
@@ -307,7 +318,7 @@ func TestLostPackets(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		loses   int
-		timeout bool // nothing follows that shows the loss
+		timeout bool // no later packet shows the loss
 	}{{"none", 0, false}, {"the first", 1, false}, {"in the middle", last / 2, false}, {"the last", last, true},
 		{"the end", last + 1, true}} {
 		m := linerate.Model{Rails: slices.Clone(fine.Rails)}
@@ -323,7 +334,7 @@ func TestLostPackets(t *testing.T) {
 	}
 }
 
-// TestFaults: what is wrong with a rail is in its figure, and not in the others'.
+// TestFaults: a fault of a rail changes its figure, and no other rail's.
 func TestFaults(t *testing.T) {
 	fine := linerate.Rail{Rate: gbps(400), RTT: 4 * us}
 	with := func(n int, r linerate.Rail) []linerate.Rail {
@@ -336,7 +347,7 @@ func TestFaults(t *testing.T) {
 		name  string
 		model linerate.Model
 		want  func(i int) float64 // goodput of rail i in Gb/s
-		fails bool                // the rail in the middle
+		fails bool                // the middle rail fails
 	}{
 		{"one of 16 at 1/40", linerate.Model{Rails: with(16, linerate.Rail{Rate: gbps(10), RTT: 4 * us,
 			Expected: gbps(400)})}, nil, false},
@@ -375,8 +386,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestReads: reads have their own figure, alone, beside writes in the other direction of each rail, and where the
-// adapters' limit of open reads is less than the path holds. A write there has no such limit.
+// TestReads: reads have their own figure, alone, beside writes in the other direction, and where the adapters'
+// limit of open reads is below what the path holds. Writes have no such limit.
 func TestReads(t *testing.T) {
 	flow := func(n int, read bool, rtt time.Duration) []linerate.Rail {
 		return alike(n, linerate.Rail{Rate: gbps(400), RTT: rtt, Read: read})
@@ -422,17 +433,17 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestPause: a rail that stands still for most of a burst does not report what it carried in the rest.
+// TestPause: a rail that is paused for most of a burst does not report the rate of the rest.
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
 		pauses, resumes time.Duration
-		least, most     float64 // part of the rail's rate
+		least, most     float64 // limits of the figure relative to the rail's rate
 	}{
-		{time.Millisecond, time.Second, 0, 0.1}, // until after the others' cap
-		{1500 * us, 30 * ms, 0, 0.15},           // likewise
-		{800 * us, 12 * ms, 0.05, 0.2},          // carries again, and the burst ends soon after
-		{2 * ms, 2*ms + 100*us, 0.95, 1.01},     // a short one is an average
-		{100 * us, 6 * ms, 0.8, 0.9},            // began before all rails were full
+		{time.Millisecond, time.Second, 0, 0.1}, // the pause lasts until the other rails have reached their cap
+		{1500 * us, 30 * ms, 0, 0.15},           // the pause lasts until the other rails have reached their cap
+		{800 * us, 12 * ms, 0.05, 0.2},          // the rail carries again just before the burst ends
+		{2 * ms, 2*ms + 100*us, 0.95, 1.01},     // a short pause lowers the mean
+		{100 * us, 6 * ms, 0.8, 0.9},            // the pause begins before all rails are full
 	} {
 		rails := alike(8, linerate.Rail{Rate: gbps(400), RTT: 4 * us})
 		rails[3].Pauses, rails[3].Resumes = c.pauses, c.resumes
@@ -455,8 +466,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestDepth: with the most writes in flight that can be configured, a visit of a rail takes all its completions; what a
-// thread that cannot keep up with the rails reports is never their figure.
+// TestDepth: with the largest configurable depth, a visit of a rail takes all its completions. The rate of a thread
+// that cannot keep up is never reported as the rails' rate.
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{2, 32, 128} {
 		for _, rate := range []float64{25, 400, 800} {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // fakeNet allows one listener per address, and none on addresses that others use.
@@ -113,16 +117,16 @@ func (e *told) all() string {
 // newListeningService is a service on a fake network, and its events.
 func newListeningService(t *testing.T) (*Service, *fakeNet, *told) {
 	e, n := &told{}, newFakeNet()
-	s := NewService(NewNode(NodeOptions{Name: "a", Worker: []string{"/nonexistent"}}), func(Result) {}, Events{
+	s := NewService(node.NewNode(node.Options{Name: "a", Worker: []string{"/nonexistent"}}), func(result.Result) {}, quiet(options.Events{
 		Answering: func(a net.Addr) { e.say("answering " + a.String()) },
-		Stopped:   func(err error) { e.say("stopped: " + err.Error()) }}.withDefaults())
+		Stopped:   func(err error) { e.say("stopped: " + err.Error()) }}))
 	s.listen = n.listen
 	t.Cleanup(s.Close)
 	return s, n, e
 }
 
-func answeringOptions(listen, name string) *Options {
-	opts := DefaultOptions()
+func answeringOptions(listen, name string) *options.Options {
+	opts := options.DefaultOptions()
 	opts.Listen, opts.Name, opts.Security.Insecure = listen, name, true
 	return &opts
 }
@@ -202,31 +206,31 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		s, n, e := newListeningService(t)
 		old := answeringOptions("0.0.0.0:1", "old")
-		old.Budget = Budget{Share: 0.001}
+		old.Budget = options.Budget{Share: 0.001}
 		if err := s.Apply(t.Context(), old); err != nil {
 			t.Fatal(err)
 		}
 		l, responder := n.open["0.0.0.0:1"], s.responder.Load()
 		for name, tc := range map[string]struct {
-			opts  Options
+			opts  options.Options
 			taken string
 		}{
-			"another address, taken":       {Options{Listen: "x:2", Security: Security{Insecure: true}}, "x:2"},
-			"no security":                  {Options{Listen: "0.0.0.0:1"}, ""},
-			"another address, no security": {Options{Listen: "x:3"}, ""},
-			"a token file that is not": {Options{Listen: "0.0.0.0:1",
-				Security: Security{TokenFile: "/nonexistent/token"}}, ""},
+			"another address, taken":       {options.Options{Listen: "x:2", Security: options.Security{Insecure: true}}, "x:2"},
+			"no security":                  {options.Options{Listen: "0.0.0.0:1"}, ""},
+			"another address, no security": {options.Options{Listen: "x:3"}, ""},
+			"a token file that is not": {options.Options{Listen: "0.0.0.0:1",
+				Security: options.Security{TokenFile: "/nonexistent/token"}}, ""},
 		} {
 			n.take(tc.taken, true)
-			tc.opts.Name, tc.opts.Budget = "new", Budget{Share: 0.1}
+			tc.opts.Name, tc.opts.Budget = "new", options.Budget{Share: 0.1}
 			if err := s.Apply(t.Context(), &tc.opts); err == nil {
 				t.Errorf("%s: it was applied", name)
 			}
 			if got := n.listening(); got != "0.0.0.0:1" || n.open["0.0.0.0:1"] != l {
 				t.Errorf("%s: listening on %q", name, got)
 			}
-			if s.responder.Load() != responder || s.node.name() != "old" || !s.Stats().Up || s.Stats().BudgetSeconds > 4 {
-				t.Errorf("%s: %q, %+v", name, s.node.name(), s.Stats())
+			if s.responder.Load() != responder || s.node.Name() != "old" || !s.Stats().Up || s.Stats().BudgetSeconds > 4 {
+				t.Errorf("%s: %q, %+v", name, s.node.Name(), s.Stats())
 			}
 		}
 		if want := "answering 0.0.0.0:1"; e.all() != want {
@@ -271,7 +275,7 @@ func TestSamePortElsewhere(t *testing.T) {
 // TestReloadKeepsThePort: during repeated reloads, no connection is refused and no request is lost.
 func TestReloadKeepsThePort(t *testing.T) {
 	t.Parallel()
-	s := NewService(bareNode(t, "a"), func(Result) {}, Events{}.withDefaults())
+	s := NewService(bareNode(t, "a"), func(result.Result) {}, quiet(options.Events{}))
 	t.Cleanup(s.Close)
 	opts := answeringOptions(freeAddress(), "a")
 	if err := s.Apply(t.Context(), opts); err != nil {
@@ -287,7 +291,7 @@ func TestReloadKeepsThePort(t *testing.T) {
 				return
 			default:
 			}
-			c, err := net.Dial("tcp", opts.Listen)
+			c, err := tls.Dial("tcp", opts.Listen, &tls.Config{InsecureSkipVerify: true})
 			if err != nil {
 				t.Error(err)
 				return

@@ -12,10 +12,12 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/history"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestLossy: what makes a rail lossy. Each round is "events/packets" of each rail, with the bursts that had events as a
-// suffix, and with those that the peer saw; the last one is judged.
+// TestLossy shows when a rail is lossy. Each round is "events/packets" of each rail, with suffixes for the bursts
+// that had events and for those that the peer saw. The last round is judged.
 func TestLossy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -41,13 +43,13 @@ func TestLossy(t *testing.T) {
 		{"the peer saw some of it", "0/600 20/600x2p0, 0/600 1/600x1p1", "1"},
 		{"the peer saw nothing this time", "0/600 20/600x2p9, 0/600 1/600x1p0", "1"},
 	} {
-		p := &pastPeer{}
-		var res *Result
+		p := &history.PastPeer{}
+		var res *result.Result
 		for round := range strings.SplitSeq(tc.rounds, ", ") {
 			fields := strings.Fields(round)
 			res = resultOf(len(fields), time.Now())
 			for i, f := range fields {
-				l, seen := &Loss{}, uint64(0)
+				l, seen := &result.Loss{}, uint64(0)
 				n, _ := fmt.Sscanf(f, "%d/%dx%dp%d", &l.Retransmits, &l.Packets, &l.Bursts, &seen)
 				if n >= 2 {
 					res.Rails[i].Loss = l
@@ -56,7 +58,7 @@ func TestLossy(t *testing.T) {
 					l.PeerEvents = &seen
 				}
 			}
-			p.note(res, false, false)
+			p.Note(res, false, false)
 		}
 		var lossy []string
 		for _, one := range res.Rails {
@@ -70,7 +72,7 @@ func TestLossy(t *testing.T) {
 	}
 }
 
-// lose makes the counters of a rail show so many lost packets more, as mlx5 names them.
+// lose increases the lost packets in a rail's counters, which are named as on mlx5.
 func (p *pairOfNodes) lose(node, device, counter string, total int) {
 	p.t.Helper()
 	dir := filepath.Join(p.fabric.Sysfs(node), "class/infiniband", device, "ports/1/hw_counters")
@@ -82,7 +84,8 @@ func (p *pairOfNodes) lose(node, device, counter string, total int) {
 	}
 }
 
-// TestRoundLossy: a rail whose counters move in the bursts of a round is lossy, with the evidence of both ends.
+// TestRoundLossy: a rail whose loss counters move during the bursts of a round is lossy, with evidence from both
+// ends.
 func TestRoundLossy(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
@@ -91,7 +94,7 @@ func TestRoundLossy(t *testing.T) {
 		p.lose("b", fmt.Sprintf("mlx5_%d", i), "out_of_sequence", 7)
 	}
 	var stages []failure.Stage
-	res := Bench(t.Context(), p.a, p.opts, p.peer, func(g Progress) {
+	res := Bench(t.Context(), p.a, p.opts, p.peer, func(g result.Progress) {
 		if (g.Stage == failure.StageSolo || g.Stage == failure.StageStriped) && !slices.Contains(stages, g.Stage) {
 			stages = append(stages, g.Stage)
 			p.lose("a", "mlx5_1", "packet_seq_err", 1000+10*len(stages))
@@ -100,7 +103,7 @@ func TestRoundLossy(t *testing.T) {
 	})
 	p.clean()
 	one := res.Rails[1]
-	if res.Outcome != Degraded || !one.Lossy || one.Loss.Retransmits != 20 || one.Loss.Bursts != 2 ||
+	if res.Outcome != result.Degraded || !one.Lossy || one.Loss.Retransmits != 20 || one.Loss.Bursts != 2 ||
 		one.Loss.PeerEvents == nil || *one.Loss.PeerEvents != 16 || one.LossEvents != 20 || one.LossPackets < 200 {
 		t.Errorf("%s (%s), rail 1: %+v, %+v", res.Outcome, res.Detail, one, one.Loss)
 	}
@@ -110,23 +113,23 @@ func TestRoundLossy(t *testing.T) {
 	}
 }
 
-// TestRoundNotCounted: a device without such counters is not judged.
+// TestRoundNotCounted: a device without loss counters is not judged.
 func TestRoundNotCounted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	if res := p.round(); res.Outcome != OK || res.Rails[0].Loss != nil {
+	if res := p.round(); res.Outcome != result.OK || res.Rails[0].Loss != nil {
 		t.Errorf("%s, %+v", res.Outcome, res.Rails[0].Loss)
 	}
 }
 
-// TestUneven: which rails have an uneven latency after the last of some rounds. A field is the two writes of a
+// TestUneven lists which rails have an uneven latency after the last of some rounds. A field is the two writes of a
 // rail in µs.
 func TestUneven(t *testing.T) {
 	t.Parallel()
-	usual := strings.Repeat("500/500, ", usualRounds)
+	usual := strings.Repeat("500/500, ", history.UsualRounds)
 	for _, tc := range []struct {
 		why, rounds string
-		alone       bool // a single round by hand
+		alone       bool // a single interactive round
 		want        string
 	}{
 		{"even", "2/2 2/2", true, ""},
@@ -146,8 +149,8 @@ func TestUneven(t *testing.T) {
 		{"too short a past", "500/500, 2500/2500, 2500/2500", false, ""},
 		{"what is uneven does not become usual", usual + strings.Repeat("2500/2500, ", 30) + "2500/2500", false, "0"},
 	} {
-		p := &pastPeer{}
-		var res *Result
+		p := &history.PastPeer{}
+		var res *result.Result
 		for round := range strings.SplitSeq(tc.rounds, ", ") {
 			fields := strings.Fields(round)
 			res = resultOf(len(fields), time.Now())
@@ -156,9 +159,9 @@ func TestUneven(t *testing.T) {
 				if _, err := fmt.Sscanf(f, "%d/%d", &writes[0], &writes[1]); err != nil {
 					t.Fatal(err)
 				}
-				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{writes[0] * 1000, writes[1] * 1000}, nil)
+				res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{writes[0] * 1000, writes[1] * 1000}, nil)
 			}
-			p.note(res, false, tc.alone)
+			p.Note(res, false, tc.alone)
 		}
 		var uneven []string
 		for _, one := range res.Rails {
@@ -172,39 +175,40 @@ func TestUneven(t *testing.T) {
 	}
 }
 
-// TestUnevenKind: a latency is compared with that of rails of its kind only.
+// TestUnevenKind: a latency is compared only with that of rails of the same kind.
 func TestUnevenKind(t *testing.T) {
 	t.Parallel()
-	compute := railKind{group: rail.Group{Role: rail.Compute, LinkLayer: "Ethernet", Rate: 50e9}}
+	compute := result.RailKind{Group: rail.Group{Role: rail.Compute, LinkLayer: "Ethernet", Rate: 50e9}}
 	slow, storage, software := compute, compute, compute
-	slow.group.Rate, storage.group.Role, software.software = 12.5e9, "storage", true
+	slow.Group.Rate, storage.Group.Role, software.Software = 12.5e9, "storage", true
 	for _, tc := range []struct {
 		why  string
-		kind railKind // of the last of three rails
+		kind result.RailKind // kind of the last of three rails
 		want bool
 	}{{"the same", compute, true}, {"another rate", slow, false}, {"another role", storage, false},
 		{"a software device", software, false}} {
 		res := resultOf(3, time.Now())
 		for i, us := range []time.Duration{3, 3, 40} {
-			res.Rails[i].kind = compute
-			res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond}, nil)
+			res.Rails[i].Kind = compute
+			res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{us * time.Microsecond}, nil)
 		}
-		res.Rails[2].kind = tc.kind
-		if (&pastPeer{}).note(res, false, true); (res.Rails[2].Uneven != nil) != tc.want {
+		res.Rails[2].Kind = tc.kind
+		(&history.PastPeer{}).Note(res, false, true)
+		if (res.Rails[2].Uneven != nil) != tc.want {
 			t.Errorf("%s: %+v", tc.why, res.Rails[2].Uneven)
 		}
 	}
 }
 
-// TestUnevenForLong: a longer latency is the usual one after some days, until it is short again.
+// TestUnevenForLong: a longer latency becomes the usual one after some days, until it is short again.
 func TestUnevenForLong(t *testing.T) {
 	t.Parallel()
-	p, start, hour := &pastPeer{}, time.Now(), 0
+	p, start, hour := &history.PastPeer{}, time.Now(), 0
 	for _, tc := range []struct {
 		why   string
-		us    time.Duration // of the second rail
+		us    time.Duration // latency of the second rail
 		hours int
-		want  bool // in the end
+		want  bool // uneven at the end
 	}{
 		{"even", 500, 8, false},
 		{"longer, for 6 days", 2500, 6 * 24, true},
@@ -214,14 +218,14 @@ func TestUnevenForLong(t *testing.T) {
 		{"even again", 500, 2, false},
 		{"longer again", 2500, 2, true},
 	} {
-		var res *Result
+		var res *result.Result
 		for range tc.hours {
 			hour++
 			res = resultOf(2, start.Add(time.Duration(hour)*time.Hour))
 			for i, us := range []time.Duration{500, tc.us} {
-				res.Rails[i].Latency = (*Latency)(nil).add([]time.Duration{us * time.Microsecond}, nil)
+				res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{us * time.Microsecond}, nil)
 			}
-			p.note(res, false, false)
+			p.Note(res, false, false)
 		}
 		if (res.Rails[1].Uneven != nil) != tc.want {
 			t.Errorf("%s: %+v", tc.why, res.Rails[1].Uneven)
@@ -229,7 +233,7 @@ func TestUnevenForLong(t *testing.T) {
 	}
 }
 
-// TestRoundUneven: 20 ms more on one rail.
+// TestRoundUneven: a delay of 20 ms on one rail is found.
 func TestRoundUneven(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 3, func(_ string, i int, d *fakeverbs.Device) {
@@ -237,10 +241,10 @@ func TestRoundUneven(t *testing.T) {
 			d.Latency = 20 * time.Millisecond
 		}
 	})
-	p.chances(func(res Result) bool {
+	p.chances(func(res result.Result) bool {
 		one := res.Rails[1]
 		t.Logf("%s, %+v", res.Outcome, one.Uneven)
-		return res.Outcome == Degraded && one.Uneven != nil && one.Uneven.Latency > 19*time.Millisecond &&
+		return res.Outcome == result.Degraded && one.Uneven != nil && one.Uneven.Latency > 19*time.Millisecond &&
 			one.Uneven.Siblings < 10*time.Millisecond && len(one.Latency.Samples) == p.opts.LatencySamples &&
 			slices.IsSorted(one.Latency.Samples) && res.Rails[0].Uneven == nil && res.Rails[2].Uneven == nil
 	})

@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/railscope/railscope/internal/testenv"
+	"github.com/railscope/railscope/probe/internal/node"
 )
 
 // TestMain also runs worker processes: the tests start their own binary for them.
 func TestMain(m *testing.M) {
 	if os.Getenv("RAILSCOPE_TEST_WORKER") != "" {
-		os.Exit(WorkerMain())
+		os.Exit(node.WorkerMain())
 	}
-	// Most tests wait for something that hangs: they may do so side by side, however
-	// few processors there are.
+	// Most tests wait for something that hangs, so they may run in parallel on any number of processors.
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", "8")

@@ -10,11 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// descriptors is how many a process has open.
+// descriptors returns how many file descriptors a process has open.
 func descriptors(t *testing.T, pid string) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/" + pid + "/fd")
@@ -24,7 +28,7 @@ func descriptors(t *testing.T, pid string) int {
 	return len(list)
 }
 
-// residentMemory is that of a process in MiB.
+// residentMemory returns the resident memory of a process in MiB.
 func residentMemory(t *testing.T, pid string) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/statm")
@@ -38,25 +42,25 @@ func residentMemory(t *testing.T, pid string) float64 {
 	return float64(pages*os.Getpagesize()) / (1 << 20)
 }
 
-// TestSlowSetup: time limits over the control channel and in both workers grow with rails and queue pairs. Each end
-// needs longer to connect than any other request may take.
+// TestSlowSetup: time limits of the control channel and of both workers grow with the numbers of rails and queue
+// pairs. Here each end needs longer to connect than any other request may take.
 func TestSlowSetup(t *testing.T) {
 	t.Parallel()
-	const queuePairs, delay = 16, 990 * time.Millisecond // of a rail, one after the other
+	const queuePairs, delay = 16, 990 * time.Millisecond // the queue pairs of a rail connect one after the other
 	p := newPair(t, 8, func(_ string, _ int, d *fakeverbs.Device) { d.RTRDelay = delay })
 	p.opts.QueuePairs, p.opts.Timeout = queuePairs, 2*time.Minute
 	res := p.round()
-	measured := res.Outcome == OK || res.Reason == failure.Disturbed // on a busy machine
-	if !measured || len(res.Failures) > 0 || res.Duration < 2*queuePairs*delay || queuePairs*delay < answerTime {
+	measured := res.Outcome == result.OK || res.Reason == failure.Disturbed // the figure is disturbed on a busy machine
+	if !measured || len(res.Failures) > 0 || res.Duration < 2*queuePairs*delay || queuePairs*delay < control.AnswerTime {
 		t.Errorf("%s because of %q (%s) after %v, %v", res.Outcome, res.Reason, res.Detail, res.Duration, res.Failures)
 	}
-	if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+	if n := p.a.Worker.Restarts() + p.b.Worker.Restarts(); n > 0 {
 		t.Errorf("%d workers were killed", n)
 	}
 	p.clean()
 }
 
-// TestManyRounds: memory and descriptors do not grow from round to round, in this process and in both workers.
+// TestManyRounds: memory and descriptors of this process and both workers do not grow from round to round.
 // RAILSCOPE_TEST_ROUNDS=1000 runs it longer.
 func TestManyRounds(t *testing.T) {
 	rounds, warm := 30, 10
@@ -64,8 +68,8 @@ func TestManyRounds(t *testing.T) {
 		rounds, warm = n, max(n/10, 1)
 	}
 	p := newPair(t, 2, nil)
-	p.opts.Burst, p.opts.Budget = time.Millisecond, Budget{Share: 1}
-	p.b.setBudget(p.opts.Budget)
+	p.opts.Burst, p.opts.Budget = time.Millisecond, options.Budget{Share: 1}
+	p.b.SetBudget(p.opts.Budget)
 	pids := func() []string {
 		list := []string{"self"}
 		for _, node := range []string{"a", "b"} {
@@ -81,9 +85,9 @@ func TestManyRounds(t *testing.T) {
 	goroutines := 0
 	start := time.Now()
 	for i := range rounds {
-		r := round{node: p.a, plan: plan{Options: p.opts, full: i%p.opts.SoloEvery == 0}, peer: p.peer,
-			progress: func(Progress) {}}
-		if res := r.run(context.Background()); res.Outcome != OK || len(res.Failures) > 0 {
+		r := round.Round{Node: p.a, Plan: round.Plan{Options: p.opts, Full: i%p.opts.SoloEvery == 0}, Peer: p.peer,
+			Progress: func(result.Progress) {}}
+		if res := r.Run(context.Background()); res.Outcome != result.OK || len(res.Failures) > 0 {
 			t.Fatalf("round %d: %s because of %q (%s), %v", i, res.Outcome, res.Reason, res.Detail, res.Failures)
 		}
 		if i+1 == warm {
@@ -117,7 +121,7 @@ func TestManyRounds(t *testing.T) {
 	if n := runtime.NumGoroutine(); n > goroutines+8 {
 		t.Errorf("from %d to %d goroutines", goroutines, n)
 	}
-	if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+	if n := p.a.Worker.Restarts() + p.b.Worker.Restarts(); n > 0 {
 		t.Errorf("%d restarts", n)
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
 )
 
 func prefixes(texts string) [][]netip.Prefix {
@@ -50,15 +53,15 @@ func TestPairRails(t *testing.T) {
 		ownNames := strings.Fields(tc.ownNames)
 		theirs := prefixes(tc.theirs)
 		var got []string
-		var own []localRail
+		var own []node.LocalRail
 		for i, prefixes := range prefixes(tc.own) {
-			own = append(own, localRail{Rail: rail.Rail{Name: ownNames[i]}, prefixes: prefixes})
+			own = append(own, node.LocalRail{Rail: rail.Rail{Name: ownNames[i]}, Prefixes: prefixes})
 		}
-		var peers []helloRail
+		var peers []protocol.HelloRail
 		for i, name := range peerNames {
-			peers = append(peers, helloRail{Name: name, Prefixes: theirs[i]})
+			peers = append(peers, protocol.HelloRail{Name: name, Prefixes: theirs[i]})
 		}
-		for i, j := range pairRails(own, peers) {
+		for i, j := range round.PairRails(own, peers) {
 			peer := "none"
 			if j >= 0 {
 				peer = peerNames[j]

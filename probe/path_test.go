@@ -13,14 +13,17 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
 	"github.com/railscope/railscope/probe/internal/worker"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// connectedAs makes one round, and returns how the queue pairs of both ends were connected in it.
-func (p *pairOfNodes) connectedAs() (res Result, asker, target []fakeverbs.QueuePair) {
+// connectedAs runs one round, and returns the queue pairs of both ends as connected in it.
+func (p *pairOfNodes) connectedAs() (res result.Result, asker, target []fakeverbs.QueuePair) {
 	p.t.Helper()
 	var once sync.Once
-	res = Bench(p.t.Context(), p.a, p.opts, p.peer, func(now Progress) {
+	res = Bench(p.t.Context(), p.a, p.opts, p.peer, func(now result.Progress) {
 		if now.Stage == failure.StageLatency {
 			once.Do(func() {
 				asker, target = p.fabric.QueuePairs("a", "mlx5_0"), p.fabric.QueuePairs("b", "mlx5_0")
@@ -34,11 +37,11 @@ func (p *pairOfNodes) connectedAs() (res Result, asker, target []fakeverbs.Queue
 // TestRoundClass: both ends use the class of the asker's jobs, and the same path in each round.
 func TestRoundClass(t *testing.T) {
 	p := newPair(t, 1, nil)
-	jobs := Class{TrafficClass: 106, ServiceLevel: 3, Source: "NCCL_IB_TC of python (PID 7)"}
-	p.a.opts.Class = func(context.Context) Class { return jobs }
+	jobs := result.Class{TrafficClass: 106, ServiceLevel: 3, Source: "NCCL_IB_TC of python (PID 7)"}
+	p.a.Opts.Class = func(context.Context) result.Class { return jobs }
 	p.opts.QueuePairs = 2
 	res, asker, target := p.connectedAs()
-	if res.Outcome != OK || res.Class != jobs {
+	if res.Outcome != result.OK || res.Class != jobs {
 		t.Fatalf("%+v", res)
 	}
 	for _, q := range append(slices.Clone(asker), target...) {
@@ -50,51 +53,52 @@ func TestRoundClass(t *testing.T) {
 		t.Errorf("%d and %d queue pairs", len(asker), len(target))
 	}
 	again, asker2, target2 := p.connectedAs()
-	if again.Outcome != OK || !slices.Equal(asker, asker2) || !slices.Equal(target, target2) {
+	if again.Outcome != result.OK || !slices.Equal(asker, asker2) || !slices.Equal(target, target2) {
 		t.Errorf("first %+v and %+v, then %+v and %+v", asker, target, asker2, target2)
 	}
 }
 
-// TestPathBounds: what a peer says of its path is within bounds.
+// TestPathBounds: a peer's claims about its path are limited.
 func TestPathBounds(t *testing.T) {
 	for i := range 300 {
-		open := openRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: 1, ServiceLevel: uint8(i),
-			Rails: []openRail{{Rail: "0"}}}
-		if err := open.check(); (err == nil) != (uint8(i) <= 15) {
+		open := protocol.OpenRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: 1, ServiceLevel: uint8(i),
+			Rails: []protocol.OpenRail{{Rail: "0"}}}
+		if err := open.Check(); (err == nil) != (uint8(i) <= 15) {
 			t.Errorf("service level %d: %v", uint8(i), err)
 		}
-		open = openRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: i - 1, Rails: []openRail{{Rail: "0"}}}
-		if err := open.check(); (err == nil) != (i > 1 && i-1 <= rail.MaxQueuePairs) {
+		open = protocol.OpenRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: i - 1,
+			Rails: []protocol.OpenRail{{Rail: "0"}}}
+		if err := open.Check(); (err == nil) != (i > 1 && i-1 <= rail.MaxQueuePairs) {
 			t.Errorf("%d queue pairs: %v", i-1, err)
 		}
-		if err := checkEnd(worker.End{AckDelay: uint8(i)}, 1); (err == nil) != (uint8(i) <= 31) {
+		if err := protocol.CheckEnd(worker.End{AckDelay: uint8(i)}, 1); (err == nil) != (uint8(i) <= 31) {
 			t.Errorf("acknowledgement delay %d: %v", uint8(i), err)
 		}
-		h := hello{Node: "a", Instance: "b", Rails: []helloRail{{Name: "0", Port: 1, Members: i - 1}}}
-		if err := h.check(); (err == nil) != (i > 0 && i-1 <= worker.MaxRails) {
+		h := protocol.Hello{Node: "a", Instance: "b", Rails: []protocol.HelloRail{{Name: "0", Port: 1, Members: i - 1}}}
+		if err := h.Check(); (err == nil) != (i > 0 && i-1 <= worker.MaxRails) {
 			t.Errorf("%d members: %v", i-1, err)
 		}
 	}
 }
 
-// TestRetryCountDocumented: the page has the retry count of queue pairs.
+// TestRetryCountDocumented: the documentation has the retry count of queue pairs.
 func TestRetryCountDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/probe.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := fmt.Sprintf("retry count %d,", retryCount); !strings.Contains(string(page), text) {
+	if text := fmt.Sprintf("retry count %d,", round.RetryCount); !strings.Contains(string(page), text) {
 		t.Errorf("docs/probe.md does not have %q", text)
 	}
 }
 
-// TestRoundHardware: a device that cannot be probed, at either end, is a fallback with that reason.
+// TestRoundHardware: a device that cannot be probed, at either end, causes a fallback with that reason.
 func TestRoundHardware(t *testing.T) {
 	for _, c := range []struct {
 		name, node string
 		change     func(*fakeverbs.Device)
 		pkey       uint16
-		want       Reason
+		want       result.Reason
 		says       string
 	}{
 		{"EFA here", "a", func(d *fakeverbs.Device) { d.CreateQPErrno = uint64(syscall.EOPNOTSUPP) }, 0, failure.NoRC,
@@ -114,7 +118,7 @@ func TestRoundHardware(t *testing.T) {
 			})
 			p.opts.PKey = c.pkey
 			res := p.round()
-			if res.Outcome != Fallback || res.Reason != c.want || !strings.Contains(res.Detail, c.says) {
+			if res.Outcome != result.Fallback || res.Reason != c.want || !strings.Contains(res.Detail, c.says) {
 				t.Errorf("%s, %s: %s; want %s with %q", res.Outcome, res.Reason, res.Detail, c.want, c.says)
 			}
 		})

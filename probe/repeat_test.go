@@ -12,10 +12,17 @@ import (
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/history"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/internal/schedule"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestAgreement: which bursts in a row say that the rails share a bottleneck. A round is the goodput of its striped
-// bursts in MB/s, with solos of 100 on each of two rails in a full one, else those of the last.
+// TestAgreement: when several bursts agree that the rails share a bottleneck. A round is the goodput of its striped
+// bursts in MB/s. A full round has solos of 100 on each of two rails; other rounds use the last ones.
 func TestAgreement(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -33,8 +40,8 @@ func TestAgreement(t *testing.T) {
 		{"it stays", "full 120 130 110, 120, 130", true},
 		{"a healthy pair: 4 of 30 are low", "full 190, 170, 190, 188, 175, full 192, 150, 190", false},
 	} {
-		p := &pastPeer{}
-		var res *Result
+		p := &history.PastPeer{}
+		var res *result.Result
 		for text := range strings.SplitSeq(tc.rounds, ", ") {
 			r := twoRails(p, strings.HasPrefix(text, "full"))
 			for run := range strings.FieldsSeq(strings.TrimPrefix(text, "full")) {
@@ -42,11 +49,11 @@ func TestAgreement(t *testing.T) {
 				if _, err := fmt.Sscan(run, &rate); err != nil {
 					t.Fatal(err)
 				}
-				r.res.Stealing = new(rate * 1e6)
-				r.noteScaling()
+				r.Res.Stealing = new(rate * 1e6)
+				r.NoteScaling()
 			}
-			p.note(&r.res, r.evenAlone, false)
-			res = &r.res
+			p.Note(&r.Res, r.EvenAlone, false)
+			res = &r.Res
 		}
 		if res.Bottleneck != tc.want {
 			t.Errorf("%s: %v, want %v", tc.why, res.Bottleneck, tc.want)
@@ -54,85 +61,89 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// twoRails is a round over two rails that carry 100 MB/s alone.
-func twoRails(past *pastPeer, full bool) *round {
-	r := &round{past: past, plan: plan{full: full}}
-	r.res = *resultOf(2, time.Now())
-	for i := range r.res.Rails {
-		one := &r.res.Rails[i]
+// twoRails returns a round over two rails that carry 100 MB/s alone.
+func twoRails(past *history.PastPeer, full bool) *round.Round {
+	r := &round.Round{Past: past, Plan: round.Plan{Full: full}}
+	r.Res = *resultOf(2, time.Now())
+	for i := range r.Res.Rails {
+		one := &r.Res.Rails[i]
 		if full {
-			one.Solo = &Flow{Bytes: 100e6, Active: time.Second}
+			one.Solo = &result.Flow{Bytes: 100e6, Active: time.Second}
 		}
-		r.paths = append(r.paths, &path{local: localRail{Rail: rail.Rail{Name: one.Rail}}, peer: &helloRail{}, result: one})
+		r.Paths = append(r.Paths, &round.Path{Local: node.LocalRail{Rail: rail.Rail{Name: one.Rail}},
+			Peer: &protocol.HelloRail{}, Result: one})
 	}
 	return r
 }
 
-// third adds a rail that failed.
-func (r *round) third(peer *helloRail) {
-	r.res.Rails = append(r.res.Rails, RailResult{Rail: "2", Failure: &Failure{}})
-	for i, p := range r.paths {
-		p.result = &r.res.Rails[i]
+// addThird adds a failed rail.
+func addThird(r *round.Round, peer *protocol.HelloRail) {
+	r.Res.Rails = append(r.Res.Rails, result.RailResult{Rail: "2", Failure: &result.Failure{}})
+	for i, p := range r.Paths {
+		p.Result = &r.Res.Rails[i]
 	}
-	r.paths = append(r.paths, &path{local: localRail{Rail: rail.Rail{Name: "2"}}, peer: peer, result: &r.res.Rails[2]})
+	r.Paths = append(r.Paths, &round.Path{Local: node.LocalRail{Rail: rail.Rail{Name: "2"}}, Peer: peer,
+		Result: &r.Res.Rails[2]})
 }
 
-// TestBottleneckElse: what explains a low scaling better.
+// TestBottleneckElse: other causes that explain a low scaling better.
 func TestBottleneckElse(t *testing.T) {
 	t.Parallel()
 	for why, tc := range map[string]struct {
-		change func(*round)
+		change func(*round.Round)
 		want   bool
 	}{
-		"nothing": {func(*round) {}, true},
-		"a rail is lossy": {func(r *round) {
-			r.res.Rails[1].Loss = &Loss{Retransmits: 9, Packets: 900, Bursts: 2}
+		"nothing": {func(*round.Round) {}, true},
+		"a rail is lossy": {func(r *round.Round) {
+			r.Res.Rails[1].Loss = &result.Loss{Retransmits: 9, Packets: 900, Bursts: 2}
 		}, false},
-		"others used a rail":            {func(r *round) { r.res.Rails[1].Others = new(1e6) }, false},
-		"a rail is missing":             {func(r *round) { r.res.Missing = []MissingRail{{Rail: "2", Known: true}} }, false},
-		"an interface without a device": {func(r *round) { r.res.Missing = []MissingRail{{Rail: "2"}} }, true},
-		"a rail failed, one is left":    {func(r *round) { r.res.Rails[1].Failure = &Failure{} }, false},
-		"a third has no partner":        {func(r *round) { r.third(nil) }, true},
-		"a third failed":                {func(r *round) { r.third(&helloRail{}) }, true},
+		"others used a rail":            {func(r *round.Round) { r.Res.Rails[1].Others = new(1e6) }, false},
+		"a rail is missing":             {func(r *round.Round) { r.Res.Missing = []result.MissingRail{{Rail: "2", Known: true}} }, false},
+		"an interface without a device": {func(r *round.Round) { r.Res.Missing = []result.MissingRail{{Rail: "2"}} }, true},
+		"a rail failed, one is left":    {func(r *round.Round) { r.Res.Rails[1].Failure = &result.Failure{} }, false},
+		"a third has no partner":        {func(r *round.Round) { addThird(r, nil) }, true},
+		"a third failed":                {func(r *round.Round) { addThird(r, &protocol.HelloRail{}) }, true},
 	} {
-		r := twoRails(&pastPeer{}, true)
+		r := twoRails(&history.PastPeer{}, true)
 		tc.change(r)
-		for range agreeing {
-			r.res.Stealing = new(120e6)
-			r.noteScaling()
+		for range history.Agreeing {
+			r.Res.Stealing = new(120e6)
+			r.NoteScaling()
 		}
-		if r.past.note(&r.res, r.evenAlone, false); r.res.Bottleneck != tc.want {
-			t.Errorf("%s: %v", why, r.res.Bottleneck)
+		r.Past.Note(&r.Res, r.EvenAlone, false)
+		if r.Res.Bottleneck != tc.want {
+			t.Errorf("%s: %v", why, r.Res.Bottleneck)
 		}
 	}
 }
 
-// TestEvenAlone: behind one shaper, rails that are even alone are not imbalanced, whoever gets more of it.
+// TestEvenAlone: behind one shaper, rails that are even alone are not imbalanced, whichever gets more.
 func TestEvenAlone(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		solo       float64 // of the second rail
+		solo       float64 // solo rate of the second rail
 		imbalanced bool
 	}{{100, false}, {95, false}, {60, true}} {
-		r := twoRails(&pastPeer{}, true)
-		r.res.MinOfExpected, r.res.Imbalance = 0.7, new(0.41)
-		r.res.Rails[1].Solo = &Flow{Bytes: int64(tc.solo * 1e6), Active: time.Second}
-		for range agreeing {
-			r.res.Stealing = new(100e6)
-			r.noteScaling()
+		r := twoRails(&history.PastPeer{}, true)
+		r.Res.MinOfExpected, r.Res.Imbalance = 0.7, new(0.41)
+		r.Res.Rails[1].Solo = &result.Flow{Bytes: int64(tc.solo * 1e6), Active: time.Second}
+		for range history.Agreeing {
+			r.Res.Stealing = new(100e6)
+			r.NoteScaling()
 		}
-		if r.past.note(&r.res, r.evenAlone, false); !r.res.Bottleneck || r.res.Imbalanced() != tc.imbalanced {
-			t.Errorf("%v: bottleneck %v, imbalanced %v", tc.solo, r.res.Bottleneck, r.res.Imbalanced())
+		r.Past.Note(&r.Res, r.EvenAlone, false)
+		if !r.Res.Bottleneck || r.Res.Imbalanced() != tc.imbalanced {
+			t.Errorf("%v: bottleneck %v, imbalanced %v", tc.solo, r.Res.Bottleneck, r.Res.Imbalanced())
 		}
 	}
 }
 
-// TestSlowerThanTCP: beyond the spread of all bursts only.
+// TestSlowerThanTCP: RDMA is slower only beyond the spread of all bursts.
 func TestSlowerThanTCP(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		why       string
-		rdma, tcp [][]float64 // of each round
+		rdma, tcp [][]float64 // rates per round
 		want      bool
 	}{
 		{"one of each", [][]float64{{80}}, [][]float64{{100}}, false},
@@ -143,15 +154,15 @@ func TestSlowerThanTCP(t *testing.T) {
 		{"the last is good", [][]float64{{80}, {81}, {99}}, [][]float64{{100}, {}, {101}}, false},
 		{"no baseline in the last", [][]float64{{80}, {81}, {82}}, [][]float64{{100}, {101}, {}}, false},
 	} {
-		p := &pastPeer{}
-		var res *Result
+		p := &history.PastPeer{}
+		var res *result.Result
 		for i := range tc.rdma {
 			res = resultOf(2, time.Now())
-			res.Runs, res.tcpRuns = tc.rdma[i], tc.tcp[i]
+			res.Runs, res.TCPRuns = tc.rdma[i], tc.tcp[i]
 			if len(tc.tcp[i]) > 0 {
 				res.Speedup = new(tc.rdma[i][0] / tc.tcp[i][0])
 			}
-			p.note(res, false, false)
+			p.Note(res, false, false)
 		}
 		if res.SlowerThanTCP != tc.want {
 			t.Errorf("%s: %v", tc.why, res.SlowerThanTCP)
@@ -159,22 +170,22 @@ func TestSlowerThanTCP(t *testing.T) {
 	}
 }
 
-// TestRoundAgain: a low scaling is measured again, within what the round has reserved; a good one is not.
+// TestRoundAgain: a low scaling is measured again, within the round's reservation. A good one is not.
 func TestRoundAgain(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) { d.Rate, d.Group = 60e6, 1 })
 	p.opts.SoloEvery = 1
-	prober := NewProber(p.a, withPeer(p.opts, p.peer), func(Result) {}, Events{}.withDefaults())
-	for range 5 { // on a busy machine a round may be late
-		p.a.past.peers = nil
-		r := prober.newRound(p.peer, false)
-		res := r.run(context.Background())
+	prober := schedule.NewProber(p.a, withPeer(p.opts, p.peer), func(result.Result) {}, quiet(options.Events{}))
+	for range 5 { // a busy machine may disturb a round
+		p.a.Past.Peers = nil
+		r := prober.NewRound(p.peer, false)
+		res := r.Run(context.Background())
 		p.clean()
 		t.Logf("%s, scaling %.2f, %d runs, bottleneck %v", res.Outcome, value(res.Scaling), len(res.Runs), res.Bottleneck)
-		if most := r.plan.bytes(r.paths, r.tcpPaths(r.lanes())); res.Bytes > most {
+		if most := r.Plan.Bytes(r.Paths, r.TCPPaths(r.Lanes())); res.Bytes > most {
 			t.Errorf("%d bytes of %d reserved", res.Bytes, most)
 		}
-		if len(res.Runs) == agreeing && res.Bottleneck && res.EvenAlone && res.Outcome == OK &&
+		if len(res.Runs) == history.Agreeing && res.Bottleneck && res.EvenAlone && res.Outcome == result.OK &&
 			math.Abs(slices.Max(res.Runs)-*res.Stealing) < 1 {
 			return
 		}
@@ -182,12 +193,13 @@ func TestRoundAgain(t *testing.T) {
 	t.Error("no round of five repeats its striped burst until three agree")
 }
 
-func withPeer(opts Options, peer string) Options {
+func withPeer(opts options.Options, peer string) options.Options {
 	opts.Peers = []string{peer}
 	return opts
 }
 
-// TestNoteOthers: what a port counted beyond the burst is others', unless packets were lost or the counters are late.
+// TestNoteOthers: bytes that a port counted beyond the burst are others', unless packets were lost or the counters
+// are late.
 func TestNoteOthers(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -196,13 +208,13 @@ func TestNoteOthers(t *testing.T) {
 			CountsRetransmits: true, Period: period, At: at.Add(after)}
 	}
 	const moved = 100 << 20
-	own := uint64(wireBytes(moved, 4096, false))
-	const ownIB = moved + moved/4096*ibHeader
+	own := uint64(node.WireBytes(moved, 4096, false))
+	const ownIB = moved + moved/4096*round.IbHeader
 	for _, tc := range []struct {
 		why   string
 		after rail.Traffic
 		want  float64 // bytes per second; 0: none
-		link  string  // layer; empty: Ethernet
+		link  string  // link layer; empty: Ethernet
 	}{
 		{"only the burst", reading(time.Second, own, 0, 0), 0, ""},
 		{"InfiniBand, only the burst", reading(time.Second, ownIB, 0, 0), 0, "InfiniBand"},
@@ -212,43 +224,45 @@ func TestNoteOthers(t *testing.T) {
 		{"retransmissions", reading(time.Second, own+60e6, 3, 0), 0, ""},
 		{"late counters", reading(time.Second, own+60e6, 0, 2*time.Second), 0, ""},
 	} {
-		r := twoRails(&pastPeer{}, true)
-		for _, p := range r.paths {
-			p.local.LinkLayer, p.result.PathMTU = cmp.Or(tc.link, "Ethernet"), 4096
-			p.result.Others = new(1e9) // of an earlier burst
-			p.result.Stealing = &Flow{Bytes: moved, Active: time.Second, Moved: moved}
-			r.rails = append(r.rails, p.local)
+		r := twoRails(&history.PastPeer{}, true)
+		for _, p := range r.Paths {
+			p.Local.LinkLayer, p.Result.PathMTU = cmp.Or(tc.link, "Ethernet"), 4096
+			p.Result.Others = new(1e9) // value of an earlier burst
+			p.Result.Stealing = &result.Flow{Bytes: moved, Active: time.Second, Moved: moved}
+			r.Rails = append(r.Rails, p.Local)
 		}
 		before := map[string]rail.Traffic{"0": reading(0, 0, 0, 0), "1": reading(0, 0, 0, tc.after.Period)}
-		r.noteOthers(before, map[string]rail.Traffic{"0": reading(tc.after.At.Sub(at), own, 0, 0), "1": tc.after})
-		got := max(value(r.res.Rails[1].Others), 0)
-		if math.Abs(got-tc.want) > 10 || r.res.Rails[0].Others != nil {
+		r.NoteOthers(before, map[string]rail.Traffic{"0": reading(tc.after.At.Sub(at), own, 0, 0), "1": tc.after})
+		got := max(value(r.Res.Rails[1].Others), 0)
+		if math.Abs(got-tc.want) > 10 || r.Res.Rails[0].Others != nil {
 			t.Errorf("%s: %.0f, want %.0f", tc.why, got, tc.want)
 		}
 	}
 }
 
-// TestOthersCount: what others took is no shortfall of a rail, and no imbalance.
+// TestOthersCount: traffic of others is neither a shortfall of a rail nor an imbalance.
 func TestOthersCount(t *testing.T) {
 	t.Parallel()
-	r := twoRails(&pastPeer{}, false)
-	r.res.MinOfExpected = 0.7
+	r := twoRails(&history.PastPeer{}, false)
+	r.Res.MinOfExpected = 0.7
 	for i, rate := range []int64{100e6, 60e6} {
-		r.res.Rails[i].Stealing = &Flow{Bytes: rate, Active: time.Second}
-		r.res.Rails[i].Expected, r.res.Rails[i].Capacity = new(100e6), new(100e6)
+		r.Res.Rails[i].Stealing = &result.Flow{Bytes: rate, Active: time.Second}
+		r.Res.Rails[i].Expected, r.Res.Rails[i].Capacity = new(100e6), new(100e6)
 	}
-	if r.judge(); !r.res.Imbalanced() || len(r.res.Shortfalls()) != 1 {
-		t.Errorf("imbalance %v, %v", value(r.res.Imbalance), r.res.Shortfalls())
+	r.Judge()
+	if !r.Res.Imbalanced() || len(r.Res.Shortfalls()) != 1 {
+		t.Errorf("imbalance %v, %v", value(r.Res.Imbalance), r.Res.Shortfalls())
 	}
-	r.res.Rails[1].Others = new(38e6)
-	if r.judge(); r.res.Imbalanced() || len(r.res.Shortfalls()) != 0 || *r.res.Stealing != 160e6 {
-		t.Errorf("with others: imbalance %v, %v, stealing %v", value(r.res.Imbalance), r.res.Shortfalls(),
-			*r.res.Stealing)
+	r.Res.Rails[1].Others = new(38e6)
+	r.Judge()
+	if r.Res.Imbalanced() || len(r.Res.Shortfalls()) != 0 || *r.Res.Stealing != 160e6 {
+		t.Errorf("with others: imbalance %v, %v, stealing %v", value(r.Res.Imbalance), r.Res.Shortfalls(),
+			*r.Res.Stealing)
 	}
 }
 
-// TestOthersCapped: others on one rail, the mean of a longer time than the burst, do not make it better than it can
-// be, and excuse no other rail. Figures are GB/s, of rails of 50; the others are on rail 0.
+// TestOthersCapped: the mean of others over a longer time does not raise a rail above its limit, and does not
+// excuse another rail. Figures are GB/s, for rails of 50; the others are on rail 0.
 func TestOthersCapped(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -262,20 +276,20 @@ func TestOthersCapped(t *testing.T) {
 		{"during the burst", []int64{33, 48, 48}, 17, 0.04, 0},
 		{"and the other rails are short", []int64{48, 26, 26}, 30, 0.48, 3},
 	} {
-		r := twoRails(&pastPeer{}, false)
-		r.res.MinOfExpected, r.res.Transport = 0.7, RDMA
-		r.paths = nil
-		r.res.Rails = make([]RailResult, len(tc.rails))
+		r := twoRails(&history.PastPeer{}, false)
+		r.Res.MinOfExpected, r.Res.Transport = 0.7, result.RDMA
+		r.Paths = nil
+		r.Res.Rails = make([]result.RailResult, len(tc.rails))
 		for i, rate := range tc.rails {
-			one := &r.res.Rails[i]
-			*one = RailResult{Rail: fmt.Sprint(i), Stealing: &Flow{Bytes: rate * 1e9, Active: time.Second},
+			one := &r.Res.Rails[i]
+			*one = result.RailResult{Rail: fmt.Sprint(i), Stealing: &result.Flow{Bytes: rate * 1e9, Active: time.Second},
 				Expected: new(50e9), Capacity: new(50e9)}
-			r.paths = append(r.paths, &path{peer: &helloRail{}, result: one})
+			r.Paths = append(r.Paths, &round.Path{Peer: &protocol.HelloRail{}, Result: one})
 		}
-		r.res.Rails[0].Others = new(tc.others * 1e9)
-		r.judge()
-		if got := value(r.res.Imbalance); math.Abs(got-tc.imbalance) > 0.005 || len(r.res.Shortfalls()) != tc.short {
-			t.Errorf("%s: imbalance %.2f, want %.2f; %v", tc.why, got, tc.imbalance, r.res.Shortfalls())
+		r.Res.Rails[0].Others = new(tc.others * 1e9)
+		r.Judge()
+		if got := value(r.Res.Imbalance); math.Abs(got-tc.imbalance) > 0.005 || len(r.Res.Shortfalls()) != tc.short {
+			t.Errorf("%s: imbalance %.2f, want %.2f; %v", tc.why, got, tc.imbalance, r.Res.Shortfalls())
 		}
 	}
 }

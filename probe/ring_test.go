@@ -12,18 +12,31 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/history"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// deadPeer is one that every node of a ring has, and where nobody listens.
+// deadPeer is a peer of every node in a ring. Nobody listens there.
 const deadPeer = "127.0.0.1:2"
 
-// ringOfThree serves nodes a, b and c, which have each other as peers and a dead one, and returns their addresses.
+// ringOfThree serves nodes a, b and c, which have each other and a dead node as peers, and returns their addresses.
 func ringOfThree(t *testing.T, p *pairOfNodes, allow func(node string) bool) (addresses []string) {
+	t.Helper()
+	addresses, _ = ringOf(t, p, allow)
+	return addresses
+}
+
+func ringOf(t *testing.T, p *pairOfNodes, allow func(node string) bool) (addresses []string, nodes []*node.Node) {
 	t.Helper()
 	for i := range 2 {
 		p.fabric.Add("c", device("c", i, nil))
 	}
-	nodes := []*Node{p.a, p.b, p.node("c", 2)}
+	nodes = []*node.Node{p.a, p.b, p.node("c", 2)}
 	var listeners []net.Listener
 	for range nodes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,24 +47,24 @@ func ringOfThree(t *testing.T, p *pairOfNodes, allow func(node string) bool) (ad
 	}
 	for i, n := range nodes {
 		opts := p.opts
-		opts.Peers, opts.AllowRing = append(slices.Clone(addresses), deadPeer), allow(n.name())
-		n.setBudget(opts.Budget)
-		r, err := NewResponder(n, opts)
+		opts.Peers, opts.AllowRing = append(slices.Clone(addresses), deadPeer), allow(n.Name())
+		n.SetBudget(opts.Budget)
+		r, err := target.NewResponder(n, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		serve(t, r, listeners[i])
 	}
-	return addresses
+	return addresses, nodes
 }
 
 func everybody(string) bool { return true }
 
-// TestRingOfThree: each node carries to its successor alone, then all at once, and nothing is left.
-func TestRingOfThree(t *testing.T) { // not beside others: three nodes poll at once
+// TestRingOfThree: each node is measured to its successor alone, then all at once, and nothing is left behind.
+func TestRingOfThree(t *testing.T) { // runs alone: three nodes poll at once
 	p := preparePair(t, 2, func(node string, i int, d *fakeverbs.Device) {
 		if node == "b" {
-			d.Rate = 100e6 // half of the others
+			d.Rate = 100e6 // half of the other rates
 		}
 	})
 	nodes := ringOfThree(t, p, everybody)
@@ -82,14 +95,16 @@ func TestRingOfThree(t *testing.T) { // not beside others: three nodes poll at o
 		t.Errorf("measured %v, predicted %v, TCP %v", measured, predicted, tcp)
 	}
 	if left := p.fabric.Left(); len(left) > 0 {
-		time.Sleep(time.Second) // the last member releases its lease after it has answered
-		if left = p.fabric.Left(); len(left) > 0 {
+		time.Sleep(time.Second) // the last member releases its lease after its answer
+		left = p.fabric.Left()
+		if len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}
 	}
 }
 
-// TestRingRefused: a node takes part only if it allows that, towards one of its own peers, once at a time.
+// TestRingRefused: a node takes part only if it allows rings, towards one of its own peers, and in one ring at a
+// time.
 func TestRingRefused(t *testing.T) {
 	p := preparePair(t, 2, nil)
 	nodes := ringOfThree(t, p, func(node string) bool { return node != "b" })
@@ -119,37 +134,42 @@ func TestRingRefused(t *testing.T) {
 	}
 }
 
-// TestBudgetOfLease: the lease of a member of a ring, and that of a benchmark with all tables of the tutorials, fit
-// into the default budget, from 25 Gb/s on.
+// TestBudgetOfLease: the leases of a ring member and of a benchmark with all tables of the tutorials fit into the
+// default budget, from 25 Gb/s on.
 func TestBudgetOfLease(t *testing.T) {
-	limit := newBudget(DefaultOptions().Budget.perHour(0)).maxLease()
+	limit := node.NewBudget(options.DefaultOptions().Budget.PerHour(0)).MaxLease()
 	var sizes []int
 	for size := 64 << 10; size <= 64<<20; size *= 2 {
 		sizes = append(sizes, size)
 	}
-	suite := []Extra{{Kind: Reads}, {Kind: Messages, Counts: []int{4096}}, {Kind: Sizes, Counts: sizes}, {Kind: GPU},
-		{Kind: Pages, Counts: []int{16 << 10, 18 << 10, 32 << 10}}, {Kind: TCPTime, Counts: []int{8, 4096}}, {Kind: Bond}}
+	suite := []result.Extra{{Kind: result.Reads}, {Kind: result.Messages, Counts: []int{4096}}, {Kind: result.Sizes,
+		Counts: sizes}, {Kind: result.GPU},
+		{Kind: result.Pages, Counts: []int{16 << 10, 18 << 10, 32 << 10}}, {Kind: result.TCPTime, Counts: []int{8, 4096}},
+		{Kind: result.Bond},
+		{Kind: result.OneTCP}}
 	for _, tc := range []struct {
 		rails int
-		rate  float64 // of each, in bytes per second
+		rate  float64 // bytes per second of each rail
 	}{{1, 3.125e9}, {2, 6.25e9}, {2, 12.5e9}, {2, 25e9}, {8, 50e9}, {8, 100e9}, {16, 50e9}} {
-		var paths []*path
+		var paths []*round.Path
 		for i := range tc.rails {
-			p := &path{peer: &helloRail{Active: true, Capacity: tc.rate}, result: &RailResult{Capacity: &tc.rate}}
-			p.local.Name, p.local.capacity, p.local.status.Limits.Active = strconv.Itoa(i), tc.rate, true
+			p := &round.Path{Peer: &protocol.HelloRail{Active: true, Capacity: tc.rate},
+				Result: &result.RailResult{Capacity: &tc.rate}}
+			p.Local.Name, p.Local.Capacity, p.Local.Status.Limits.Active = strconv.Itoa(i), tc.rate, true
 			paths = append(paths, p)
 		}
-		bonds := []bondLane{{capacity: 2 * tc.rate}}
-		for what, p := range map[string]plan{
-			"a member of a ring, alone": {full: true, ring: new(ringPart), runs: 1},
-			"a member of a ring":        {ring: new(ringPart), runs: 1},
-			"a benchmark":               {full: true, runs: singleRuns, extras: suite},
+		bonds := []round.BondLane{{Capacity: 2 * tc.rate}}
+		for what, p := range map[string]round.Plan{
+			"a member of a ring, alone": {Full: true, Ring: new(round.RingPart), Runs: 1},
+			"a member of a ring":        {Ring: new(round.RingPart), Runs: 1},
+			"a benchmark":               {Full: true, Runs: history.SingleRuns, ExtrasNow: suite},
 		} {
-			p.Options, p.rails, p.rate = DefaultOptions(), tc.rails, float64(tc.rails)*tc.rate
-			if p.QueuePairs = 1; p.ring != nil {
-				p.Burst = RingWindow
+			p.Options, p.Rails, p.Rate = options.DefaultOptions(), tc.rails, float64(tc.rails)*tc.rate
+			p.QueuePairs = 1
+			if p.Ring != nil {
+				p.Burst = result.RingWindow
 			}
-			need := railTime(p.bytes(paths, paths)+p.extraBytes(paths, paths, bonds), p.rate)
+			need := options.RailTime(p.Bytes(paths, paths)+p.ExtraBytes(paths, paths, bonds), p.Rate)
 			t.Logf("%d rails of %.0f Gb/s, %s: %v", tc.rails, tc.rate/125e6, what, need)
 			if need > limit {
 				t.Errorf("%d rails of %.0f Gb/s, %s: %v of %v", tc.rails, tc.rate/125e6, what, need, limit)
@@ -158,8 +178,8 @@ func TestBudgetOfLease(t *testing.T) {
 	}
 }
 
-// TestRingMemberFails: a member that cannot reach its successor says so, and is free for the next ring at once; one
-// whose rails carry a job takes no part; and of one with a broken rail, the others carry.
+// TestRingMemberFails: a member that cannot reach its successor reports it and is free for the next ring at once. A
+// member whose rails carry a job takes no part. If one rail of a member is broken, the others carry data.
 func TestRingMemberFails(t *testing.T) {
 	p := preparePair(t, 2, func(node string, i int, d *fakeverbs.Device) {
 		if node == "a" && i == 1 {
@@ -172,12 +192,13 @@ func TestRingMemberFails(t *testing.T) {
 	})
 	var busy atomic.Bool
 	p.b.UseTraffic(func(rail.Rail) (m rail.MeanTraffic, ok bool) {
-		if m.Over = time.Second; busy.Load() {
+		m.Over = time.Second
+		if busy.Load() {
 			m.Rate[rail.Transmit] = 0.5 * 1.25e9
 		}
 		return m, true
 	})
-	ring := func(nodes ...string) RingResult {
+	ring := func(nodes ...string) result.RingResult {
 		res, err := Ring(t.Context(), p.opts.Security, nodes, func(string) {})
 		if err != nil {
 			t.Fatal(err)
@@ -200,23 +221,24 @@ func TestRingMemberFails(t *testing.T) {
 	}
 }
 
-// TestRingNeverFallsBack: where nobody starts a ring, or RDMA fails, nothing goes over TCP.
+// TestRingNeverFallsBack: if no start request follows, or RDMA fails, nothing is sent over TCP.
 func TestRingNeverFallsBack(t *testing.T) {
 	err := failure.New(failure.StageConnect, failure.Timeout, "no answer")
-	r := round{}
-	if !r.fallsBack(t.Context(), err) {
+	r := round.Round{}
+	if !r.FallsBack(t.Context(), err) {
 		t.Error("a round does not fall back")
 	}
-	if r.plan.ring = new(ringPart); r.fallsBack(t.Context(), err) {
+	r.Plan.Ring = new(round.RingPart)
+	if r.FallsBack(t.Context(), err) {
 		t.Error("a ring falls back")
 	}
 }
 
-// TestDisturbedAlone: a ring is made again only where processors were busy, and nothing else failed.
+// TestDisturbedAlone: a ring is repeated only if processors were busy and nothing else failed.
 func TestDisturbedAlone(t *testing.T) {
-	members := func(reasons ...failure.Reason) (list []RingMember) {
+	members := func(reasons ...failure.Reason) (list []result.RingMember) {
 		for _, r := range reasons {
-			m := RingMember{}
+			m := result.RingMember{}
 			if r != "" {
 				m.Failure = failure.New(failure.StageStriped, r, "")
 			}
@@ -225,7 +247,7 @@ func TestDisturbedAlone(t *testing.T) {
 		return list
 	}
 	for _, tc := range []struct {
-		members []RingMember
+		members []result.RingMember
 		want    bool
 	}{
 		{members("", ""), false},
@@ -241,13 +263,13 @@ func TestDisturbedAlone(t *testing.T) {
 
 // TestRingSeconds: the slowest node counts, and without its figure nothing is known.
 func TestRingSeconds(t *testing.T) {
-	r := RingResult{Members: []RingMember{{Alone: new(100.0), Together: new(80.0)},
+	r := result.RingResult{Members: []result.RingMember{{Alone: new(100.0), Together: new(80.0)},
 		{Alone: new(50.0), Together: new(40.0)}}}
 	measured, predicted, tcp := r.Seconds(1000)
 	if *measured != 25 || *predicted != 20 || tcp != nil {
 		t.Errorf("%v, %v, %v", *measured, *predicted, tcp)
 	}
-	if m, _, _ := (RingResult{}).Seconds(1); m != nil {
+	if m, _, _ := (result.RingResult{}).Seconds(1); m != nil {
 		t.Error("a ring of nobody")
 	}
 }

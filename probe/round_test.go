@@ -10,10 +10,11 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestRoundByRDMA: a full round over two equal rails measures and verifies everything by RDMA, and leaves
-// nothing.
+// TestRoundByRDMA: a full round over two equal rails measures and verifies everything by RDMA, and leaves nothing
+// behind.
 func TestRoundByRDMA(t *testing.T) {
 	p := newPair(t, 2, nil)
 	res := p.round()
@@ -21,7 +22,8 @@ func TestRoundByRDMA(t *testing.T) {
 	if os.Getenv(otherWorker) != "" && res.Reason == failure.Disturbed && res.Verified {
 		t.Skip("an emulated thread did not poll in time: the bytes were verified, and there is no figure")
 	}
-	if res.Outcome != OK || res.Transport != RDMA || res.Reason != "" || !res.Verified || len(res.Failures) != 0 {
+	if res.Outcome != result.OK || res.Transport != result.RDMA || res.Reason != "" || !res.Verified ||
+		len(res.Failures) != 0 {
 		t.Fatalf("outcome %s by %s, reason %q, verified %v, failures %v", res.Outcome, res.Transport, res.Reason,
 			res.Verified, res.Failures)
 	}
@@ -54,13 +56,13 @@ func TestBaselines(t *testing.T) {
 	}
 }
 
-// TestRoundFallsBack: when RDMA fails on all rails, the round uses TCP and reports stage and reason. Faults are in the
-// library, on the wire and in the devices, on either node.
+// TestRoundFallsBack: when RDMA fails on all rails, the round uses TCP and reports stage and reason. Faults are in
+// the library, on the wire and in the devices, on either node.
 func TestRoundFallsBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		why    string
-		node   string // whose devices have the fault
+		node   string // node whose devices have the fault
 		fault  func(d *fakeverbs.Device)
 		stage  failure.Stage
 		reason failure.Reason
@@ -137,8 +139,8 @@ func TestRoundFallsBack(t *testing.T) {
 				}
 			})
 			res := p.round()
-			// On a machine that is too busy for a few writes within 200 ms, TCP has no figure.
-			if res.Outcome != Fallback || res.Transport != TCP || res.Reason != tc.reason || !res.Verified ||
+			// If the machine is too busy for a few writes within 200 ms, TCP has no figure.
+			if res.Outcome != result.Fallback || res.Transport != result.TCP || res.Reason != tc.reason || !res.Verified ||
 				res.Bytes == 0 || len(res.TCP) > 1 || len(res.TCP) == 1 && res.TCP[0].BytesPerSecond <= 0 {
 				t.Fatalf("%s by %s because of %q (%s), verified %v, TCP %+v, failures %v", res.Outcome, res.Transport,
 					res.Reason, res.Detail, res.Verified, res.TCP, res.Failures)
@@ -156,26 +158,27 @@ func TestRoundFallsBack(t *testing.T) {
 	}
 }
 
-// TestRoundSurvivesProvider: a provider that hangs costs the round; the worker is killed and the next round has
-// another.
+// TestRoundSurvivesProvider: a provider that hangs costs one round. The worker is killed, and the next round has a
+// new one.
 func TestRoundSurvivesProvider(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = true })
 	res := p.round()
-	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || p.a.worker.Restarts() != 1 {
-		t.Fatalf("%s because of %q (%s), %d restarts", res.Outcome, res.Reason, res.Detail, p.a.worker.Restarts())
+	if res.Outcome != result.Fallback || res.Reason != failure.WorkerTimeout || p.a.Worker.Restarts() != 1 {
+		t.Fatalf("%s because of %q (%s), %d restarts", res.Outcome, res.Reason, res.Detail, p.a.Worker.Restarts())
 	}
-	// Unless this machine was so busy that the first back-off is over.
+	// On a very busy machine, the first back-off is already over.
 	soon := res.Duration < 10800*time.Millisecond
-	if res = p.round(); soon && (res.Outcome != Fallback || res.Reason != failure.WorkerBackoff) {
+	res = p.round()
+	if soon && (res.Outcome != result.Fallback || res.Reason != failure.WorkerBackoff) {
 		t.Fatalf("right after: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 	}
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = false })
-	for deadline := time.Now().Add(20 * time.Second); res.Outcome != OK && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); res.Outcome != result.OK && time.Now().Before(deadline); {
 		res = p.round()
 	}
-	if res.Outcome != OK {
+	if res.Outcome != result.OK {
 		t.Errorf("when the provider is well again: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 	}
 }
@@ -185,7 +188,7 @@ func TestRoundOfOneRail(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		why    string
-		fault  func(d *fakeverbs.Device) // of rail 1 of the asker
+		fault  func(d *fakeverbs.Device) // fault of the asker's rail 1
 		stage  failure.Stage
 		reason failure.Reason
 	}{
@@ -202,12 +205,12 @@ func TestRoundOfOneRail(t *testing.T) {
 				}
 			})
 			res := p.round()
-			if res.Outcome != Degraded || res.Transport != RDMA || !res.Verified || res.Stealing == nil ||
+			if res.Outcome != result.Degraded || res.Transport != result.RDMA || !res.Verified || res.Stealing == nil ||
 				res.Reason != "" {
 				t.Fatalf("%s by %s because of %q (%s), failures %v", res.Outcome, res.Transport, res.Reason, res.Detail,
 					res.Failures)
 			}
-			// A disturbed solo burst is repeated, and the rail may break in it already.
+			// A disturbed solo burst is repeated, and may already break the rail.
 			if f := res.Rails[1].Failure; f == nil || f.Reason != tc.reason || f.Rail != "1" ||
 				f.Stage != tc.stage && (tc.stage != failure.StageStriped || f.Stage != failure.StageSolo) {
 				t.Errorf("rail 1: %v, want %s: %s", f, tc.stage, tc.reason)
@@ -219,15 +222,16 @@ func TestRoundOfOneRail(t *testing.T) {
 	}
 }
 
-// TestRoundImbalance: a rail at 1/3 shows in the striped figures, and does not slow the other.
+// TestRoundImbalance: a rail at 1/3 of the rate shows in the striped figures, and does not slow the other rail.
 func TestRoundImbalance(t *testing.T) {
 	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) {
-		if d.Rate = 15e6; i == 1 {
+		d.Rate = 15e6
+		if i == 1 {
 			d.Rate = 5e6
 		}
 	})
-	p.chances(func(res Result) bool {
-		if res.Outcome != OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
+	p.chances(func(res result.Result) bool {
+		if res.Outcome != result.OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
 			t.Fatalf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res)
 		}
 		t.Logf("stealing %.1f MB/s of 20, static %.1f, skew %.3f, imbalance %.3f, scaling %.3f", *res.Stealing/1e6,
@@ -236,8 +240,8 @@ func TestRoundImbalance(t *testing.T) {
 	})
 }
 
-// chances makes rounds until one is good: rates are measured, and on a busy machine a round may be late.
-func (p *pairOfNodes) chances(good func(Result) bool) {
+// chances repeats rounds until one is good: rates are measured, and a busy machine may disturb a round.
+func (p *pairOfNodes) chances(good func(result.Result) bool) {
 	p.t.Helper()
 	for range 5 {
 		if good(p.round()) {
@@ -252,8 +256,8 @@ func TestRoundSharedBottleneck(t *testing.T) {
 	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) {
 		d.Rate, d.Group, d.PCIAddress = 60e6, 1, fmt.Sprintf("0000:01:00.%d", i)
 	})
-	p.chances(func(res Result) bool {
-		if res.Outcome != OK || res.Scaling == nil {
+	p.chances(func(res result.Result) bool {
+		if res.Outcome != result.OK || res.Scaling == nil {
 			t.Fatalf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 		}
 		t.Logf("scaling %.3f, shared %+v", *res.Scaling, res.Shared)
@@ -262,14 +266,15 @@ func TestRoundSharedBottleneck(t *testing.T) {
 	})
 }
 
-// TestRoundDataMismatch: one corrupt byte fails the round; TCP would not fix that.
+// TestRoundDataMismatch: one corrupt byte fails the round, because TCP would not fix it.
 func TestRoundDataMismatch(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Corrupt = 200 })
 	res := p.round()
-	if res.Outcome != Failed || res.Reason != failure.DataMismatch || res.Verified || res.Failures[len(res.Failures)-
-		1].Stage != failure.StageVerify {
+	if res.Outcome != result.Failed || res.Reason != failure.DataMismatch || res.Verified ||
+		res.Failures[len(res.Failures)-
+			1].Stage != failure.StageVerify {
 		t.Errorf("%s because of %q (%s), verified %v, %v", res.Outcome, res.Reason, res.Detail, res.Verified,
 			res.Failures)
 	}

@@ -16,12 +16,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/probe/internal/auth"
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // secretStore is a fake file system: the test decides the result of each read.
 type secretStore struct {
-	*secretFiles
+	*auth.SecretFiles
 	mu      sync.Mutex // protects all following fields, but for said
 	content string
 	err     error
@@ -31,8 +37,8 @@ type secretStore struct {
 }
 
 func newSecretStore() *secretStore {
-	s := &secretStore{secretFiles: newSecretFiles()}
-	s.read = func(string) ([]byte, error) {
+	s := &secretStore{SecretFiles: auth.NewSecretFiles()}
+	s.Read = func(string) ([]byte, error) {
 		s.mu.Lock()
 		s.reads++
 		hang, content, err := s.hang, s.content, s.err
@@ -42,7 +48,7 @@ func newSecretStore() *secretStore {
 		}
 		return []byte(content), err
 	}
-	s.setObservers(func(path string, err error) { s.said = append(s.said, fmt.Sprint(path, ": ", err)) },
+	s.SetObservers(func(path string, err error) { s.said = append(s.said, fmt.Sprint(path, ": ", err)) },
 		func(path string, n int) { s.said = append(s.said, fmt.Sprint(path, ": weak, ", n)) })
 	return s
 }
@@ -65,7 +71,7 @@ func TestSecretFileKept(t *testing.T) {
 		expect := func(why string, want string, atMost time.Duration) {
 			t.Helper()
 			start := time.Now()
-			got, err := s.tokens("/token")
+			got, err := s.Tokens("/token")
 			if err != nil || strings.Join(got, " ") != want || time.Since(start) > atMost {
 				t.Errorf("%s: %q, %v after %v, want %q within %v", why, got, err, time.Since(start), want, atMost)
 			}
@@ -78,7 +84,7 @@ func TestSecretFileKept(t *testing.T) {
 			s.said = nil
 		}
 		s.set("", os.ErrNotExist, nil)
-		if _, err := s.tokens("/token"); !errors.Is(err, os.ErrNotExist) {
+		if _, err := s.Tokens("/token"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a file that was never there: %v", err)
 		}
 		said("at first")
@@ -104,7 +110,7 @@ func TestSecretFileKept(t *testing.T) {
 		// It hangs: the first to ask waits a second, the others not at all.
 		hang := make(chan struct{})
 		s.set("", nil, hang)
-		expect("it hangs", "second token, 16+ bytes", secretReadTime)
+		expect("it hangs", "second token, 16+ bytes", auth.SecretReadTime)
 		for range 20 {
 			time.Sleep(time.Second)
 			expect("it still hangs", "second token, 16+ bytes", 0)
@@ -120,20 +126,20 @@ func TestSecretFileKept(t *testing.T) {
 		// It hangs, is repaired, and the kernel never lets go of the thread.
 		stuck := make(chan struct{})
 		s.set("", nil, stuck)
-		expect("it hangs for good", "third token, 16+ bytes", secretReadTime)
+		expect("it hangs for good", "third token, 16+ bytes", auth.SecretReadTime)
 		s.set("fourth token, 16+ bytes", nil, nil)
-		time.Sleep(secretRetryAfter)
+		time.Sleep(auth.SecretRetryAfter)
 		expect("repaired beside the stuck read", "fourth token, 16+ bytes", 0)
 
 		// However long it hangs, few threads wait for it.
 		s.set("", nil, stuck)
 		for range 1000 {
-			expect("it hangs again", "fourth token, 16+ bytes", secretReadTime)
+			expect("it hangs again", "fourth token, 16+ bytes", auth.SecretReadTime)
 			time.Sleep(10 * time.Second)
 		}
 		close(stuck)
 		synctest.Wait()
-		if s.reads > maxStuckReads {
+		if s.reads > auth.MaxStuckReads {
 			t.Errorf("%d reads hung", s.reads)
 		}
 		time.Sleep(lanesEnd)
@@ -144,17 +150,17 @@ func TestSecretFileKept(t *testing.T) {
 // returns the reads of that time.
 func TestSecretFileLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSecretFiles()
+		s := auth.NewSecretFiles()
 		stuck := make(chan struct{})
 		var away atomic.Bool
-		s.read = func(string) ([]byte, error) {
+		s.Read = func(string) ([]byte, error) {
 			if away.Load() {
 				<-stuck
 			}
 			return []byte(fmt.Sprint("since ", time.Now().Unix())), nil
 		}
 		ask := func() string {
-			got, err := s.tokens("/token")
+			got, err := s.Tokens("/token")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,12 +190,12 @@ func TestSecretFileLongOutage(t *testing.T) {
 // TestSecretFileConcurrent: concurrent requests that read a slow file are all answered.
 func TestSecretFileConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSecretFiles()
-		s.read = func(string) ([]byte, error) { time.Sleep(time.Millisecond); return []byte("sesame"), nil }
+		s := auth.NewSecretFiles()
+		s.Read = func(string) ([]byte, error) { time.Sleep(time.Millisecond); return []byte("sesame"), nil }
 		var askers sync.WaitGroup
 		for range 50 {
 			askers.Go(func() {
-				if got, err := s.tokens("/token"); err != nil || len(got) != 1 {
+				if got, err := s.Tokens("/token"); err != nil || len(got) != 1 {
 					t.Errorf("%q, %v", got, err)
 				}
 			})
@@ -216,11 +222,11 @@ func TestWeakToken(t *testing.T) {
 		{"sesame", false, []string{"/token: weak, 6"}},
 	} {
 		if step.again {
-			s.resetWarnings()
+			s.ResetWarnings()
 		}
 		s.set(step.content, nil, nil)
 		s.said = nil
-		if _, err := s.tokens("/token"); err != nil || !slices.Equal(s.said, step.want) {
+		if _, err := s.Tokens("/token"); err != nil || !slices.Equal(s.said, step.want) {
 			t.Errorf("%q: %q, %v, want %q", step.content, s.said, err, step.want)
 		}
 	}
@@ -231,9 +237,9 @@ func TestServiceReportsFiles(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, "sesame")
 	weak, fault := make(chan int, 4), make(chan error, 4)
-	s := NewService(bareNode(t, "b"), func(Result) {}, Events{
+	s := NewService(bareNode(t, "b"), func(result.Result) {}, quiet(options.Events{
 		WeakToken:  func(_ string, n int) { weak <- n },
-		SecretFile: func(_ string, err error) { fault <- err }}.withDefaults())
+		SecretFile: func(_ string, err error) { fault <- err }}))
 	defer s.Close()
 	opts := optionsWith(sec)
 	opts.Listen = freeAddress()
@@ -265,12 +271,12 @@ func TestPipeForToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := newAuthority(t).issue(t.TempDir(), "b")
-	for _, sec := range []Security{{TokenFile: pipe}, {ClientCAFile: pipe, CertFile: good.CertFile,
+	for _, sec := range []options.Security{{TokenFile: pipe}, {ClientCAFile: pipe, CertFile: good.CertFile,
 		KeyFile: good.KeyFile},
 		{ClientCAFile: good.ClientCAFile, CertFile: pipe, KeyFile: good.KeyFile},
 		{ClientCAFile: good.ClientCAFile, CertFile: good.CertFile, KeyFile: "/dev/zero"}} {
 		start := time.Now()
-		_, err := NewResponder(bareNode(t, "b"), Options{Security: sec})
+		_, err := target.NewResponder(bareNode(t, "b"), options.Options{Security: sec})
 		if err == nil || !strings.Contains(err.Error(), "not a regular file") || time.Since(start) > 5*time.Second {
 			t.Errorf("%+v: %v after %v", sec, err, time.Since(start))
 		}
@@ -299,25 +305,26 @@ func TestTokenChange(t *testing.T) {
 	const before, next = "the token of before", "the token from now on"
 	sec := withToken(t, before+"\n"+next)
 	peer := answering(t, bareNode(t, "b"), sec)
-	c, err := newClient(peer, credentials{withToken(t, before+"\n"+next), newSecretFiles()})
+	c, err := control.NewClient(peer, auth.Credentials{Security: withToken(t, before+"\n"+next),
+		SecretFiles: auth.NewSecretFiles()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	defer c.Close()
 	w := dialWire(t, peer, before)
 	for range 2 {
-		if _, err := c.hello(context.Background()); err != nil {
+		if _, err := c.Hello(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if res, text := w.ask("GET", pathNode, ""); res.StatusCode != 200 {
+		if res, text := w.ask("GET", protocol.PathNode, ""); res.StatusCode != 200 {
 			t.Fatalf("%s, %s", res.Status, text)
 		}
 	}
 	file(t, sec.TokenFile, next)
-	if _, err := c.hello(context.Background()); err != nil || len(c.conns) != 2 {
-		t.Errorf("with both tokens, over %d connections: %v", len(c.conns), err)
+	if _, err := c.Hello(context.Background()); err != nil || len(c.Conns) != 2 {
+		t.Errorf("with both tokens, over %d connections: %v", len(c.Conns), err)
 	}
-	if res, text := w.ask("GET", pathNode, ""); res.StatusCode != 401 || !res.Close {
+	if res, text := w.ask("GET", protocol.PathNode, ""); res.StatusCode != 401 || !res.Close {
 		t.Errorf("with the token of before: %s, %s", res.Status, text)
 	}
 }

@@ -10,76 +10,71 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/schedule"
+	"github.com/railscope/railscope/probe/internal/target"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // Service is the probe of a running exporter: the prober and the responder of the applied configuration. Safe for
 // concurrent use.
 type Service struct {
-	node    *Node
-	observe func(Result)
-	events  Events
+	node    *node.Node
+	observe func(result.Result)
+	events  options.Events
 	listen  func(address string) (net.Listener, error)
-	conns   chan net.Conn // from the listener to the current responder
+	conns   chan net.Conn // connections from the listener to the current responder
 
-	active    atomic.Bool                     // options are applied
-	listener  atomic.Pointer[controlListener] // Stats must not wait for a change; nil: nobody is answered
-	responder atomic.Pointer[Responder]       // likewise
-	prober    atomic.Pointer[Prober]          // likewise
+	active    atomic.Bool                      // options are applied
+	listener  atomic.Pointer[controlListener]  // atomic, because Stats must not wait for a change; nil: not answering
+	responder atomic.Pointer[target.Responder] // atomic for Stats; nil: not answering
+	prober    atomic.Pointer[schedule.Prober]  // atomic for Stats; nil: no peers
 
-	mu      sync.Mutex // protects all following fields, and changes of those above
+	byHand chan struct{} // holds one token while an interactive round runs or may start
+
+	mu      sync.Mutex      // protects all following fields, and changes of those above
+	ended   <-chan struct{} // closed by stop
 	stop    context.CancelFunc
 	running *sync.WaitGroup
 	closed  bool
 }
 
-// Events are for the log and the series. All are required.
-type Events struct {
-	Answering func(addr net.Addr) // peers are answered there
-	Stopped   func(err error)     // peers are not answered: listening failed, and is retried
-	// Peers are those whose results follow, by [Result.Peer]. It is never called while a result is observed.
-	Peers func(peers []string)
-	// Resolved is called for a DNS name, host:port, or file:PATTERN with the number of nodes that it lists, when that
-	// changes or its lookup starts to fail or to succeed. With an error, they are those of before.
-	Resolved func(name string, peers int, err error)
-	// SecretFile is called when a good token or certificate file can no longer be used and its last content stays in
-	// use, and with nil when it can be used again.
-	SecretFile func(path string, err error)
-	// WeakToken is called for a token file whose shortest token has so few bytes that it can be guessed: once for each
-	// content, and again when options are applied.
-	WeakToken func(path string, bytes int)
-}
-
 // NewService returns a service that is idle until options are applied.
-func NewService(node *Node, observe func(Result), events Events) *Service {
-	node.secrets.setObservers(events.SecretFile, events.WeakToken)
+func NewService(node *node.Node, observe func(result.Result), events options.Events) *Service {
+	node.Secrets.SetObservers(events.SecretFile, events.WeakToken)
 	return &Service{node: node, observe: observe, events: events, conns: make(chan net.Conn),
+		byHand: make(chan struct{}, 1),
 		listen: func(address string) (net.Listener, error) { return net.Listen("tcp", address) }}
 }
 
-// Change is a change of the applied options that can no longer fail.
+// Change is a checked change of the applied options that can no longer fail.
 type Change struct {
 	service   *Service
-	opts      *Options
-	responder *Responder
-	listener  *controlListener // of the new options; may be the current one
+	opts      *options.Options
+	responder *target.Responder
+	listener  *controlListener // listener of the new options; may be the present one
 }
 
-// Prepare checks options, nil for none, and opens the address that they name. An error changes nothing. With retry, an
-// address that cannot be listened on is not an error, but retried. The result must be committed.
-func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
+// Prepare checks options, nil for none, and opens the address that they name. An error changes nothing. With retry,
+// an address that cannot be listened on is not an error, but retried. The result must be committed.
+func (s *Service) Prepare(opts *options.Options, retry bool) (*Change, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &Change{service: s, opts: opts}
 	if opts == nil || opts.Listen == "" {
 		return c, nil
 	}
-	s.node.secrets.resetWarnings()
+	s.node.Secrets.ResetWarnings()
 	var err error
-	if c.responder, err = NewResponder(s.node, *opts); err != nil {
+	c.responder, err = target.NewResponder(s.node, *opts)
+	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
-	if c.listener = s.listener.Load(); c.listener != nil && c.listener.address == opts.Listen {
-		return c, nil // also while it retries
+	c.listener = s.listener.Load()
+	if c.listener != nil && c.listener.address == opts.Listen {
+		return c, nil // no error if the listener retries
 	}
 	l, err := s.openLocked(opts.Listen)
 	if err != nil && !retry {
@@ -89,8 +84,8 @@ func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
 	return c, nil
 }
 
-// openLocked listens on an address. If the current listener occupies it, as with the same port on all addresses, that
-// is closed first, and opened again after an error.
+// openLocked listens on an address. If the present listener occupies it, as with the same port on all addresses,
+// that listener is closed first, and opened again after an error.
 func (s *Service) openLocked(address string) (net.Listener, error) {
 	l, err := s.listen(address)
 	old := s.listener.Load()
@@ -98,7 +93,8 @@ func (s *Service) openLocked(address string) (net.Listener, error) {
 		return l, err
 	}
 	old.close()
-	if l, err = s.listenAgain(address); err == nil {
+	l, err = s.listenAgain(address)
+	if err == nil {
 		return l, nil
 	}
 	back, backErr := s.listenAgain(old.address)
@@ -106,8 +102,8 @@ func (s *Service) openLocked(address string) (net.Listener, error) {
 	return nil, err
 }
 
-// listenAgain listens on an address that was just ours. It retries for a moment: a worker that is being forked holds
-// all descriptors until it runs its own program.
+// listenAgain listens on an address that this process has just closed. It retries for a moment: a worker that is
+// being forked holds all descriptors until it runs its own program.
 func (s *Service) listenAgain(address string) (net.Listener, error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) {
 		l, err := s.listen(address)
@@ -123,8 +119,8 @@ func samePort(a, b string) bool {
 	return errA == nil && errB == nil && portA == portB
 }
 
-// Commit applies the options and replaces the previous ones: their rounds and leases end. A listener that stays is
-// never closed meanwhile.
+// Commit applies the options in place of the previous ones, whose rounds and leases end. A listener that stays is
+// not closed meanwhile.
 func (c *Change) Commit(ctx context.Context) {
 	s := c.service
 	s.mu.Lock()
@@ -146,12 +142,13 @@ func (c *Change) Commit(ctx context.Context) {
 	}
 }
 
-// startLocked starts prober and responder; r is nil if nobody is answered, before is nil or the last prober.
-func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, before *Prober) {
+// startLocked starts prober and responder. r is nil if no peer is answered, before is nil or the previous prober.
+func (s *Service) startLocked(ctx context.Context, opts options.Options, r *target.Responder, before *schedule.Prober) {
 	ctx, s.stop = context.WithCancel(ctx)
+	s.ended = ctx.Done()
 	s.running = &sync.WaitGroup{}
-	s.node.setBudget(opts.Budget)
-	s.node.setName(opts.Name)
+	s.node.SetBudget(opts.Budget)
+	s.node.SetName(opts.Name)
 	if r != nil {
 		s.responder.Store(r)
 		s.listener.Load().announce()
@@ -162,9 +159,9 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, b
 		})
 	}
 	if len(opts.Peers)+len(opts.DNS)+len(opts.Files) > 0 {
-		p := NewProber(s.node, opts, s.observe, s.events)
+		p := schedule.NewProber(s.node, opts, s.observe, s.events)
 		if before != nil {
-			p.directory.keep(before.directory)
+			p.Directory.Keep(before.Directory)
 		}
 		s.prober.Store(p)
 		s.running.Go(func() { p.Run(ctx) })
@@ -198,20 +195,22 @@ func (s *Service) endLocked() {
 	s.prober.Store(nil)
 }
 
-// Stats are counts beside the results.
-func (s *Service) Stats() Stats {
-	st := Stats{Running: s.active.Load(),
-		BudgetSeconds:  min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
-		WorkerRestarts: s.node.worker.Restarts()}
+// Stats returns counts beside the results.
+func (s *Service) Stats() options.Stats {
+	st := options.Stats{Running: s.active.Load(),
+		BudgetSeconds:  min(s.node.AskBudget.Remaining(), s.node.AnswerBudget.Remaining()),
+		WorkerRestarts: s.node.Worker.Restarts()}
 	listener := s.listener.Load()
 	st.Up = st.Running && (listener == nil || listener.current() != nil)
-	s.node.refused.Each(func(reason string, n uint64) { st.Refused = append(st.Refused, Refusal{reason, n}) })
+	s.node.Refused.Each(func(reason string, n uint64) {
+		st.Refused = append(st.Refused, options.Refusal{Reason: reason, Count: n})
+	})
 	if r := s.responder.Load(); r != nil {
 		st.Leases = r.Leases()
 	}
 	if p := s.prober.Load(); p != nil {
-		st.Names = p.directory.Stats()
-		st.Interval = time.Duration(p.cycle.Load())
+		st.Names = p.Directory.Stats()
+		st.Interval = time.Duration(p.Cycle.Load())
 	}
 	return st
 }

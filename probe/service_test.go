@@ -15,25 +15,29 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/schedule"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// served is a service on a node, and its events.
+// served is a service on a node, with its events.
 type served struct {
 	*Service
 	mu      sync.Mutex
-	results []Result
+	results []result.Result
 	addr    net.Addr
-	peers   []string // as last told
+	peers   []string // peers as last reported
 	stopped []error
 }
 
-func newServed(t *testing.T, n *Node) *served {
+func newServed(t *testing.T, n *node.Node) *served {
 	s := &served{}
-	s.Service = NewService(n, func(r Result) {
+	s.Service = NewService(n, func(r result.Result) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.results = append(s.results, r)
-	}, Events{
+	}, quiet(options.Events{
 		Answering: func(a net.Addr) { s.addr = a },
 		Peers: func(peers []string) {
 			s.mu.Lock()
@@ -45,35 +49,35 @@ func newServed(t *testing.T, n *Node) *served {
 			defer s.mu.Unlock()
 			s.stopped = append(s.stopped, err)
 		},
-	}.withDefaults())
+	}))
 	t.Cleanup(s.Close)
 	return s
 }
 
-func (s *served) all() []Result {
+func (s *served) all() []result.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Result(nil), s.results...)
+	return append([]result.Result(nil), s.results...)
 }
 
-func (s *served) apply(t *testing.T, opts *Options) {
+func (s *served) apply(t *testing.T, opts *options.Options) {
 	t.Helper()
 	if err := s.Apply(t.Context(), opts); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// addresses counts those of freeAddress.
+// addresses counts the addresses from freeAddress.
 var addresses atomic.Uint32
 
-// freeAddress is an unused address: each call returns another one of the loopback network, at a port that only this
+// freeAddress returns an unused address of the loopback network, a new one each time, at a port that only this
 // process uses. DefaultPort may be in use on all addresses.
 func freeAddress() string {
 	n := addresses.Add(1)
 	return fmt.Sprintf("127.9.%d.%d:%d", n/250, n%250+1, 20000+os.Getpid()%10000)
 }
 
-// TestServiceApply: the options that were applied last replace all earlier ones.
+// TestServiceApply: applied options replace all earlier ones.
 func TestServiceApply(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -93,7 +97,7 @@ func TestServiceApply(t *testing.T) {
 			t.Errorf("%q %s, peers %q", name, r, s.peers)
 		}
 	}
-	opts.Name, opts.Budget = "there", Budget{Share: 0.0001}
+	opts.Name, opts.Budget = "there", options.Budget{Share: 0.0001}
 	s.apply(t, &opts)
 	if name, _ := hello(); name != "there" || s.Stats().BudgetSeconds > 1 {
 		t.Errorf("changed: %q, budget %v s", name, s.Stats().BudgetSeconds)
@@ -106,13 +110,13 @@ func TestServiceApply(t *testing.T) {
 	}
 	s.apply(t, &opts)
 	busy := opts
-	busy.Listen = p.peer // b is there
+	busy.Listen = p.peer // b already listens there
 	if err := s.Apply(t.Context(), &busy); err == nil || !strings.Contains(err.Error(),
 		"probe.listen") || !s.Stats().Running {
 		t.Errorf("an address in use: %v", err)
 	}
 	unsafe := opts
-	unsafe.Security = Security{}
+	unsafe.Security = options.Security{}
 	if err := s.Apply(t.Context(), &unsafe); err == nil || !s.Stats().Running {
 		t.Errorf("without proof: %v", err)
 	}
@@ -129,8 +133,8 @@ func TestServiceApply(t *testing.T) {
 	}
 }
 
-// TestServiceReload: when the peers change in the middle of a burst, the round stops at once without a result, and the
-// new peers are asked.
+// TestServiceReload: when the peers change during a burst, the round stops at once without a result, and the new
+// peers are asked.
 func TestServiceReload(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 2e6 })
@@ -159,23 +163,23 @@ func TestServiceReload(t *testing.T) {
 			t.Errorf("%s: %s because of %q (%s)", r.Peer, r.Outcome, r.Reason, r.Detail)
 		}
 	}
-	if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+	if n := p.a.Worker.Restarts() + p.b.Worker.Restarts(); n > 0 {
 		t.Errorf("%d workers were killed", n)
 	}
 }
 
-// TestReloadKeepsFound: found peers stay over a reload while their name cannot be resolved.
+// TestReloadKeepsFound: found peers stay over a reload while their name does not resolve.
 func TestReloadKeepsFound(t *testing.T) {
 	t.Parallel()
 	n := bareNode(t, "self")
 	z := &zone{}
 	z.set(nil, "127.9.0.1", "127.9.0.2")
-	n.opts.Lookup = z.lookup
+	n.Opts.Lookup = z.lookup
 	s := newServed(t, n)
 	opts := z.options()
 	opts.Security.Insecure = true
 	opts.Interval = 200 * time.Millisecond
-	apply := func(opts *Options) {
+	apply := func(opts *options.Options) {
 		s.mu.Lock()
 		s.peers = nil
 		s.mu.Unlock()
@@ -204,7 +208,7 @@ func TestReloadKeepsFound(t *testing.T) {
 	}
 }
 
-// TestProbersTakeTurns: two nodes that probe each other get their rounds, and each cycle has one result.
+// TestProbersTakeTurns: two nodes that probe each other both get their rounds, and each cycle has one result.
 func TestProbersTakeTurns(t *testing.T) {
 	p := newPair(t, 2, nil)
 	const periods, interval = 3, 4 * time.Second
@@ -215,28 +219,28 @@ func TestProbersTakeTurns(t *testing.T) {
 		host, _, _ := strings.Cut(addr, ":")
 		hosts = append(hosts, host)
 	}
-	for i, n := range []*Node{p.a, p.b} {
+	for i, n := range []*node.Node{p.a, p.b} {
 		s := newServed(t, n)
 		opts := p.opts
 		opts.Listen, opts.Name, opts.Peers, opts.Interval = addrs[i], hosts[i], []string{addrs[1-i]},
 			interval
-		opts.Budget = Budget{Share: 1} // the default would make the cycle longer
+		opts.Budget = options.Budget{Share: 1} // the default would extend the cycle
 		s.apply(t, &opts)
 		services = append(services, s)
 	}
 	both := time.Now()
 	time.Sleep(periods * interval)
-	var made [][]Result
+	var made [][]result.Result
 	for _, s := range services {
-		made = append(made, slices.DeleteFunc(s.all(), func(r Result) bool { return r.Start.Before(both) }))
+		made = append(made, slices.DeleteFunc(s.all(), func(r result.Result) bool { return r.Start.Before(both) }))
 	}
-	for i, results := range made { // while both answer
+	for i, results := range made { // rounds since both nodes answer
 		n := 0
 		for _, r := range results {
 			switch {
-			case r.Outcome == OK && r.PeerNode == hosts[1-i]:
+			case r.Outcome == result.OK && r.PeerNode == hosts[1-i]:
 				n++
-			case r.Outcome == Skipped && r.Reason == failure.Busy: // the other one asked at this moment
+			case r.Outcome == result.Skipped && r.Reason == failure.Busy: // the other node was asking at that moment
 			default:
 				t.Errorf("%s asked %q: %s because of %q (%s)", hosts[i], r.PeerNode, r.Outcome, r.Reason, r.Detail)
 			}
@@ -250,7 +254,7 @@ func TestProbersTakeTurns(t *testing.T) {
 // TestServiceLeavesNothing: everything that was started ends, and its descriptors are closed.
 func TestServiceLeavesNothing(t *testing.T) {
 	p := newPair(t, 1, nil)
-	p.round() // what nodes keep open between rounds is open now
+	p.round() // opens what nodes keep open between rounds
 	s := newServed(t, p.a)
 	opts := p.opts
 	opts.Listen, opts.Peers, opts.Interval = freeAddress(), []string{p.peer, freeAddress()}, time.Second
@@ -274,16 +278,16 @@ func TestServiceLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestProberStops: the prober ends soon after its context, in the middle of a round, without a result.
+// TestProberStops: the prober ends soon after its context, even during a round, without a result.
 func TestProberStops(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)
 	opts := p.opts
 	opts.Peers, opts.Interval = []string{p.peer}, time.Second
-	results := make(chan Result, 10)
+	results := make(chan result.Result, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	prober := NewProber(p.a, opts, func(r Result) { results <- r }, Events{}.withDefaults())
+	prober := schedule.NewProber(p.a, opts, func(r result.Result) { results <- r }, quiet(options.Events{}))
 	go func() { defer close(done); prober.Run(ctx) }()
 	if !within(20*time.Second, func() bool { return p.resp.Leases() > 0 && len(p.fabric.Left()) > 4 }) {
 		t.Fatal("no round begins")
@@ -297,8 +301,8 @@ func TestProberStops(t *testing.T) {
 	p.clean()
 }
 
-// Apply is [Service.Prepare] and [Change.Commit] in one.
-func (s *Service) Apply(ctx context.Context, opts *Options) error {
+// Apply calls [Service.Prepare] and [Change.Commit].
+func (s *Service) Apply(ctx context.Context, opts *options.Options) error {
 	change, err := s.Prepare(opts, false)
 	if err != nil {
 		return err

@@ -8,27 +8,30 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/linerate"
+	"github.com/railscope/railscope/probe/internal/round"
 	"github.com/railscope/railscope/probe/internal/transfer"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// postRate is how many messages per second one thread posts and polls in the model, about.
+// postRate is about the number of messages per second that one thread posts and polls in the model.
 const postRate = 5e6
 
-// TestSizesAtLineRate: a sweep finds the rate of the model for every size, or, of messages that are too small for one
-// thread to keep the rails busy, nothing.
+// TestSizesAtLineRate: a sweep finds the model's rate for every size, or no figure for messages that are too small
+// for one thread to keep the rails busy.
 func TestSizesAtLineRate(t *testing.T) {
 	for _, rails := range []int{1, 2, 8} {
 		for _, rate := range []float64{100, 400, 800} {
 			m := linerate.Model{Rails: alike(rails, linerate.Rail{Rate: gbps(rate), RTT: 5 * us})}
 			for size := int64(64 << 10); size <= 64<<20; size *= 4 {
-				p := plan{Options: DefaultOptions(), rails: rails}
-				most := p.chunk(transfer.MaxChunk, transfer.MaxChunk)
-				chunk, _ := part(size, rails, most)
-				p = p.ofMessages(chunk, most)
+				p := round.Plan{Options: options.DefaultOptions(), Rails: rails}
+				most := p.Chunk(transfer.MaxChunk, transfer.MaxChunk)
+				chunk, _ := round.Part(size, rails, most)
+				p = p.OfMessages(chunk, most)
 				b := planned(m, p.Depth)
 				for i := range b.Loads {
-					b.Loads[i] = p.load(&path{result: &RailResult{Capacity: new(gbps(rate)),
-						Latency: &Latency{Samples: []time.Duration{5 * us}}}})
+					b.Loads[i] = p.Load(&round.Path{Result: &result.RailResult{Capacity: new(gbps(rate)),
+						Latency: &result.Latency{Samples: []time.Duration{5 * us}}}})
 				}
 				o, line := measureBurst(m, b), float64(rails)*gbps(rate)
 				slow := line/float64(chunk) > postRate

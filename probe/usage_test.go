@@ -11,13 +11,19 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/round"
+	"github.com/railscope/railscope/probe/internal/target"
 	"github.com/railscope/railscope/probe/internal/tcp"
 	"github.com/railscope/railscope/probe/internal/transfer"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestTCPGrant: over TCP, at most the grant is accepted, over all sessions of the lease; more ends it, with a reason.
+// TestTCPGrant: over TCP, at most the grant is accepted over all sessions of the lease. More ends the lease, with a
+// reason.
 func TestTCPGrant(t *testing.T) {
 	t.Parallel()
 	const chunk = 64 << 10
@@ -33,12 +39,12 @@ func TestTCPGrant(t *testing.T) {
 			if f := h.acquire("c", tc.granted); f != nil {
 				t.Fatal(f)
 			}
-			p.resp.mu.Lock()
-			l := p.resp.current
-			p.resp.mu.Unlock()
+			p.resp.Mu.Lock()
+			l := p.resp.Current
+			p.resp.Mu.Unlock()
 			var written int64
 			for i := range tc.sessions {
-				total := tc.granted / int64(2*tc.sessions) // and what is in flight
+				total := tc.granted / int64(2*tc.sessions) // the sessions write this and the writes in flight
 				if i == tc.sessions-1 {
 					total = 4 << 30
 				}
@@ -50,9 +56,9 @@ func TestTCPGrant(t *testing.T) {
 			if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
 				t.Fatal("the lease does not end")
 			}
-			l.mu.Lock()
-			took := l.session.received
-			l.mu.Unlock()
+			l.Mu.Lock()
+			took := l.Session.Received
+			l.Mu.Unlock()
 			if took > tc.granted || took < written || took < tc.granted-2*chunk {
 				t.Errorf("took in %d bytes of %d, %d were acknowledged", took, tc.granted, written)
 			}
@@ -76,16 +82,16 @@ func flood(t *testing.T, port uint16, key [32]byte, total int64, chunk int) int6
 	}
 	res, _ := c.Burst(ctx, make([]byte, transfer.SourceLen), transfer.BurstArgs{Window: time.Minute, Writes: 1,
 		Loads: []transfer.Load{{Rail: "0", Chunk: int64(chunk), Cap: total, Depth: 8}},
-		Slow:  time.Minute}) // how it ends is for the caller to judge
+		Slow:  time.Minute}) // the caller judges how it ends
 	return res.Rails[0].Bytes
 }
 
-// TestTCPGrantIsUsedUp: when nothing of the grant is left, no port is opened.
+// TestTCPGrantIsUsedUp: when the grant is used up, no port is opened.
 func TestTCPGrantIsUsedUp(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	h := p.holder()
-	const size, writes = 4096, 16 // few: a busy machine must write them before the lease ends
+	const size, writes = 4096, 16 // few, because a busy machine must write them before the lease ends
 	if f := h.acquire("c", size*writes); f != nil {
 		t.Fatal(f)
 	}
@@ -104,7 +110,7 @@ func TestTCPGrantIsUsedUp(t *testing.T) {
 	}
 }
 
-// TestLeaseTooMuch: one lease is at most 1/8 of the budget, or a round with default options, and the refusal says how
+// TestLeaseTooMuch: one lease is at most 1/8 of the budget, or a round with default options. The refusal says how
 // to change that.
 func TestLeaseTooMuch(t *testing.T) {
 	t.Parallel()
@@ -118,11 +124,11 @@ func TestLeaseTooMuch(t *testing.T) {
 			"2.25s to one lease, 1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on " +
 			"the peer to 0.6%"},
 		{18 * time.Second, 60 * time.Second, "raise budget on the peer to 13.4%"},
-		{time.Second, leastLease, ""},
-		{time.Millisecond, leastLease + time.Millisecond, "grants at most 1s to one lease"},
+		{time.Second, node.LeastLease, ""},
+		{time.Millisecond, node.LeastLease + time.Millisecond, "grants at most 1s to one lease"},
 	} {
-		p.b.answerBudget.resize(tc.budget)
-		before := p.b.answerBudget.remaining()
+		p.b.AnswerBudget.Resize(tc.budget)
+		before := p.b.AnswerBudget.Remaining()
 		h := p.holder()
 		f := h.acquire("c", int64(tc.need.Seconds()*p.rate("b")))
 		if tc.says == "" {
@@ -138,7 +144,7 @@ func TestLeaseTooMuch(t *testing.T) {
 		if f == nil || f.Reason != failure.Budget || !strings.Contains(f.Detail, tc.says) {
 			t.Errorf("%v of %v: %v, want %q", tc.need, tc.budget, f, tc.says)
 		}
-		if after := p.b.answerBudget.remaining(); after < before {
+		if after := p.b.AnswerBudget.Remaining(); after < before {
 			t.Errorf("the refusal cost %v s", before-after)
 		}
 	}
@@ -168,52 +174,52 @@ func TestLeaseHungUp(t *testing.T) {
 func TestLeaseIdleUncounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for counted, want := range map[bool]bool{true: true, false: false} {
-			g := guard{rails: []localRail{{}}, start: map[string]rail.Traffic{"": {}}, granted: 1}
+			g := node.Guard{Rails: []node.LocalRail{{}}, Start: map[string]rail.Traffic{"": {}}, Granted: 1}
 			now := map[string]rail.Traffic{}
 			if counted {
 				now[""] = rail.Traffic{}
 			}
-			l := newLease(t.Context(), &g, 0, 0, time.Hour, time.Hour)
-			defer l.end(nil)
-			time.Sleep(idleLease)
-			if f := l.check(now); (f != nil) != want {
+			l := target.NewLease(t.Context(), &g, 0, 0, time.Hour, time.Hour)
+			defer l.End(nil)
+			time.Sleep(target.IdleLease)
+			if f := l.Check(now); (f != nil) != want {
 				t.Errorf("counted: %v, %v", counted, f)
 			}
 		}
 	})
 }
 
-// TestAskedOverrun: a round that moved more than it reserved owes the rest.
+// TestAskedOverrun: a round that moved more than it reserved is charged for the rest.
 func TestAskedOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := bareNode(t, "a")
-		n.askBudget = newBudget(time.Hour)
-		if _, ok := n.askBudget.reserve(600 * time.Second); !ok {
+		n.AskBudget = node.NewBudget(time.Hour)
+		if _, ok := n.AskBudget.Reserve(600 * time.Second); !ok {
 			t.Fatal("no budget")
 		}
-		if _, ok := n.slot.acquire(t.Context(), 0, netip.Addr{}, "test"); !ok {
+		if _, ok := n.Slot.Acquire(t.Context(), 0, netip.Addr{}, "test"); !ok {
 			t.Fatal("no place")
 		}
-		r := round{node: n, client: &client{}, hasSlot: true, reserved: 600 * time.Second,
-			res: Result{Bytes: 4000 * nominalRate}, session: &workerSession{node: n}}
-		r.free()
-		wait, ok := n.askBudget.reserve(time.Second)
-		if ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
-			t.Errorf("wait %v, %v; %q", wait, ok, n.slot.holder())
+		r := round.Round{Node: n, Client: &control.Client{}, HasSlot: true, Reserved: 600 * time.Second,
+			Res: result.Result{Bytes: 4000 * node.NominalRate}, Session: &node.WorkerSession{Node: n}}
+		r.Free()
+		wait, ok := n.AskBudget.Reserve(time.Second)
+		if ok || wait.Round(time.Second) != 401*time.Second || n.Slot.Holder() != "" {
+			t.Errorf("wait %v, %v; %q", wait, ok, n.Slot.Holder())
 		}
 	})
 }
 
-// TestBeyondGrant: how much arrived beyond the grant over all rails, of which others may use 1/5; and how much of it
-// must be the asker's.
+// TestBeyondGrant: how much arrived beyond the grant over all rails, of which others may use 1/5, and how much of
+// it must be the asker's.
 func TestBeyondGrant(t *testing.T) {
 	const mb = 1e6
 	type reading struct{ in, out, repeats uint64 }
 	for _, tc := range []struct {
 		why     string
-		rails   []reading // a second has passed; each carries 100 MB in one
+		rails   []reading // one second has passed, in which each rail carried 100 MB
 		granted int64
-		unknown bool // their capacity
+		unknown bool // the capacity is unknown
 		over    int64
 		certain int64
 	}{
@@ -231,52 +237,53 @@ func TestBeyondGrant(t *testing.T) {
 		{why: "of unknown capacity, more", rails: []reading{{in: 30 * mb}}, granted: 10 * mb, unknown: true,
 			over: 4 * mb},
 	} {
-		g := guard{above: 0.2, granted: tc.granted, start: map[string]rail.Traffic{}}
+		g := node.Guard{Above: 0.2, Granted: tc.granted, Start: map[string]rail.Traffic{}}
 		now := map[string]rail.Traffic{}
 		start := time.Now()
 		for i, r := range tc.rails {
-			own := localRail{capacity: 100 * mb}
-			if own.Name = fmt.Sprint(i); tc.unknown {
-				own.capacity = 0
+			own := node.LocalRail{Capacity: 100 * mb}
+			own.Name = fmt.Sprint(i)
+			if tc.unknown {
+				own.Capacity = 0
 			}
-			g.rails = append(g.rails, own)
-			g.start[own.Name] = rail.Traffic{At: start, Receive: 7, Transmit: 8, Port: [2]uint64{7, 8}, Repeats: 9}
+			g.Rails = append(g.Rails, own)
+			g.Start[own.Name] = rail.Traffic{At: start, Receive: 7, Transmit: 8, Port: [2]uint64{7, 8}, Repeats: 9}
 			now[own.Name] = rail.Traffic{At: start.Add(time.Second), Receive: 7 + r.in, Transmit: 8 + r.out,
 				Port: [2]uint64{7 + r.in, 8 + r.out}, Repeats: 9 + r.repeats}
 		}
-		if over, certain := g.beyondGrant(now), g.beyondOthers(now); over != tc.over || certain != tc.certain {
+		if over, certain := g.BeyondGrant(now), g.BeyondOthers(now); over != tc.over || certain != tc.certain {
 			t.Errorf("%s: %d too much and %d the asker's, want %d and %d", tc.why, over, certain, tc.over, tc.certain)
 		}
 	}
 }
 
-// TestOverrunOfNothing: who asks for next to no time and writes more is charged all the same.
+// TestOverrunOfNothing: an asker that reserves almost no time and writes more is charged for its writes.
 func TestOverrunOfNothing(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	h := p.holder()
-	if f := h.acquire("c", 1); f != nil { // less than a nanosecond
+	if f := h.acquire("c", 1); f != nil { // the request is for less than a nanosecond
 		t.Fatal(f)
 	}
 	if _, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
 		t.Fatal(f)
 	}
-	before := p.b.answerBudget.remaining()
+	before := p.b.AnswerBudget.Remaining()
 	p.count("b", 0, "port_rcv_data", int64(4*p.rate("b")))
 	h.do(http.MethodDelete, h.id, `{"bytes":1}`)
 	if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
 		t.Fatal("the lease does not end")
 	}
-	// 4 s of headers and payload, less what others may have used.
-	if cost := before - p.b.answerBudget.remaining(); cost < 2 || cost > 3.2 {
+	// 4 s of headers and payload, minus what others may have used.
+	if cost := before - p.b.AnswerBudget.Remaining(); cost < 2 || cost > 3.2 {
 		t.Errorf("it cost %v s", cost)
 	}
 }
 
-// TestBudgetWithoutRails: without rails nothing is charged, and no debt of before refuses a lease.
+// TestBudgetWithoutRails: without rails nothing is charged, and earlier debt refuses no lease.
 func TestBudgetWithoutRails(t *testing.T) {
 	p := newPair(t, 0, nil)
-	p.b.answerBudget.settle(0, time.Hour)
+	p.b.AnswerBudget.Settle(0, time.Hour)
 	h := p.holder()
 	if f := h.acquire("c", 1<<20); f != nil {
 		t.Fatal(f)
@@ -285,12 +292,13 @@ func TestBudgetWithoutRails(t *testing.T) {
 	if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
 		t.Fatal("the lease does not end")
 	}
-	if left := p.b.answerBudget.remaining(); left > 0 {
+	if left := p.b.AnswerBudget.Remaining(); left > 0 {
 		t.Errorf("%v s left", left)
 	}
 }
 
-// TestGrantOverRails: an asker that writes its whole grant on every rail by RDMA loses the lease and its queue pairs.
+// TestGrantOverRails: an asker that writes its whole grant on every rail by RDMA loses the lease and its queue
+// pairs.
 func TestGrantOverRails(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
@@ -313,10 +321,10 @@ func TestGrantOverRails(t *testing.T) {
 	}
 }
 
-// slowPort is a rate of which others may use so little that it does not matter during a test.
+// slowPort is a rate at which the tolerated traffic of others is negligible during a test.
 const slowPort = "0.1 Gb/sec (1X SDR)"
 
-// TestOverrunIsDebt: bytes beyond the grant that must be the asker's delay the next lease; the debt is at most an
+// TestOverrunIsDebt: bytes beyond the grant that must be the asker's delay the next lease. The debt is at most an
 // hour's budget.
 func TestOverrunIsDebt(t *testing.T) {
 	t.Parallel()
@@ -324,14 +332,14 @@ func TestOverrunIsDebt(t *testing.T) {
 	for _, tc := range []struct {
 		open      string
 		came, out int64
-		left      float64 // of 1024 MiB
+		left      float64 // MiB left, of 1024
 	}{
 		{open: byRDMA, came: 130 * mib, left: 924 * mib},
 		{open: byRDMA, came: 260 * mib, left: 824 * mib},
 		{open: byRDMA, came: 1560 * mib, left: -176 * mib},
-		{open: byRDMA, came: 1560 * mib, out: 1450 * mib, left: 924 * mib}, // others' go both ways
+		{open: byRDMA, came: 1560 * mib, out: 1450 * mib, left: 924 * mib}, // traffic of others goes both ways
 		{open: byRDMA, came: 20000 * mib, left: -1024 * mib},
-		{open: byTCP, came: 1560 * mib, left: 924 * mib}, // the holder had nothing to write to
+		{open: byTCP, came: 1560 * mib, left: 924 * mib}, // the holder had no queue pair to write to
 		{came: 1560 * mib, left: 924 * mib},
 	} {
 		t.Run(fmt.Sprintf("%d in, %d out, %.20s", tc.came/mib, tc.out/mib, tc.open), func(t *testing.T) {
@@ -354,19 +362,19 @@ func TestOverrunIsDebt(t *testing.T) {
 				t.Fatal("the lease does not end")
 			}
 			rate := p.rate("b")
-			p.b.answerBudget.mu.Lock()
-			left := p.b.answerBudget.balance / float64(time.Second) * rate
-			p.b.answerBudget.mu.Unlock()
+			p.b.AnswerBudget.Mu.Lock()
+			left := p.b.AnswerBudget.Balance / float64(time.Second) * rate
+			p.b.AnswerBudget.Mu.Unlock()
 			if left < tc.left-mib || left > tc.left+16*mib { // others may use a little
 				t.Errorf("%.0f MiB left, want %.0f", left/mib, tc.left/mib)
 			}
-			p.resp.mu.Lock()
-			p.resp.quietUntil = time.Time{}
-			p.resp.mu.Unlock()
+			p.resp.Mu.Lock()
+			p.resp.QuietUntil = time.Time{}
+			p.resp.Mu.Unlock()
 			f := p.holder().acquire("d", 1)
 			if owed := tc.left < 0; owed != (f != nil) || owed &&
-				(f.Reason != failure.Budget || p.b.answerBudget.remaining() != 0) {
-				t.Errorf("the next lease: %v, %.0f bytes remain", f, p.b.answerBudget.remaining())
+				(f.Reason != failure.Budget || p.b.AnswerBudget.Remaining() != 0) {
+				t.Errorf("the next lease: %v, %.0f bytes remain", f, p.b.AnswerBudget.Remaining())
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workers are the live processes that this one has started, by the environment of the fabric.
+// workers returns the live processes that this one has started, by the environment of the fabric.
 func workers(t *testing.T, env string) (pids []int) {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
@@ -20,7 +20,7 @@ func workers(t *testing.T, env string) (pids []int) {
 	for _, task := range tasks {
 		list, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
 		for word := range strings.FieldsSeq(string(list)) {
-			vars, _ := os.ReadFile("/proc/" + word + "/environ") // of a zombie: nothing
+			vars, _ := os.ReadFile("/proc/" + word + "/environ") // empty for a zombie
 			if strings.Contains(string(vars), env+"\x00") {
 				pid, _ := strconv.Atoi(word)
 				pids = append(pids, pid)
@@ -30,8 +30,8 @@ func workers(t *testing.T, env string) (pids []int) {
 	return pids
 }
 
-// node's workers; a and b of one fabric are told apart by their names, fabrics by
-// their directories.
+// workers returns a node's workers. The names of the nodes separate a and b of one fabric, and directories separate
+// fabrics.
 func (p *pairOfNodes) workers(name string) []int {
 	var of []int
 	env := p.fabric.Env(name)

@@ -1,7 +1,6 @@
 #!/bin/sh
-# count-lines.sh counts the lines of Go and C that are shipped, per package and in total: every package that a
-# command of cmd/ is built of, on any platform. Tests, fakes, fixtures and generators are no part of those, so
-# they are not counted. An argument names another checkout to count.
+# count-lines.sh counts the shipped lines of Go and C, per package and in total: all packages that a command of cmd/
+# imports, on any platform. This excludes tests, fakes, fixtures and generators. An argument selects another checkout.
 set -eu
 cd "${1:-"$(dirname "$0")/.."}"
 

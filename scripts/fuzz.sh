@@ -1,7 +1,6 @@
 #!/bin/sh
-# fuzz.sh TIME runs every fuzz target of the module for that long, one by one.
-# Minimizing an input that reaches something new may not take all of it, which it
-# does by default where the input is large.
+# fuzz.sh TIME runs every fuzz target of the module for that time, one by one. It limits the time to minimize an input,
+# which by default takes the whole time for a large input.
 set -eu
 
 time=$1

@@ -1,8 +1,6 @@
 #!/bin/sh
-# image-test.sh runs the image that image.sh built, once, as Kubernetes would run
-# it, and looks at what it does: metrics over loopback, as its own user, without
-# capabilities, over a root file system that cannot be written; the commands; and
-# libibverbs and a provider, which must load.
+# image-test.sh runs the image from image.sh once as Kubernetes does: as its own user, without capabilities, on a
+# read-only root file system. It checks the metrics over loopback, the commands, and that libibverbs and a provider load.
 set -eu
 
 if [ "$(id -u)" != 0 ]; then
@@ -22,7 +20,7 @@ fail() {
 setpriv --reuid=65534 --clear-groups sh -s railscope <$run >"$work/log" 2>&1 || true
 grep -q "need root here: sudo scripts/image.sh railscope" "$work/log" || fail "no advice for users other than root"
 
-echo "probe: {listen: '127.0.0.1:0', insecure: true}" >"$work/railscope.yml" # so that curl can ask
+echo "probe: {listen: '127.0.0.1:0', insecure: true}" >"$work/railscope.yml" # lets curl query it
 : >"$work/log"
 chmod 755 "$work"
 chmod 644 "$work"/*
@@ -43,14 +41,14 @@ curl -fsS "http://$web/metrics" >"$work/metrics" || fail "no metrics"
 grep -q '^railscope_build_info' "$work/metrics" || fail "no build_info"
 if grep '^railscope_source_success.* 0$' "$work/metrics"; then fail "a source fails"; fi
 
-# Whose process it is, as the kernel says.
+# The kernel reports the user of the process.
 pid=$(pgrep -f "^/usr/bin/railscope serve --config.file=/etc/railscope/railscope.yml --web.listen-address=127.0.0.1:0" | head -n 1)
 for is in 'Uid:	65532	65532	65532	65532' 'CapEff:	0000000000000000' 'CapBnd:	0000000000000000' 'NoNewPrivs:	1' 'Seccomp:	2'; do
 	grep -q "^$is\$" "/proc/$pid/status" || fail "not so: $is, but $(grep "^${is%%:*}:" "/proc/$pid/status")"
 done
 grep -q ' / [^ ]* ro,' "/proc/$pid/mounts" || fail "its root file system can be written"
 
-# The worker has opened libibverbs, and knows what it is.
+# The worker must have opened libibverbs and reported its version.
 for _ in $(seq 50); do
 	curl -fsS "http://$peers/v2/node" >"$work/hello" || fail "it does not answer peers"
 	grep -q '"rdma_core":"[0-9]' "$work/hello" && break
@@ -59,8 +57,7 @@ done
 core=$(sed -n 's/.*"rdma_core":"\([^"]*\)".*/\1/p' "$work/hello")
 [ -n "$core" ] || fail "no libibverbs: $(cat "$work/hello")"
 
-# A provider is opened only for an adapter: here the linker loads it, with all
-# that it needs.
+# libibverbs opens a provider only for an adapter, so here the linker loads it with its dependencies.
 provider=$(find .bin/image/storage/vfs/dir -name 'libmlx5-rdmav*.so' | sed -n '1s/.*\(\/usr\/lib\/.*\)/\1/p')
 [ -n "$provider" ] || fail "no provider for mlx5"
 IMAGE_RUN="--entrypoint /bin/true --env LD_PRELOAD=$provider --env LD_BIND_NOW=1" $run run >"$work/log" 2>&1 || fail "$provider does not load"

@@ -1,10 +1,8 @@
 #!/bin/sh
-# image.sh BINARY builds the container image of deploy/container/Dockerfile
-# around that binary and BINARY-bench beside it, for this machine, without Docker and without a registry: the
-# base is what debian:13-slim has, made of Debian's packages.
-# image.sh run ARG... runs it as Kubernetes would: root file system read-only,
-# no capabilities, no new privileges, seccomp, network of the host.
-# Everything it keeps is in .bin/image; the image is localhost/railscope.
+# image.sh BINARY builds the container image of deploy/container/Dockerfile with BINARY and BINARY-bench for this machine,
+# without Docker and without a registry: the base has the content of debian:13-slim, built from Debian's packages.
+# image.sh run ARG... runs the image as Kubernetes does: read-only root file system, no capabilities, no new privileges,
+# seccomp, host network. All its state is in .bin/image; the image is localhost/railscope.
 set -eu
 
 if [ "$(id -u)" != 0 ]; then
@@ -13,14 +11,14 @@ if [ "$(id -u)" != 0 ]; then
 fi
 scripts/need.sh podman=podman runc=runc
 keep=$PWD/.bin/image
-# Not the machine's own images; vfs and runc also work inside a container.
+# A separate store keeps the machine's own images out; vfs and runc also work inside a container.
 podman() {
 	${as:-command} podman --root "$keep/storage" --runroot "$keep/run" --storage-driver vfs --cgroup-manager cgroupfs --runtime "$(command -v runc)" "$@"
 }
 
 if [ "$1" = run ]; then
 	shift
-	as="exec" # signals are for it
+	as="exec" # signals reach podman
 	# shellcheck disable=SC2086 # a list of words
 	podman run --rm --pull never --network host --read-only --read-only-tmpfs=false --cap-drop all --security-opt no-new-privileges --memory 192m \
 		--ulimit nofile=4096:4096 --ulimit nproc=4096:4096 ${IMAGE_RUN:-} localhost/railscope "$@"
@@ -32,7 +30,7 @@ cp "$1" "$keep/context/$platform/railscope"
 cp "$1-bench" "$keep/context/$platform/railscope-bench"
 if ! podman image exists localhost/debian-slim; then
 	scripts/need.sh mmdebstrap=mmdebstrap
-	# What the official slim image leaves out, and how it keeps apt's cache empty.
+	# The official slim image leaves these files out, and keeps apt's cache empty in this way.
 	mmdebstrap --quiet --variant=apt \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/lintian/*' \
@@ -43,5 +41,5 @@ if ! podman image exists localhost/debian-slim; then
 fi
 podman build --quiet --isolation chroot --platform "$platform" --build-arg BASE=localhost/debian-slim --tag localhost/railscope \
 	--file deploy/container/Dockerfile "$keep/context"
-podman image prune --force >/dev/null # the one of before
+podman image prune --force >/dev/null # the previous image
 podman image ls --format '{{.Repository}} {{.Size}}' localhost/railscope

@@ -1,5 +1,5 @@
 #!/bin/sh
-# lint.sh runs every linter and says at the end whether one of them complained.
+# lint.sh runs every linter, and fails at the end if any of them complained.
 set -eu
 
 bad=0
@@ -22,7 +22,7 @@ go mod tidy -diff || bad=1
 (cd test/etcd && go mod tidy -diff) || bad=1
 (cd test/browser && go mod tidy -diff) || bad=1
 echo "shellcheck"
-files=$(git ls-files --cached --others --exclude-standard) # fails, and ends this, where there is no checkout
+files=$(git ls-files --cached --others --exclude-standard) # exits outside a checkout
 # shellcheck disable=SC2046,SC2086 # lists of words
 shellcheck $(grep -d skip -lIE '^#!.*[/ ](ba|da)?sh' $files) || bad=1
 exit $bad

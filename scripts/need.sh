@@ -1,11 +1,10 @@
 #!/bin/sh
-# need.sh NEED... makes sure that this machine has what a build or a test needs:
-#   COMMAND=PACKAGE   a command, and the Debian package that has it
-#   HEADER.h=PACKAGE  a C header, likewise
-#   /FILE=PACKAGE     a file, likewise
-#   go                a Go that understands go.mod
-# What is missing is installed with apt-get, by sudo when not root. It is silent
-# when nothing is missing.
+# need.sh NEED... installs what a build or a test needs:
+#   COMMAND=PACKAGE   a command, and its Debian package
+#   HEADER.h=PACKAGE  a C header, and its Debian package
+#   /FILE=PACKAGE     a file, and its Debian package
+#   go                a Go version that supports go.mod
+# It installs missing packages with apt-get, with sudo unless run as root, and prints nothing if none is missing.
 set -eu
 
 packages=
@@ -47,7 +46,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 echo "Installing:$packages (${sudo:+$sudo }apt-get install)"
-exec 8</var/lib/dpkg # one at a time: others run beside this in CI
+exec 8</var/lib/dpkg # lock, because CI runs several of these at once
 flock 8
 $sudo apt-get update -qq
 # shellcheck disable=SC2086 # a list of words

@@ -1,8 +1,7 @@
 #!/bin/sh
-# package-files.sh RAILSCOPE DIR writes what packages have beside the program:
-# the manual page and completions, which are made of it, and DIR/doc, with the
-# licenses of the Go modules in it. RAILSCOPE is the program, built for this machine,
-# and RAILSCOPE-bench is beside it.
+# package-files.sh RAILSCOPE DIR writes the packages' other files: the manual page and completions, which it generates
+# from the program, and DIR/doc with the licenses of the program's Go modules. RAILSCOPE is the program, built for this
+# machine, with RAILSCOPE-bench in the same directory.
 set -eu
 
 railscope=$1 dir=$2
@@ -10,8 +9,8 @@ railscope=$1 dir=$2
 rm -rf "$dir"
 mkdir -p "$dir/doc/dashboards" "$dir/doc/rules"
 
-# The parser prints a page of bare lists. Its flags and commands are taken from
-# there, the rest is deploy/packages/man.
+# The parser prints a page of bare lists. The page takes its flags and commands from there, and the rest from
+# deploy/packages/man.
 {
 	printf '.TH RAILSCOPE 1 "%s" "railscope %s" "User Commands"\n' \
 		"$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)" "$(cat VERSION)"
@@ -54,7 +53,7 @@ done
 
 cp -r README.md CHANGELOG.md docs deploy/systemd/drop-ins "$dir/doc"
 cp -r dashboards/grafana.com dashboards/provisioning "$dir/doc/dashboards"
-cp deploy/rules/node.yml deploy/rules/probe.yml deploy/rules/prometheusrule.yaml "$dir/doc/rules" # what else is there is for the checkout
-# Neither when nor by whom it was checked out goes into the packages.
+cp deploy/rules/node.yml deploy/rules/probe.yml deploy/rules/prometheusrule.yaml "$dir/doc/rules" # other files there are only for the checkout
+# The packages must not depend on the time or the user of the checkout.
 chmod -R u=rwX,go=rX "$dir"
 find "$dir" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +

@@ -1,6 +1,6 @@
 #!/bin/sh
-# promtool.sh FILE puts a promtool, or prometheus, there: the lab's, this machine's, or Debian's.
-# Debian's package is unpacked and not installed, for it would start a Prometheus.
+# promtool.sh FILE installs promtool, or prometheus, as FILE: the lab's, this machine's, or Debian's.
+# It only unpacks Debian's package, because installing it would start a Prometheus.
 set -eu
 
 name=$(basename "$1")
@@ -14,7 +14,7 @@ elif command -v apt-get >/dev/null; then
 	echo "Missing: $name (from the Debian package prometheus, which is not installed)"
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
-	chmod 755 "$work" # apt drops root for downloads, and needs a folder that its own user may write
+	chmod 755 "$work" # apt drops root for downloads, and needs a directory that its own user can write
 	if [ "$(id -u)" = 0 ]; then
 		chown _apt "$work"
 		apt-get update -qq

@@ -1,9 +1,7 @@
 #!/bin/sh
-# release.sh snapshot|publish makes all packages for amd64 and arm64 in dist/.
-# snapshot is of the checkout as it is. publish is of a tag and uploads to GitHub
-# as a draft, image and chart to ghcr.io, and signs all; it wants GITHUB_TOKEN,
-# docker with buildx, helm and cosign, and logins of these. LDFLAGS and CGO_CFLAGS
-# are the Makefile's.
+# release.sh snapshot|publish builds all packages for amd64 and arm64 in dist/. snapshot uses the checkout. publish uses a
+# tag, uploads a draft release to GitHub, and image and chart to ghcr.io, and signs everything. It needs GITHUB_TOKEN,
+# docker with buildx, helm and cosign, all logged in. LDFLAGS and CGO_CFLAGS come from the Makefile.
 set -eu
 
 scripts/need.sh go x86_64-linux-gnu-gcc=gcc-x86-64-linux-gnu aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu infiniband/verbs.h=libibverbs-dev
@@ -16,7 +14,7 @@ VERSION=$(cat VERSION)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 COMMIT_DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 CC_AMD64=x86_64-linux-gnu-gcc CC_ARM64=aarch64-linux-gnu-gcc
-# The machine's own compiler by the name that builds and tests have it, so that they share their cache.
+# The machine's own compiler has the same name as in other builds and tests, so that they share a cache.
 case $(uname -m) in
 x86_64) CC_AMD64=gcc ;;
 aarch64) CC_ARM64=gcc ;;

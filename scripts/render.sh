@@ -1,15 +1,13 @@
 #!/bin/bash
-# render.sh fleet|incidents|demo draws the Grafana dashboards over a real Prometheus, with
-# Grafana's own panel components, into docs/img, in dark and light.
-#   fleet  an hour of an imagined fleet (test/check/fleet) of NODES (16); the pictures of other numbers, and of SOUND=1,
-#          a fleet without faults, go to dashboards/render/out
-#   incidents  the Fleet dashboard in each of the ten incidents of docs/alerts.md; that its first screen does not name
-#          node, rail and fault is an error. Pictures go to dashboards/render/out.
-#   demo   railscope demo, scraped for MINUTES (3) while all is well, and as long
-#          with a slow rail; a panel that has nothing to draw then, and no words of
-#          its own for that, is an error. Pictures go to dashboards/render/out.
-# PROMETHEUS and CHROMIUM name other programs than those that are found, RAILSCOPE
-# another than ./railscope.
+# render.sh fleet|incidents|demo draws the Grafana dashboards with a real Prometheus and Grafana's own panel components
+# into docs/img, in dark and light.
+#   fleet  an hour of a simulated fleet (test/check/fleet) of NODES (16). Pictures of other numbers, and of SOUND=1, a
+#          fleet without faults, go to dashboards/render/out.
+#   incidents  the Fleet dashboard in each of the 10 incidents of docs/alerts.md. It is an error if the first screen does
+#          not name node, rail and fault. Pictures go to dashboards/render/out.
+#   demo   railscope demo, scraped for MINUTES (3) without faults, and again with a slow rail. It is an error if a panel
+#          has no data and no text for that case. Pictures go to dashboards/render/out.
+# PROMETHEUS and CHROMIUM override the programs that are found, RAILSCOPE overrides ./railscope.
 set -euo pipefail
 
 what=${1:-fleet} port=${PORT:-19097} minutes=${MINUTES:-3} railscope=${RAILSCOPE:-./railscope}
@@ -17,7 +15,7 @@ prometheus=${PROMETHEUS:-.bin/prometheus}
 
 work=$(mktemp -d)
 started=()
-stop() { # only what was started here
+stop() { # stops only processes that this script started
 	for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
 	wait
 	rm -rf "$work"
@@ -35,7 +33,7 @@ serve() { # serve STEP starts Prometheus over $work/data
 	"$prometheus" --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --storage.tsdb.retention.time=30d \
 		--web.listen-address="127.0.0.1:$port" --log.level=error &
 	started+=($!)
-	for _ in $(seq 600); do # it reads what was scraped
+	for _ in $(seq 600); do # Prometheus first reads the scraped data
 		curl -sf "http://127.0.0.1:$port/-/ready" >/dev/null && return
 		sleep 1
 	done
@@ -47,7 +45,7 @@ draw() {
 	(cd dashboards/render && node render.mjs --prometheus "http://127.0.0.1:$port" ${CHROMIUM:+--chromium "$CHROMIUM"} "$@")
 }
 
-demo() { # demo NAME FLAG... runs two simulated nodes for some minutes, and draws all but the first
+demo() { # demo NAME FLAG... runs two simulated nodes for MINUTES, and draws all but the first minute
 	local name=$1
 	shift
 	"$railscope" demo --web.listen-address=127.0.0.1:$((port + 1)) "$@" >"$work/demo.log" 2>&1 &
@@ -62,7 +60,7 @@ demo() { # demo NAME FLAG... runs two simulated nodes for some minutes, and draw
 
 scripts/need.sh node=nodejs npm=npm chromium=chromium pngquant=pngquant curl=curl
 if [ ! -d dashboards/render/node_modules ]; then
-	# Not npm ci: it wants rollup's packages for all other systems in the lock, which not every registry has.
+	# npm ci does not work: it requires rollup's packages for all systems in the lock, which not every registry has.
 	(cd dashboards/render && npm install --no-save)
 fi
 (cd dashboards/render && npx tsc --noEmit && node schema.mjs && npx vite build --logLevel error)

@@ -2,13 +2,13 @@ package grid
 
 import "github.com/railscope/railscope/internal/terminal"
 
-// The bands of the part of a step that synchronisation takes.
+// Limits of the bands, as fraction of a step that synchronization takes.
 const (
 	goodShare = 0.2
 	fairShare = 0.4
 )
 
-// Band is what a part of a step means, and its colour.
+// Band returns the name and colour of the band for a fraction of a step.
 func Band(share float64) (text, colour string) {
 	switch {
 	case share < goodShare:
@@ -18,3 +18,17 @@ func Band(share float64) (text, colour string) {
 	}
 	return "above 40 %: the network is the limit", terminal.Red
 }
+
+// OfStep formats a fraction of a step: in percent, or in steps if it is more than one.
+func OfStep(share float64) (value, unit string) {
+	switch {
+	case share <= 1:
+		return Decimal(100*share, 1), "% of a step"
+	case share < 9.95:
+		return Decimal(share, 1), "steps"
+	}
+	return Decimal(share, 0), "steps"
+}
+
+// Worst reports whether a fraction of a step is in the highest band.
+func Worst(share float64) bool { return share > fairShare }

@@ -7,22 +7,28 @@ import (
 	"unicode/utf8"
 )
 
-// Decimal is v with so many decimals.
+// Decimal formats v with this number of decimals.
 func Decimal(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 
-// Ratio is a quotient.
+// Ratio formats a quotient.
 func Ratio(v float64) string { return Decimal(v, 2) }
 
-// Gigabits is a rate in Gb/s, with the digits of Mb/s below 1 Gb/s, as software devices have.
+// Gigabits formats a rate in Gb/s. Below 1 Gb/s, as for software devices, it has more digits.
 func Gigabits(bytesPerSecond float64) string {
 	v := bytesPerSecond * 8 / 1e9
-	if v < 0.995 {
+	switch {
+	case v < 0.995:
 		return Decimal(v, 4)
+	case v >= 8000: // higher than any line rate
+		return Decimal(v, 0)
 	}
 	return Decimal(v, 2)
 }
 
-// Microseconds is a time in µs, in six columns up to a second.
+// GigabitsPerSecond formats a rate with its unit.
+func GigabitsPerSecond(bytesPerSecond float64) string { return Gigabits(bytesPerSecond) + " Gb/s" }
+
+// Microseconds formats a time in µs. Up to one second, it needs six columns.
 func Microseconds(d time.Duration) string {
 	v, decimals := float64(d)/1e3, 2
 	for limit := 99.995; decimals > 0 && v >= limit; limit *= 10 {
@@ -31,10 +37,7 @@ func Microseconds(d time.Duration) string {
 	return Decimal(v, decimals)
 }
 
-// Mebibytes is a size in MiB.
-func Mebibytes(bytes int64) string { return Decimal(float64(bytes)/(1<<20), 1) + " MiB" }
-
-// Shorten cuts s to width columns and keeps its end, which distinguishes names of rails.
+// Shorten truncates s to width columns and keeps its end, which distinguishes names of rails.
 func Shorten(s string, width int) string {
 	n := utf8.RuneCountInString(s)
 	if n <= width {
@@ -43,7 +46,7 @@ func Shorten(s string, width int) string {
 	return "…" + string([]rune(s)[n-width+1:])
 }
 
-// Size is a number of bytes as a person writes it: 64 KiB, 1 MiB.
+// Size formats a number of bytes with a unit: 64 KiB, 1 MiB.
 func Size(bytes int64) string {
 	for _, unit := range []struct {
 		size int64
@@ -57,7 +60,7 @@ func Size(bytes int64) string {
 	return strconv.FormatInt(bytes, 10) + " B"
 }
 
-// ThreeDigits is a time in seconds with three digits that count.
+// ThreeDigits formats a time in seconds with three significant digits.
 func ThreeDigits(seconds float64) string {
 	decimals := 4
 	for limit := 0.1; decimals > 0 && seconds >= limit; limit *= 10 {

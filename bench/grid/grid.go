@@ -1,4 +1,4 @@
-// Package grid prints what benchmarks measured: figures in the units that people read, and tables as wide as needed.
+// Package grid prints results of benchmarks: figures in units for people, and tables.
 package grid
 
 import (
@@ -11,24 +11,24 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// MaxColumns is how wide a line of the table may be.
+// MaxColumns is the maximum width of a line of a table.
 const MaxColumns = 100
 
-// Cell is a piece of a table.
+// Cell is a cell of a table.
 type Cell struct {
 	Text   string
-	Right  bool // as figures are
+	Right  bool // right-aligned, as figures are
 	Colour string
 	name   bool // may be shortened
 }
 
-// Name is a cell with a name from outside: it is cleaned, and shortened where a line would be too long.
-func Name(s string) Cell { return Cell{Text: cmp.Or(terminal.Plain(s), "-"), name: true} }
+// Name returns a cell with a name, which is shortened if a line would be too long.
+func Name(s string) Cell { return Cell{Text: cmp.Or(s, "-"), name: true} }
 
-// Number is a cell with a figure; empty: not measured.
+// Number returns a cell with a figure; empty: not measured.
 func Number(s string) Cell { return Cell{Text: cmp.Or(s, "-"), Right: true} }
 
-// Rate is a cell with bytes per second in Gb/s; nil: not measured.
+// Rate returns a cell with bytes per second as Gb/s; nil: not measured.
 func Rate(bytesPerSecond *float64) Cell {
 	if bytesPerSecond == nil {
 		return Number("")
@@ -36,7 +36,7 @@ func Rate(bytesPerSecond *float64) Cell {
 	return Number(Gigabits(*bytesPerSecond))
 }
 
-// Titles are a row of the title of names and those of figures.
+// Titles returns a row of titles: one for the names, and those of the figures.
 func Titles(name string, figures ...string) []Cell {
 	row := []Cell{Name(name)}
 	for _, f := range figures {
@@ -45,7 +45,7 @@ func Titles(name string, figures ...string) []Cell {
 	return row
 }
 
-// ColorIf returns the cell in a colour if something is off.
+// ColorIf returns the cell in a colour if off is true.
 func (c Cell) ColorIf(off bool, colour string) Cell {
 	if off {
 		c.Colour = colour
@@ -57,7 +57,7 @@ func (c Cell) ColorIf(off bool, colour string) Cell {
 type Printer struct {
 	w     *bufio.Writer
 	color bool
-	width int // of a table at most
+	width int // maximum width of a table
 }
 
 // NewPrinter returns a printer on w, with colours if it is a terminal that wants them.
@@ -65,7 +65,7 @@ func NewPrinter(w io.Writer, color bool) Printer {
 	return Printer{bufio.NewWriter(w), color, MaxColumns}
 }
 
-// Wide returns the printer with tables of at most so many columns; 0: as many as usual.
+// Wide returns the printer with tables of at most this many columns; 0: [MaxColumns].
 func (p Printer) Wide(columns int) Printer {
 	p.width = cmp.Or(columns, MaxColumns)
 	return p
@@ -81,38 +81,46 @@ func (p Printer) Item(text string) {
 	}
 }
 
-// Line writes one line, without blanks at its end.
-func (p Printer) Line(s string) {
+// Line writes one line, cleaned.
+func (p Printer) Line(s string) { p.line(terminal.Plain(s)) }
+
+// Painted writes one line, cleaned and in a colour.
+func (p Printer) Painted(s, colour string) { p.line(p.paint(terminal.Plain(s), colour)) }
+
+// line writes one line without trailing blanks.
+func (p Printer) line(s string) {
 	p.w.WriteString(strings.TrimRight(s, " ") + "\n") //nolint:errcheck // Flush returns it
 }
 
-// Paint returns s in a colour, if there are colours.
-func (p Printer) Paint(s, colour string) string {
+// paint returns s in a colour if colours are enabled.
+func (p Printer) paint(s, colour string) string {
 	if !p.color || colour == "" {
 		return s
 	}
 	return colour + s + terminal.Reset
 }
 
-// Table writes rows, the titles first, in columns with two blanks between them. If lines would be too long, the widest
-// names are shortened.
+// Table writes rows, the titles first, cleaned, in columns separated by two blanks. If lines are too long, the
+// widest names are shortened.
 func (p Printer) Table(rows [][]Cell) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
+	widths, texts := make([]int, len(rows[0])), make([][]string, len(rows))
+	for n, row := range rows {
 		for i, c := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c.Text))
+			text := terminal.Plain(c.Text)
+			texts[n] = append(texts[n], text)
+			widths[i] = max(widths[i], utf8.RuneCountInString(text))
 		}
 	}
 	fit(widths, rows[0], p.width)
-	for _, row := range rows {
+	for n, row := range rows {
 		var b strings.Builder
 		for i, c := range row {
-			text := Shorten(c.Text, widths[i])
+			text := Shorten(texts[n][i], widths[i])
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
 			if i > 0 {
 				b.WriteString("  ")
 			}
-			switch text = p.Paint(text, c.Colour); {
+			switch text = p.paint(text, c.Colour); {
 			case c.Right:
 				b.WriteString(pad + text)
 			case i < len(row)-1:
@@ -121,7 +129,7 @@ func (p Printer) Table(rows [][]Cell) {
 				b.WriteString(text)
 			}
 		}
-		p.Line(b.String())
+		p.line(b.String())
 	}
 }
 

@@ -1,29 +1,29 @@
-// Package kvcache knows how large the KV caches of models are, and in which pages a server moves them.
+// Package kvcache computes the size of models' KV caches, and of the pages in which a server moves them.
 package kvcache
 
 // Kinds of attention.
 const (
 	GQA    = "gqa"    // keys and values of a few heads, shared by groups of query heads
-	MLA    = "mla"    // one compressed vector per token, the same for all heads
-	Window = "window" // as gqa, and part of the layers keep the last tokens only
+	MLA    = "mla"    // one compressed vector per token, shared by all heads
+	Window = "window" // like gqa, but some layers keep only the last tokens
 )
 
 const (
 	elementBytes = 2  // bf16
-	pageTokens   = 16 // of a page: the block size of vLLM
+	pageTokens   = 16 // tokens per page: the block size of vLLM
 )
 
-// Model is what decides the size of a cache: the figures of the model's published configuration.
+// Model has the figures of a model's published configuration that determine the size of its cache.
 type Model struct {
 	Name, Kind, Source string
 	Layers             int
-	KVHeads, HeadDim   int // of gqa
-	Latent             int // of mla: elements per token and layer
-	WindowLayers       int // that keep no more than WindowTokens
+	KVHeads, HeadDim   int // gqa only
+	Latent             int // mla only: elements per token and layer
+	WindowLayers       int // layers that keep at most WindowTokens
 	WindowTokens       int64
 }
 
-// Models are those that are known by name. Source is the file config.json of the model on Hugging Face.
+// Models returns the known models. Source is the file config.json of the model on Hugging Face.
 func Models() []Model {
 	const hf = "huggingface.co/"
 	return []Model{
@@ -37,10 +37,10 @@ func Models() []Model {
 	}
 }
 
-// Contexts are the lengths that are shown, in tokens.
+// Contexts returns the context lengths that are shown, in tokens.
 func Contexts() []int64 { return []int64{1 << 10, 8 << 10, 32 << 10, 128 << 10} }
 
-// layer is what one token takes in one layer, in bytes: of keys and values, or of the compressed vector.
+// layer returns the bytes of one token in one layer: of keys and values, or of the compressed vector.
 func (m Model) layer() int64 {
 	if m.Kind == MLA {
 		return int64(m.Latent) * elementBytes
@@ -48,11 +48,17 @@ func (m Model) layer() int64 {
 	return 2 * int64(m.KVHeads) * int64(m.HeadDim) * elementBytes
 }
 
+// Divides reports whether a server can shard the model over so many GPUs: each holds the same number of heads, or each
+// head is held by the same number of GPUs. What all heads share is held by each.
+func (m Model) Divides(gpus int) bool {
+	return m.Kind == MLA || m.KVHeads%gpus == 0 || gpus%m.KVHeads == 0
+}
+
 // PerToken is what a token takes in all layers of one copy, in bytes, within the window of those that have one.
 func (m Model) PerToken() int64 { return int64(m.Layers) * m.layer() }
 
-// copies is how often a node holds the cache if it shards the model over so many GPUs: heads are divided, and with more
-// GPUs than heads held several times; what all heads share is held by each GPU.
+// copies returns how often a node holds the cache if it shards the model over this many GPUs. Heads are divided among
+// GPUs, and replicated if there are more GPUs than heads. A vector that all heads share is held by each GPU.
 func (m Model) copies(gpus int) int64 {
 	if m.Kind == MLA {
 		return int64(gpus)
@@ -60,13 +66,14 @@ func (m Model) copies(gpus int) int64 {
 	return int64(max(1, gpus/m.KVHeads))
 }
 
-// Bytes is the cache of a context on one node that shards the model over so many GPUs.
+// Bytes returns the bytes of a context's cache on one node that shards the model over this many GPUs.
 func (m Model) Bytes(tokens int64, gpus int) int64 {
 	full := int64(m.Layers-m.WindowLayers) * tokens
 	return m.copies(gpus) * m.layer() * (full + int64(m.WindowLayers)*min(tokens, m.WindowTokens))
 }
 
-// Page is what a server moves at a time, in bytes: 16 tokens of the keys, or of the values, of one layer on one GPU.
+// Page returns the bytes that a server moves at a time: 16 tokens of the keys, or of the values, of one layer on one
+// GPU.
 func (m Model) Page(gpus int) int64 {
 	if m.Kind == MLA {
 		return pageTokens * m.layer()

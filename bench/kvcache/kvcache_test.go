@@ -2,7 +2,7 @@ package kvcache
 
 import "testing"
 
-// TestPerToken: bytes per token in bf16, as they follow from the models' configurations.
+// TestPerToken compares the bytes per token in bf16 with the models' configurations.
 func TestPerToken(t *testing.T) {
 	want := map[string]int64{"Llama 3 8B": 128 << 10, "Llama 3 70B": 320 << 10, "Llama 3.1 405B": 504 << 10,
 		"Qwen3-32B": 256 << 10, "DeepSeek-V3": 70_272, "gpt-oss-120b": 73_728}
@@ -29,7 +29,7 @@ func TestBytes(t *testing.T) {
 		bytes, page int64
 	}{
 		{"Llama 3 8B", 8192, 1, 1 << 30, 32 << 10},
-		{"Llama 3 8B", 8192, 8, 1 << 30, 4 << 10},  // divided, and whole on the node
+		{"Llama 3 8B", 8192, 8, 1 << 30, 4 << 10},  // divided among GPUs; the node holds one copy
 		{"Llama 3 8B", 8192, 16, 2 << 30, 4 << 10}, // two GPUs share a head
 		{"Llama 3 70B", 1024, 4, 320 << 20, 8 << 10},
 		{"DeepSeek-V3", 1024, 1, 71_958_528, 18_432},

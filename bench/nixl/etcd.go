@@ -14,26 +14,26 @@ import (
 	"time"
 )
 
-// Etcd is the state of an etcd, by its JSON gateway.
+// Etcd is the state of an etcd, read through its JSON gateway.
 type Etcd struct {
 	Version string
-	Stale   int64 // keys of the group, of an earlier run
+	Stale   int64 // keys of the group from an earlier run
 }
 
 const (
 	etcdTime = 5 * time.Second
-	maxEtcd  = 1 << 20 // bytes of an answer
+	maxEtcd  = 1 << 20 // bytes of a response
 )
 
-// keysOf is the prefix of the keys of a group (etcd_rt.cpp).
+// keysOf returns the prefix of a group's keys (etcd_rt.cpp).
 func keysOf(group string) string { return "xferbench/" + group + "/" }
 
-// RemoveKeys is the command that removes what earlier runs left.
+// RemoveKeys returns the command that removes keys of earlier runs.
 func (s Settings) RemoveKeys() string {
 	return fmt.Sprintf("ETCDCTL_API=3 etcdctl --endpoints=%s del %s --prefix", s.Etcd, keysOf(s.Group))
 }
 
-// CheckEtcd asks whether etcd is healthy, for its version, and for keys of an earlier run.
+// CheckEtcd queries the health and version of etcd, and keys of an earlier run.
 func CheckEtcd(ctx context.Context, s Settings) (e Etcd, err error) {
 	u, err := url.Parse(s.Etcd)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -61,19 +61,19 @@ func CheckEtcd(ctx context.Context, s Settings) (e Etcd, err error) {
 	end := bytes.Clone(begin)
 	end[len(end)-1]++ // the first key beyond the prefix
 	var found struct {
-		Count json.Number `json:"count"` // absent: none
+		Count json.Number `json:"count"` // absent if there are none
 	}
 	err = ask(ctx, http.MethodPost, base+"/v3/kv/range", map[string]any{
 		"key": base64.StdEncoding.EncodeToString(begin), "range_end": base64.StdEncoding.EncodeToString(end),
 		"count_only": true}, &found)
-	e.Stale, _ = found.Count.Int64() // none: 0
+	e.Stale, _ = found.Count.Int64() // 0 if absent
 	return e, err
 }
 
 func ask(ctx context.Context, method, address string, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, etcdTime)
 	defer cancel()
-	text, _ := json.Marshal(body) // cannot fail: only texts and a bool
+	text, _ := json.Marshal(body) // only texts and a bool: cannot fail
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(text))
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package nixl runs nixlbench, the benchmark of NIXL, and says what failed. Flags and output are those of
+// Package nixl runs nixlbench, the benchmark of NIXL, and explains failures. Flags and output are those of
 // benchmark/nixlbench at 8770b655a (August 2026): src/utils/utils.cpp, src/runtime/, src/worker/worker.cpp.
 package nixl
 
@@ -12,26 +12,26 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Settings are those of all combinations.
+// Settings apply to all combinations.
 type Settings struct {
 	Program string
-	Peer    string // host, for the text
-	Address string // IPv4 address of this node that the peer reaches: the initiator listens there
+	Peer    string // host name for messages
+	Address string // IPv4 address of this node on which the initiator listens for the peer
 	Port    int
-	Etcd    string // URL; empty: without etcd
-	Group   string // of keys in etcd
+	Etcd    string // URL; empty to run without etcd
+	Group   string // group of the keys in etcd
 
 	Op              string // WRITE or READ
-	From, To, Batch int64  // sizes of blocks, in bytes; blocks in a batch
+	From, To, Batch int64  // smallest and largest block in bytes; blocks per batch
 	Iterations      int
-	Timeout         time.Duration // of one combination
+	Timeout         time.Duration // limit for one combination
 }
 
-// Combination is one run.
+// Combination is one run of nixlbench.
 type Combination struct {
 	Backend string   // UCX or LIBFABRIC
 	Memory  string   // DRAM or VRAM
-	Devices []string // nil: all
+	Devices []string // devices that may be used; nil: all
 	Threads int
 }
 
@@ -43,8 +43,8 @@ func (c Combination) String() string {
 	return fmt.Sprintf("%s, %s, %s, %s", c.Backend, c.Memory, devices, terminal.Count(c.Threads, "thread"))
 }
 
-// Args are the arguments of nixlbench, the same at both ends: who listens on the address, or comes to etcd first, is
-// the initiator.
+// Args returns the arguments of nixlbench, which are equal at both ends: the one that listens on the address, or
+// reaches etcd first, becomes the initiator.
 func (s Settings) Args(c Combination) []string {
 	args := []string{"--runtime_type=ASIO", "--asio_address=" + s.Address, "--asio_port=" + strconv.Itoa(s.Port)}
 	if s.Etcd != "" {
@@ -63,13 +63,13 @@ func (s Settings) Args(c Combination) []string {
 	return args
 }
 
-// Blocks above largeBlock are measured with fewer iterations.
+// Blocks above largeBlock run fewer iterations.
 const (
 	largeBlock  = 1 << 20
 	largeFactor = 16
 )
 
-// Ran is how many iterations a block of a size really had: nixlbench rounds up to a multiple of 16 × threads, and
+// Ran returns the actual number of iterations for a block size: nixlbench rounds up to a multiple of 16 × threads, and
 // divides by 16 above 1 MiB.
 func (s Settings) Ran(block int64, threads int) int {
 	part := largeFactor * threads
@@ -80,12 +80,13 @@ func (s Settings) Ran(block int64, threads int) int {
 	return n
 }
 
-// Row is the result of one combination.
+// Row holds the results of one combination.
 type Row struct {
 	Combination Combination
 	Results     []read.Result
-	Rails       map[string]int64 // payload in both directions, by rail, meanwhile; nil: not read
-	TCP         int64            // bytes of TCP over the rails' interfaces meanwhile
-	Failure     string           // empty: it ran
-	Causes      []string
+	Rails       map[string]int64  // payload in both directions during the run, by rail; nil if unknown
+	TCP         int64             // bytes of TCP over the rails' interfaces during the run
+	Failure     string            // empty if it succeeded
+	Causes      []string          // causes of the failure, or deviations from the settings
+	devices     map[string]string // device by rail
 }

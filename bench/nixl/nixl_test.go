@@ -16,11 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// standIn is a program in place of nixlbench that runs a script.
+// standIn returns a program that replaces nixlbench and runs a script.
 func standIn(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nixlbench")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
 	return path
@@ -56,7 +56,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// TestRun: results, causes of failures, and another try while the target is missing.
+// TestRun checks results, causes of failures, and retries while the target is missing.
 func TestRun(t *testing.T) {
 	const table = `cat <<'T'
 Block Size (B)      Batch Size     B/W (GB/Sec)   Avg Lat. (us)  Avg Tx (us)    P99 Tx (us)
@@ -70,7 +70,7 @@ T
 		env          map[string]string
 		results      int
 		failure      string
-		causes       []string // parts
+		causes       []string // parts of the causes
 	}{
 		{"it runs", table, nil, 2, "", nil},
 		{"the target comes late", `f=$(dirname $0)/again; [ -f $f ] || { touch $f; echo "ASIO Connection timeout: x"; exit 1; }
@@ -83,7 +83,7 @@ T
 			[]string{"etcdctl --endpoints= del xferbench/railscope/ --prefix"}},
 		{"an old one", `echo "ERROR: unknown command line flag 'asio_port'" >&2; exit 1`, nil, 0, "exit status 1",
 			[]string{"older than its flags"}},
-		{"no plugin", `echo "NIXL_ERR_NOT_FOUND"; exit 1`, nil, 0, "exit status 1", []string{"NIXL_PLUGIN_DIR"}},
+		{"no plugin", `echo "E0421 11:56:59.77  709103 nixl_agent.cpp:322] createBackend: unsupported backend 'UCX'"; exit 1`, nil, 0, "exit status 1", []string{"libplugin_UCX.so"}},
 		{"CUDA IPC", `echo "cuda_ipc_md.c: cuIpcGetMemHandle failed"; exit 1`, nil, 0, "exit status 1",
 			[]string{"CUDA IPC failed"}},
 		{"sockets", `echo oops; exit 1`, map[string]string{"UCX_TLS": "tcp,cuda_copy", "UCX_NET_DEVICES": "lo"}, 0,
@@ -112,7 +112,7 @@ T
 	}
 }
 
-// TestRunTime: a run that hangs ends.
+// TestRunTime: a run that hangs is stopped at its timeout.
 func TestRunTime(t *testing.T) {
 	s := settings(standIn(t, "exec sleep 60"))
 	s.Timeout = 100 * time.Millisecond
@@ -122,7 +122,8 @@ func TestRunTime(t *testing.T) {
 	}
 }
 
-// TestEtcd: healthy or not, with keys or without, or something else; test/etcd asks a real one.
+// TestEtcd covers a healthy etcd, an unhealthy one, one with and without keys, and another server. test/etcd uses a
+// real etcd.
 func TestEtcd(t *testing.T) {
 	serve := func(health string, count string) string {
 		mux := http.NewServeMux()
@@ -176,7 +177,7 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
-// TestTable: a row for each size, one for what failed, and why.
+// TestTable: a row for each size, and one with the reason for each failure.
 func TestTable(t *testing.T) {
 	r := Runner{Settings: settings(standIn(t, `echo "Block Size (B)      Batch Size     B/W (GB/Sec)   Avg Lat. (us)"
 echo "65536 1 9.10 7.2"`)), Line: func(string) {}}
@@ -187,9 +188,9 @@ echo "65536 1 9.10 7.2"`)), Line: func(string) {}}
 	if err := WriteTable(&table, r.Settings, rows, false); err != nil {
 		t.Fatal(err)
 	}
-	const want = `BACKEND    MEMORY  RAILS   THREADS  BLOCK B    Gb/s  MEAN µs  P99 µs  ITERATIONS
-UCX        DRAM    mlx5_0        2    65536   72.80     7.20       -        1024
-LIBFABRIC  VRAM    all           1        -  failed        -       -           -
+	const want = `BACKEND    MEMORY  RAILS   THREADS   BLOCK    Gb/s  MEAN µs  P99 µs  ITERATIONS
+UCX        DRAM    mlx5_0        2  64 KiB   72.80     7.20       -        1024
+LIBFABRIC  VRAM    all           1       -  failed        -       -           -
 
   - UCX, DRAM, mlx5_0, 2 threads: rail 0 5120.0 MiB; TCP 0.0 MiB
   - LIBFABRIC, VRAM, all rails, 1 thread failed: exit status 1
@@ -214,7 +215,7 @@ LIBFABRIC  VRAM    all           1        -  failed        -       -           -
 	}
 }
 
-// TestOutput: of much output the beginning and the end are kept, which have the settings and the last error.
+// TestOutput: of a long output the beginning with the settings and the end with the last error are kept.
 func TestOutput(t *testing.T) {
 	b := &bounded{}
 	for _, text := range []string{"first\n", strings.Repeat("x", maxOutput/2), strings.Repeat("y\n", maxOutput), "last\n"} {
@@ -230,5 +231,20 @@ func TestOutput(t *testing.T) {
 	_, _ = short.Write([]byte("all\n"))
 	if short.String() != "all\n" {
 		t.Errorf("%q", short.String())
+	}
+}
+
+// TestCausesOnce: a cause of several runs is written once, with how many these are, and rails are in their order.
+func TestCausesOnce(t *testing.T) {
+	rows := []Row{{Causes: []string{"etcd is down", "no GPU"}}, {Causes: []string{"etcd is down"}},
+		{Rails: map[string]int64{"10": 1 << 20, "2": 1 << 21}}}
+	var table strings.Builder
+	if err := WriteTable(&table, Settings{}, rows, false); err != nil {
+		t.Fatal(err)
+	}
+	got := table.String()
+	if strings.Count(got, "etcd is down") != 1 || !strings.Contains(got, "2 of 3 runs: etcd is down\n  - no GPU\n") ||
+		!strings.Contains(got, "rail 2 2.0 MiB, rail 10 1.0 MiB") {
+		t.Error(got)
 	}
 }

@@ -6,29 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/railscope/railscope/bench/read"
 	"github.com/railscope/railscope/bench/record"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Runner runs combinations.
+// Runner runs combinations of settings.
 type Runner struct {
 	Settings    Settings
-	Environment map[string]string // of nixlbench, as far as it matters
+	Environment map[string]string // relevant environment of nixlbench
 	Watch       func() *record.Recorder
-	Line        func(text string) // what the user reads meanwhile
-	Output      io.Writer         // of nixlbench, as it comes; nil: nowhere
+	Line        func(text string) // shows progress to the user
+	Output      io.Writer         // receives the output of nixlbench as it arrives; nil drops it
 }
 
-// maxOutput bounds what is kept of the output of a run, in bytes: up to as much again of its end.
+// maxOutput bounds each of the two parts of a run's output that are kept, the beginning and the end, in bytes.
 const maxOutput = 4 << 20
 
-// Run runs one combination. The target is started by the user: its command is printed, and the initiator, which waits
-// for 25 s, is started again until the time is up.
+// Run runs one combination. The user starts the target with the printed command. The initiator, which waits for 25 s,
+// is restarted until the timeout.
 func (r *Runner) Run(ctx context.Context, c Combination) Row {
 	row := Row{Combination: c}
 	r.Line(fmt.Sprintf("%s: start the target on %s now, and keep it until it ends:\n  nixlbench %s", c, r.Settings.Peer,
@@ -37,7 +40,7 @@ func (r *Runner) Run(ctx context.Context, c Combination) Row {
 	defer cancel()
 	for {
 		output, rec, err := r.once(ctx, c)
-		row.Results, _ = read.File("nixlbench", strings.NewReader(output)) // what is missing shows in the results
+		row.Results, _ = read.File("nixlbench", strings.NewReader(output)) // missing results are visible in the row
 		row.addRails(rec)
 		switch {
 		case err == nil && len(row.Results) > 0:
@@ -53,7 +56,7 @@ func (r *Runner) Run(ctx context.Context, c Combination) Row {
 		default:
 			row.Failure = "it printed no results"
 		}
-		row.Causes = append(Causes(r.Settings, output), Environment(r.Environment)...)
+		row.Causes = append(Causes(r.Settings, c, output), Environment(r.Environment)...)
 		if len(row.Causes) == 0 {
 			row.Causes = []string{"its last line: " + lastLine(output)}
 		}
@@ -61,9 +64,9 @@ func (r *Runner) Run(ctx context.Context, c Combination) Row {
 	}
 }
 
-// once runs the initiator to its end.
+// once runs the initiator until it exits.
 func (r *Runner) once(ctx context.Context, c Combination) (string, *record.Record, error) {
-	cmd := exec.CommandContext(ctx, r.Settings.Program, r.Settings.Args(c)...) //nolint:gosec // the user names it
+	cmd := exec.CommandContext(ctx, r.Settings.Program, r.Settings.Args(c)...) //nolint:gosec // chosen by user
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	out := &bounded{also: r.Output}
@@ -80,13 +83,14 @@ func (r *Runner) once(ctx context.Context, c Combination) (string, *record.Recor
 	return out.String(), rec, err
 }
 
-// addRails adds what the rails carried meanwhile.
+// addRails adds the bytes that the rails carried during the run.
 func (row *Row) addRails(rec *record.Record) {
 	if rec == nil {
 		return
 	}
-	row.Rails, row.TCP = map[string]int64{}, 0
+	row.Rails, row.TCP, row.devices = map[string]int64{}, 0, map[string]string{}
 	for _, one := range rec.Rails {
+		row.devices[one.Rail] = one.Device
 		for _, d := range []record.Direction{one.Transmit, one.Receive} {
 			if v := d.Best(); v != nil {
 				row.Rails[one.Rail] += *v
@@ -98,18 +102,49 @@ func (row *Row) addRails(rec *record.Record) {
 	}
 }
 
-// leastBytes is what a run moves by RDMA at least, if it uses it.
+// leastBytes is the minimum that a run moves by RDMA if it uses RDMA.
 const leastBytes = 1 << 20
 
-// doubts are what a run that ended well did otherwise than asked.
+// almostAll is the share of the bytes above which the remaining rails count as unused: connections are made over all
+// rails.
+const almostAll = 0.95
+
+// doubts returns how a successful run deviated from its settings, such as the transport that carried the bytes.
 func (r *Runner) doubts(row Row) (list []string) {
-	sum := int64(0)
-	for _, v := range row.Rails {
-		sum += v
+	for _, result := range row.Results {
+		if result.Failed {
+			list = append(list, result.Marks...)
+		}
 	}
-	if row.Rails != nil && sum < leastBytes {
+	if row.Rails == nil {
+		return list
+	}
+	sum, other := int64(0), int64(0)
+	best := ""
+	for _, name := range slices.Sorted(maps.Keys(row.Rails)) {
+		v := row.Rails[name]
+		sum += v
+		if best == "" || v > row.Rails[best] {
+			best = name
+		}
+		if wanted := row.Combination.Devices; len(wanted) > 0 && !slices.Contains(wanted, row.devices[name]) {
+			other += v
+		}
+	}
+	percent := func(part int64) string { return terminal.Percent(float64(part) / float64(sum)) }
+	switch {
+	case sum < leastBytes || row.TCP > sum:
 		list = append(list, "nothing went by RDMA: the figures are those of another transport")
+		if sum >= leastBytes {
+			list[len(list)-1] = "most went by TCP: the figures are not those of RDMA"
+		}
 		list = append(list, Environment(r.Environment)...)
+	case len(row.Combination.Devices) == 0 && len(row.Rails) > 1 && float64(row.Rails[best]) >= almostAll*float64(sum):
+		list = append(list, fmt.Sprintf("all rails were asked for, and rail %s carried %s: the figures are those of one "+
+			"rail; set UCX_MAX_RMA_RAILS and leave UCX_NET_DEVICES unset at both ends", best, percent(row.Rails[best])))
+	case float64(other) > (1-almostAll)*float64(sum):
+		list = append(list, fmt.Sprintf("rails that were not asked for carried %s: the figures are not those of %s",
+			percent(other), strings.Join(row.Combination.Devices, ",")))
 	}
 	return list
 }
@@ -119,14 +154,14 @@ func lastLine(output string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// bounded keeps the beginning and the end of what is written.
+// bounded keeps the beginning and the end of its input.
 type bounded struct {
 	head, tail bytes.Buffer
 	dropped    bool
 	also       io.Writer
 }
 
-// String is what was kept, with a line break where something is missing.
+// String returns the kept parts, with a line break where text is missing.
 func (b *bounded) String() string {
 	gap := ""
 	if b.dropped {

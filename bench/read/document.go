@@ -7,13 +7,15 @@ import (
 	"io"
 )
 
-// document is a JSON object. One that was cut has the members before the cut, and the part of the last one.
+// document is a JSON object. A cut one has the members before the cut, and the first part of the last one.
 type document struct {
 	line    int
 	text    []byte
 	members map[string]part
-	err     error // why it was not read to its end
+	err     error // reason why it was not read to its end
 	at      int   // offset of err
+	counted int   // offset up to which lines are counted
+	lines   int   // number of lines before counted
 }
 
 type part struct {
@@ -39,7 +41,7 @@ func newDocument(line int, text []byte) *document {
 }
 
 func (d *document) read(dec *json.Decoder) error {
-	if _, err := dec.Token(); err != nil { // the brace
+	if _, err := dec.Token(); err != nil { // opening brace
 		return err
 	}
 	for dec.More() {
@@ -47,7 +49,7 @@ func (d *document) read(dec *json.Decoder) error {
 		if err != nil {
 			return err
 		}
-		key, _ := token.(string) // keys are
+		key, _ := token.(string) // keys are strings
 		from := int(dec.InputOffset())
 		from += len(d.text[from:]) - len(bytes.TrimLeft(d.text[from:], ": \t\r\n"))
 		p := part{text: d.text[from:], line: d.lineAt(from)}
@@ -66,19 +68,27 @@ func (d *document) read(dec *json.Decoder) error {
 	return err
 }
 
-func (d *document) lineAt(offset int) int { return d.line + bytes.Count(d.text[:offset], []byte("\n")) }
+// lineAt continues counting from the last call, because a document has many members.
+func (d *document) lineAt(offset int) int {
+	if offset < d.counted {
+		d.counted, d.lines = 0, 0
+	}
+	d.lines += bytes.Count(d.text[d.counted:offset], []byte("\n"))
+	d.counted = offset
+	return d.line + d.lines
+}
 
 func (d *document) errorLine() int { return d.lineAt(len(bytes.TrimRight(d.text[:d.at], "\n"))) }
 
 func (d *document) has(key string) bool { _, ok := d.members[key]; return ok }
 
-// get decodes a member. One that is absent, cut or of another type leaves to unchanged.
+// get decodes a member. It leaves to unchanged if the member is absent, cut or of another type.
 func (d *document) get(key string, to any) bool {
 	p, ok := d.members[key]
 	return ok && p.whole && json.Unmarshal(p.text, to) == nil
 }
 
-// list calls each with the objects of a list, up to a cut.
+// list calls each with every object of a list, up to a cut.
 func (p part) list(each func(object json.RawMessage, line int) error) error {
 	dec := json.NewDecoder(bytes.NewReader(p.text))
 	if _, err := dec.Token(); err != nil {
@@ -100,7 +110,27 @@ func (p part) list(each func(object json.RawMessage, line int) error) error {
 	return nil
 }
 
-// lineOf is the line in which a value of this member begins.
-func (p part) lineOf(value []byte) int {
-	return p.line + bytes.Count(p.text[:max(bytes.Index(p.text, value), 0)], []byte("\n"))
+// object calls each with every member of an object, in order. Keys may repeat.
+func (p part) object(each func(key string, value json.RawMessage, line int)) error {
+	dec := json.NewDecoder(bytes.NewReader(p.text))
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	line, counted := p.line, 0
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+		from := int(dec.InputOffset()) - len(value)
+		line += bytes.Count(p.text[counted:from], []byte("\n"))
+		counted = from
+		key, _ := token.(string) // keys are strings
+		each(key, value, line)
+	}
+	return nil
 }

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Formats are those of NCCL's plugins/profiler/inspector/inspector_{json,prom}.cc, v4.0 (June 2026). GB/s are 10^9
-// bytes.
+// Formats of NCCL's plugins/profiler/inspector/inspector_{json,prom}.cc, v4.0 (June 2026). A GB/s is 10^9 bytes/s.
 var (
 	inspectorMetric = regexp.MustCompile(
 		`^\s*nccl_(?:(p2p_)?bus_bandwidth_gbs|(?:collective|p2p)_exec_time_microseconds)\{`)
@@ -17,17 +16,18 @@ var (
 
 type inspector struct {
 	*sink
-	rowOf map[string]int // by labels
-	alone map[string]int // rows with one of the two metrics: the line
+	rowOf map[string]int // labels → index of the row
+	alone map[string]int // labels of rows with only one of the two metrics → line
 }
 
 func newInspector(s *sink) parser {
 	return &inspector{sink: s, rowOf: map[string]int{}, alone: map[string]int{}}
 }
 
-// text reads the Prometheus text: two metrics of the same labels are one row. The size is a range, so it is no number.
+// text reads the Prometheus format. Two metrics with equal labels are one row. The size label is a range, so Bytes
+// stays absent.
 func (p *inspector) text(l line) {
-	if !inspectorMetric.MatchString(l.text) {
+	if !strings.Contains(l.text, "nccl_") || !inspectorMetric.MatchString(l.text) {
 		return
 	}
 	m := inspectorLine.FindStringSubmatch(l.text)
@@ -36,7 +36,7 @@ func (p *inspector) text(l line) {
 		return
 	}
 	i, known := p.rowOf[m[3]]
-	if known && i >= 0 && p.has(i, m[2]) { // of another scrape
+	if known && i >= 0 && p.has(i, m[2]) { // from another scrape
 		known = false
 	}
 	if !known {
@@ -61,7 +61,7 @@ func (p *inspector) text(l line) {
 	}
 }
 
-// has reports whether a row has the value of a metric.
+// has reports whether a row already has the value of a metric.
 func (p *inspector) has(i int, metric string) bool {
 	r := &p.rows[i]
 	if strings.HasSuffix(metric, "exec_time_microseconds") {
@@ -82,7 +82,7 @@ func (p *inspector) end() {
 	}
 }
 
-// inspectorJSON is coll_perf or p2p_perf, without the prefix of the keys.
+// inspectorJSON is coll_perf or p2p_perf, with the prefix of the keys removed.
 type inspectorJSON struct {
 	Coll     string   `json:"coll"`
 	CollSize *int64   `json:"coll_msg_size_bytes"`

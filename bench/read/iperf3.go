@@ -6,36 +6,47 @@ import (
 	"math"
 	"regexp"
 	"strings"
+
+	"github.com/railscope/railscope/bench/grid"
 )
 
-// Formats are those of iperf 3.21's src/iperf_locale.c and units.c: bits are decimal, bytes binary.
+// Formats of iperf 3.21's src/iperf_locale.c and units.c: bits are decimal, bytes binary.
 var (
 	iperf3Row = regexp.MustCompile(`\[ *(\d+|SUM)\](?:\[([RT]X-[CS])\])? +[\d.]+- *[\d.]+ +sec +` +
 		`[\d.]+ +[KMGTP]?Bytes +(\S+) +([KMGTP]?)(bits|Bytes)/sec(.*)`)
 	iperf3Partial = regexp.MustCompile(`\[ *(?:\d+|SUM)\](?:\[[RT]X-[CS]\])? +[\d.]+- *[\d.]+`)
-	iperf3Begin   = regexp.MustCompile(`Starting Test: protocol: (\w+), (\d+) streams, (\d+) byte blocks`)
+	iperf3Lost    = regexp.MustCompile(`\s(\d+)/ *(\d+) \(`)
+	iperf3Other   = regexp.MustCompile(`Connecting to host |Accepted connection from |\biperf3?: |` +
+		`] local \S+ port \d+ connected to `)
+	iperf3Begin = regexp.MustCompile(`Starting Test: protocol: (\w+), (\d+) streams, (\d+) byte blocks`)
 )
 
 type iperf3 struct {
 	*sink
-	opened    int  // line of the connection of a client; 0: none, or it is done
-	accepted  bool // it is of a server, which does not say when it is done
-	intervals int  // line of the first one
-	ruled     bool // the line before is one of dashes
-	summary   bool // a header came after it: rows are sums, which UDP of iperf 3.1 does not name
-	reverse   bool
-	streams   int // of JSON
-	protocol  string
-	block     *int64
-	roles     []string
-	found     map[string]*iperf3Role
+	opened    int  // line of a client's connection; 0 if no client is running
+	accepted  bool // a server's run, whose end is not printed
+	intervals int  // line of the first interval
+	ruled     bool // the previous line consists of dashes
+	// summary reports that a header followed the dashes: rows are then sums, which iperf 3.1 does not label for UDP.
+	summary  bool
+	reverse  bool
+	other    bool   // the lines are iperf2's
+	clients  int    // unfinished clients
+	mixed    bool   // several runs print into one file
+	failure  string // iperf3's own error message
+	streams  int    // number of streams in JSON
+	protocol string
+	block    *int64
+	roles    []string
+	found    map[string]*iperf3Role
 }
 
 // iperf3Role is the summary of one direction.
 type iperf3Role struct {
 	streams map[string]bool
 	order   []string
-	rows    map[string]Result // by stream, or SUM: the receiver's, else the sender's
+	rows    map[string]Result // results by stream, or SUM: the receiver's, else the sender's
+	all     []Result          // results of several clients, as their receivers counted
 }
 
 func newIperf3(s *sink) parser {
@@ -43,35 +54,75 @@ func newIperf3(s *sink) parser {
 }
 
 func (p *iperf3) text(l line) {
-	m := iperf3Row.FindStringSubmatch(l.text)
+	switch {
+	case has(l.text, "Client connecting ", "Server listening ", "connected with ") && iperf2Begin.MatchString(l.text):
+		p.end()
+		p.other = true
+	case p.other && iperf3Other.MatchString(l.text):
+		p.other = false
+	}
+	if p.other {
+		return
+	}
+	var m []string
+	if strings.Contains(l.text, " sec ") {
+		m = iperf3Row.FindStringSubmatch(l.text)
+	}
 	p.summary = p.summary || p.ruled && strings.Contains(l.text, "] Interval ")
 	p.ruled = strings.Contains(l.text, "- - - - -")
 	switch {
 	case m != nil:
 		p.row(l, m)
 	case strings.Contains(l.text, "Connecting to host "), strings.Contains(l.text, "Accepted connection from "):
+		p.connect(l)
+	case strings.Contains(l.text, "Server listening on ") && p.accepted && p.clients < 2:
 		p.end()
-		*p = iperf3{sink: p.sink, protocol: "TCP", opened: l.number, found: map[string]*iperf3Role{},
-			accepted: strings.Contains(l.text, "Accepted connection from ")}
 	case strings.Contains(l.text, "Reverse mode, remote host"):
 		p.reverse = true
 	case strings.Contains(l.text, "Total Datagrams"), strings.Contains(l.text, "Lost/Total Datagrams"):
 		p.protocol = "UDP"
 	case strings.Contains(l.text, "iperf Done."), strings.Contains(l.text, "iperf3: interrupt - "):
-		p.opened = 0
-		p.end()
+		p.done()
 	case strings.Contains(l.text, "iperf3: error - "):
-		_, text, _ := strings.Cut(l.text, "iperf3: error - ")
-		p.opened = 0
-		p.fail(l.number, "iperf3 failed: %s", text)
+		_, p.failure, _ = strings.Cut(l.text, "iperf3: error - ")
+		p.fail(l.number, "iperf3 failed: %s", p.failure)
+		p.done()
 	case strings.Contains(l.text, "datagrams received out-of-order"):
 	case p.intervals > 0 && iperf3Partial.MatchString(l.text) && strings.Contains(l.text, " sec"):
 		p.fail(l.number, "iperf3: the row is cut")
-	default:
+	case strings.Contains(l.text, "Starting Test: "):
 		if m := iperf3Begin.FindStringSubmatch(l.text); m != nil {
 			p.protocol, p.block = m[1], size(m[3])
 		}
 	}
+}
+
+// connect starts the run of a client. An unfinished earlier one may continue below: both print into one file.
+func (p *iperf3) connect(l line) {
+	accepted := strings.Contains(l.text, "Accepted connection from ")
+	if p.opened > 0 && len(p.found) == 0 {
+		p.fail(l.number, "iperf3: this client begins before that of line %d is done: it was cut, or several print into one "+
+			"file", p.opened)
+		p.clients++
+		p.mixed = true
+		return
+	}
+	p.end()
+	*p = iperf3{sink: p.sink, protocol: "TCP", opened: l.number, clients: 1, found: map[string]*iperf3Role{},
+		accepted: accepted}
+}
+
+// done ends the run of one client.
+func (p *iperf3) done() {
+	p.clients--
+	if p.clients > 0 {
+		return
+	}
+	p.opened = 0
+	if p.failure != "" {
+		p.intervals = 0 // the failure already explains missing results
+	}
+	p.end()
 }
 
 func (p *iperf3) row(l line, m []string) {
@@ -80,7 +131,7 @@ func (p *iperf3) row(l line, m []string) {
 	}
 	tail := strings.Fields(m[6])
 	if p.summary && len(tail) > 0 && strings.HasSuffix(tail[len(tail)-1], "%)") {
-		tail, p.protocol = append(tail, "receiver"), "UDP" // with jitter and loss, which the receiver counts
+		tail, p.protocol = append(tail, "receiver"), "UDP" // with jitter and loss, which only the receiver counts
 	}
 	if len(tail) == 0 || tail[len(tail)-1] != "receiver" && tail[len(tail)-1] != "sender" {
 		return // an interval
@@ -102,7 +153,18 @@ func (p *iperf3) row(l line, m []string) {
 	unit *= math.Pow(step, float64(strings.Index("KMGTP", m[4])+len(m[4])))
 	r := Result{Tool: "iperf3", Line: l.number, Bytes: p.block}
 	r.Rate = r.figure("rate", m[3], unit)
-	if _, known := role.rows[m[1]]; !known || tail[len(tail)-1] == "receiver" {
+	sent, known := role.rows[m[1]]
+	received := tail[len(tail)-1] == "receiver"
+	if lost := iperf3Lost.FindStringSubmatch(m[6]); lost != nil && lost[1] != "0" && received {
+		r.fail("%s of %s datagrams were lost", lost[1], lost[2])
+	}
+	if known && received && r.Rate != nil && *r.Rate == 0 && sent.Rate != nil && *sent.Rate > 0 {
+		r.fail("the sender counted %s, the receiver nothing", grid.GigabitsPerSecond(*sent.Rate))
+	}
+	if received {
+		role.all = append(role.all, r)
+	}
+	if !known || received {
 		role.rows[m[1]] = r
 	}
 }
@@ -115,8 +177,20 @@ func (p *iperf3) flush() (rows int) {
 		if _, ok := role.rows["SUM"]; ok {
 			which = []string{"SUM"}
 		}
+		list := make([]Result, 0, len(which))
 		for _, stream := range which {
-			r := role.rows[stream]
+			list = append(list, role.rows[stream])
+		}
+		if p.mixed {
+			list = role.all
+		}
+		for _, r := range list {
+			if p.mixed {
+				r.fail(mixed)
+			}
+			if p.failure != "" {
+				r.fail("iperf3 failed: %s", p.failure)
+			}
 			r.Test = iperf3Test(p.protocol, max(len(role.streams), 1), p.reverse)
 			if name != "" {
 				r.Test += ", " + name
@@ -147,7 +221,7 @@ func (p *iperf3) end() {
 	case p.intervals > 0 && rows == 0:
 		p.fail(p.intervals, "iperf3: the output is cut: no line of the sender or receiver after the intervals")
 	}
-	*p = iperf3{sink: p.sink, protocol: "TCP", found: map[string]*iperf3Role{}}
+	*p = iperf3{sink: p.sink, protocol: "TCP", other: p.other, found: map[string]*iperf3Role{}}
 }
 
 type (
@@ -161,6 +235,8 @@ type (
 	}
 	iperf3Sum struct {
 		Rate *float64 `json:"bits_per_second"`
+		Lost *float64 `json:"lost_packets"`
+		All  *float64 `json:"packets"`
 	}
 )
 
@@ -174,18 +250,18 @@ func (p *iperf3) document(d *document) bool {
 	switch {
 	case stream && event == "start":
 		var start iperf3Start
-		p.end() // of one that was cut
+		open := p.opened > 0
+		p.end() // the open run was cut, or continues below
 		if d.get("data", &start) {
-			p.opened = d.line
+			p.opened, p.mixed = d.line, open
 			p.begin(start)
 		}
 	case stream && event == "end":
 		p.opened = 0
 		p.sums(d.members["data"])
 	case stream && event == "error":
-		var text string
-		d.get("data", &text)
-		p.fail(d.line, "iperf3 failed: %s", text)
+		d.get("data", &p.failure)
+		p.fail(d.line, "iperf3 failed: %s", p.failure)
 	case stream:
 	default:
 		p.whole(d)
@@ -198,7 +274,7 @@ func (p *iperf3) begin(start iperf3Start) {
 	if start.Test.Protocol != "" {
 		p.protocol = start.Test.Protocol
 	}
-	p.streams = start.Test.Streams
+	p.streams, p.failure = start.Test.Streams, ""
 }
 
 func (p *iperf3) whole(d *document) {
@@ -209,6 +285,7 @@ func (p *iperf3) whole(d *document) {
 		p.fail(d.members["error"].line, "iperf3 failed: %s", failure)
 	}
 	p.begin(start)
+	p.failure = failure
 	end, ok := d.members["end"]
 	switch {
 	case ok && end.whole && p.sums(end):
@@ -220,26 +297,60 @@ func (p *iperf3) whole(d *document) {
 	}
 }
 
-// sums adds what the receiver counted in each direction, else what the sender did.
+// sums adds the receiver's count of each direction, or else the sender's. With --bidir the sums of the reverse
+// direction have separate names since 3.11; before, the names occur twice.
 func (p *iperf3) sums(end part) (found bool) {
-	var all map[string]json.RawMessage
-	if json.Unmarshal(end.text, &all) != nil {
-		return false
+	type sum struct {
+		iperf3Sum
+		line int
 	}
-	for _, direction := range []string{"", "_bidir_reverse"} {
-		for _, name := range []string{"sum_received", "sum_sent", "sum"} {
-			var sum iperf3Sum
-			raw := all[name+direction]
-			if json.Unmarshal(raw, &sum) != nil || sum.Rate == nil || *sum.Rate == 0 && name == "sum_received" {
-				continue
-			}
-			r := Result{Tool: "iperf3", Line: end.lineOf(raw), Bytes: p.block,
-				Test: iperf3Test(p.protocol, p.streams, p.reverse != (direction != ""))}
-			r.Rate = r.value("bits_per_second", *sum.Rate, 1.0/8)
-			p.add(r)
-			found = true
-			break
+	var directions [2]map[string]sum
+	err := end.object(func(key string, value json.RawMessage, line int) {
+		name, reverse := strings.CutSuffix(key, "_bidir_reverse")
+		one := sum{line: line}
+		if !strings.HasPrefix(name, "sum") || json.Unmarshal(value, &one.iperf3Sum) != nil || one.Rate == nil {
+			return
 		}
+		i := 0
+		if _, twice := directions[0][name]; reverse || twice {
+			i = 1
+		}
+		if directions[i] == nil {
+			directions[i] = map[string]sum{}
+		}
+		directions[i][name] = one
+	})
+	for i, direction := range directions {
+		received, counted := direction["sum_received"]
+		best := received
+		for _, name := range []string{"sum_sent", "sum"} {
+			if one, ok := direction[name]; ok && (best.Rate == nil || *best.Rate == 0) {
+				best = one
+			}
+		}
+		if best.Rate == nil {
+			continue
+		}
+		r := Result{Tool: "iperf3", Line: best.line, Bytes: p.block,
+			Test: iperf3Test(p.protocol, p.streams, p.reverse != (i > 0))}
+		r.Rate = r.value("bits_per_second", *best.Rate, 1.0/8)
+		if counted && *received.Rate == 0 && *best.Rate > 0 {
+			r.fail("the receiver counted nothing")
+		}
+		for _, name := range []string{"sum", "sum_received"} {
+			if one := direction[name]; one.Lost != nil && *one.Lost > 0 && one.All != nil {
+				r.fail("%.0f of %.0f datagrams were lost", *one.Lost, *one.All)
+				break
+			}
+		}
+		if p.failure != "" {
+			r.fail("iperf3 failed: %s", p.failure)
+		}
+		if p.mixed {
+			r.fail(mixed)
+		}
+		p.add(r)
+		found = true
 	}
-	return found
+	return found && err == nil
 }

@@ -8,21 +8,23 @@ import (
 	"github.com/railscope/railscope/bench/grid"
 )
 
-// Rail is a rail of this node, beside which results are set.
+// Rail is a rail of this node, to compare results with.
 type Rail struct {
-	Device   string
-	LineRate float64 // bytes per second; 0: unknown
+	Device string
+	// LineRate is the maximum rate in bytes per second, only a share where others use its port or PCIe link; 0 if
+	// unknown.
+	LineRate float64
 }
 
-// Line rates are nominal, and tools round: 0.5 % above is not marked.
+// roundedUp is the tolerance above a line rate: line rates are nominal, and tools round.
 const roundedUp = 1.005
 
-// otherUnit is by how much a size and its latency exceed the rate of the same row if one of them has another unit.
+// otherUnit is the factor by which a size divided by its latency exceeds the rate of the row if a unit is wrong.
 const otherUnit = 10
 
-// Mark marks what is impossible: rates above the line rate, and sizes that would need more than it, or ten times the
-// rate in the same row, to arrive within the latency. LineRate is that of every result; 0: that of its rail, if it
-// is known.
+// Mark marks impossible figures: rates above the line rate, and sizes that could arrive within the latency only at more
+// than the line rate or 10 times the row's rate. lineRate applies to every result, in bytes per second; 0 selects the
+// line rate of the result's rail, if known.
 func Mark(results []Result, lineRate float64, rails []Rail) {
 	for i := range results {
 		r := &results[i]
@@ -32,14 +34,15 @@ func Mark(results []Result, lineRate float64, rails []Rail) {
 		}
 		limit *= max(r.lanes, 1)
 		if rate, name := r.judged(); limit > 0 && rate > limit*roundedUp {
-			r.Marks = append(r.Marks, fmt.Sprintf("%s of %s is above %s, %s", name, gigabits(rate), of, gigabits(limit)))
+			r.Marks = append(r.Marks, fmt.Sprintf("%s of %s is above %s, %s", name, grid.GigabitsPerSecond(rate), of,
+				grid.GigabitsPerSecond(limit)))
 		}
 		r.markLatency(limit, of)
 		r.markOrder()
 	}
 }
 
-// markOrder marks a time that is above one that it cannot exceed: in different units, or of different runs.
+// markOrder marks times in the wrong order, such as a minimum above the average: units or runs are mixed.
 func (r *Result) markOrder() {
 	l := r.Latency
 	if l == nil {
@@ -60,7 +63,8 @@ func (r *Result) markOrder() {
 	}
 }
 
-// judged is the rate on the wire: of collectives the bus bandwidth, since the other one counts bytes that stay.
+// judged returns the rate on the wire. For collectives it is the bus bandwidth, since the other rate counts bytes that
+// stay on the node.
 func (r *Result) judged() (rate float64, name string) {
 	switch {
 	case r.BusRate != nil:
@@ -87,16 +91,16 @@ func (r *Result) markLatency(limit float64, of string) {
 	}
 	needed := float64(*r.Bytes) / (*seconds + r.rounding)
 	text := fmt.Sprintf("%s in %s µs would be %s", mebibytes(*r.Bytes), grid.Microseconds(duration(*seconds)),
-		gigabits(needed))
+		grid.GigabitsPerSecond(needed))
 	switch {
 	case limit > 0 && r.BusRate == nil && needed > limit*roundedUp:
-		r.Marks = append(r.Marks, text+", above "+of+", "+gigabits(limit))
+		r.Marks = append(r.Marks, text+", above "+of+", "+grid.GigabitsPerSecond(limit))
 	case r.Rate != nil && *r.Rate > 0 && needed > otherUnit**r.Rate:
 		r.Marks = append(r.Marks, fmt.Sprintf("%s, %.3g times the rate in the same row", text, needed / *r.Rate))
 	}
 }
 
-// lineRateOf is the sum over the devices; 0 if one is unknown.
+// lineRateOf returns the sum over the devices; 0 if one is unknown.
 func lineRateOf(devices string, rails []Rail) (sum float64) {
 	for device := range strings.SplitSeq(devices, ",") {
 		found := 0.0
@@ -113,19 +117,12 @@ func lineRateOf(devices string, rails []Rail) (sum float64) {
 	return sum
 }
 
-func gigabits(bytesPerSecond float64) string {
-	if bytesPerSecond >= 1e12 {
-		return grid.Decimal(bytesPerSecond*8/1e9, 0) + " Gb/s"
-	}
-	return grid.Gigabits(bytesPerSecond) + " Gb/s"
-}
-
 // duration is seconds within what a Duration can hold.
 func duration(seconds float64) time.Duration {
 	return time.Duration(min(max(seconds, -1e9), 1e9) * 1e9)
 }
 
-// mebibytes is a size in the largest unit that divides it.
+// mebibytes formats a size in the largest unit that divides it.
 func mebibytes(n int64) string {
 	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
 		if n < 1024 || n%1024 != 0 || unit == "GiB" {

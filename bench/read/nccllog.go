@@ -2,10 +2,14 @@ package read
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
+
+	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/ncclnet"
 )
 
-// The messages are those of NCCL 2.10 to 2.30: src/init.cc, src/graph/topo.cc, src/transport/{net_socket,net_ib}.cc and
+// Messages of NCCL 2.10 to 2.30: src/init.cc, src/graph/topo.cc, src/transport/{net_socket,net_ib}.cc and
 // net_ib/init.cc; "NET/IB/GDR enabled" is in tutorials.
 var (
 	ncclDevice  = regexp.MustCompile(`\[\d+\] ?(([\w.+-]+):\d+(?:/[\w.-]+)?)`)
@@ -25,11 +29,14 @@ type ncclLog struct {
 	*sink
 	seen  map[string]bool
 	first int // line of the first message
+
+	libfabric int    // index of the row of libfabric's network; -1 if there is none
+	provider  string // provider of libfabric; empty if it is not in the log
 }
 
-func newNCCLLog(s *sink) parser { return &ncclLog{sink: s, seen: map[string]bool{}} }
+func newNCCLLog(s *sink) parser { return &ncclLog{sink: s, seen: map[string]bool{}, libfabric: -1} }
 
-// text reads the messages of a line: of writers that interleave, it may have several.
+// text reads the messages of a line: interleaved writers may put several into one.
 func (p *ncclLog) text(l line) {
 	if !strings.Contains(l.text, "NCCL ") {
 		return
@@ -52,7 +59,7 @@ func (p *ncclLog) text(l line) {
 }
 
 func ncclWarning(text string) []string {
-	if strings.Contains(text, "No device found") {
+	if strings.Contains(text, "No device found") || ncclnet.NoVerbs(text) {
 		return []string{ncclSockets}
 	}
 	return nil
@@ -71,11 +78,14 @@ func (p *ncclLog) message(l line, text string) {
 			p.row(l, "network Socket "+m[1], "")
 		}
 	case strings.HasPrefix(text, "Using network "):
-		name := text[len("Using network "):]
-		if name == "Socket" {
-			p.row(l, "network Socket", "", ncclSockets)
-		} else {
-			p.row(l, "network "+name, "")
+		p.network(l, text[len("Using network "):])
+	case strings.HasPrefix(text, "NET/OFI "):
+		p.ofi(l, text)
+	case ncclnet.NoVerbs(text):
+		p.row(l, "libibverbs is missing in the image", "", ncclSockets)
+	case strings.Contains(text, " speed change detected: "):
+		if device, from, to, slower := ncclnet.Slower(text); slower {
+			p.row(l, "link slower", device, "the link became slower: "+megabits(from)+" → "+megabits(to))
 		}
 	case strings.HasPrefix(text, "NET/IB/GDR "):
 		p.row(l, "GPUDirect RDMA "+text[len("NET/IB/GDR "):], "")
@@ -87,23 +97,65 @@ func (p *ncclLog) message(l line, text string) {
 		} else if m := ncclVirtual.FindStringSubmatch(text); m != nil {
 			p.row(l, "network IB virtual device of "+m[3], strings.ReplaceAll(m[1], "+", ","))
 		}
-	case strings.HasPrefix(text, "GPU Direct RDMA "): // until 2.27
+	case strings.HasPrefix(text, "GPU Direct RDMA "): // format until 2.27
 		if m := ncclGDROld.FindStringSubmatch(text); m != nil {
 			p.row(l, "GPUDirect RDMA "+strings.ToLower(m[1])+", "+m[2], "")
 		}
 	case strings.HasPrefix(text, "Channel "), strings.HasPrefix(text, "CollNet "):
 		if m := ncclVia.FindStringSubmatch(text); m != nil {
-			p.row(l, "channels via "+m[1], "")
+			p.row(l, "channels via "+m[1], "", p.marks(strings.Split(m[1], "/")[1])...)
 		}
 	}
 }
 
-// row adds what no line before said: every rank says most of it.
-func (p *ncclLog) row(l line, test, rail string, marks ...string) {
+// network adds the chosen network. The provider of libfabric may follow later.
+func (p *ncclLog) network(l line, name string) {
+	i := p.row(l, "network "+name, "", p.marks(name)...)
+	if i >= 0 && ncclnet.Of(name, "efa") == ncclnet.RDMA && ncclnet.Of(name, "") == ncclnet.Unknown {
+		p.libfabric = i
+	}
+}
+
+// marks returns the marks of a network, which depend on what carries its data.
+func (p *ncclLog) marks(network string) []string {
+	switch ncclnet.Of(network, p.provider) {
+	case ncclnet.Sockets:
+		return []string{ncclSockets}
+	case ncclnet.Unknown:
+		return []string{"unknown whether this network uses RDMA: " + network}
+	}
+	return nil
+}
+
+// ofi reads the provider of libfabric, which decides what carries the data.
+func (p *ncclLog) ofi(l line, text string) {
+	if strings.HasPrefix(text, "NET/OFI No eligible providers") {
+		p.row(l, "libfabric has no provider for the adapters", "", ncclSockets)
+	}
+	provider := ncclnet.Provider(text)
+	if provider == "" {
+		return
+	}
+	p.provider = provider
+	p.row(l, "libfabric provider "+provider, "", p.marks("Libfabric")...)
+	if p.libfabric >= 0 {
+		p.rows[p.libfabric].Marks = p.marks("Libfabric")
+	}
+}
+
+// megabits converts a rate of NCCL to Gb/s.
+func megabits(text string) string {
+	v, _ := strconv.ParseFloat(text, 64) // digits
+	return grid.GigabitsPerSecond(v * 1e6 / 8)
+}
+
+// row adds a message once: most are printed by every rank.
+func (p *ncclLog) row(l line, test, rail string, marks ...string) (index int) {
 	if key := test + "\x00" + rail; !p.seen[key] && len(p.seen) < maxRows {
 		p.seen[key] = true
-		p.add(Result{Tool: "nccl", Test: test, Rail: rail, Line: l.number, Marks: marks})
+		return p.add(Result{Tool: "nccl", Test: test, Rail: rail, Line: l.number, Marks: marks})
 	}
+	return -1
 }
 
 func (p *ncclLog) end() {

@@ -1,7 +1,7 @@
 package read
 
 import (
-	"encoding/json"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Formats are those of nccl-tests' src/common.cu and util.cu, v1.0.0 to a0b82b2 (July 2026). GB/s are 10^9 bytes, times
-// µs; v1, whose first column is "bytes", has ms.
+// Formats of nccl-tests' src/common.cu and util.cu, v1.0.0 to a0b82b2 (July 2026): 10^9 bytes/s and µs. In v1, whose
+// first column is "bytes", times are in ms.
 var (
 	ncclTestsName = regexp.MustCompile(`\b([a-z_]+_perf)(?:_mpi)?\b`)
 	ncclTestsType = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
@@ -18,21 +18,31 @@ var (
 
 type ncclTests struct {
 	*sink
-	name   string // of the program
-	opened int    // line with the settings of a run; 0: none, or its average was printed
+	name   string // name of the program
+	opened int    // line with the settings of a run; 0 if there is none, or its average was printed
 	header int
 	names  []string
 	before int // fields that a log puts before each line
-	count  int // rows of that table
+	count  int // rows of the open table
 	half   half
+	runs   int    // open runs: settings without an average
+	ranks  [2]int // number of listed ranks: all, and those with a number above 0
+	failed bool   // the program has reported an error
 }
 
-// half is the beginning of a row into which NCCL has logged: the program prints size and type before it measures, and
-// the figures after.
+// half is the beginning of a row that a message of NCCL interrupted: the program prints size and type before it
+// measures, and the figures after.
 type half struct {
-	number int // line; 0: none
+	number int // line of the beginning; 0 if there is none
 	about  []string
 }
+
+var (
+	ncclTestsRank   = regexp.MustCompile(`^#? *Rank +(\d+)(?: Group +\d+)? Pid +\d+ on `)
+	ncclTestsFailed = regexp.MustCompile(`\bFAILED\b`)
+	ncclTestsBounds = regexp.MustCompile(`Out of bounds values\s*:.*\bFAILED\b`)
+	ncclTestsError  = regexp.MustCompile(`Test (?:NCCL|CUDA) failure |Test timeout \(|: Test failure \S+:\d+|^# error: `)
+)
 
 var ncclTestsLogged = regexp.MustCompile(`\S*:\d+:\d+ \[\d+\] (?:[\d.]+ )?NCCL (?:INFO|WARN|TRACE|VERSION|CALL)\b`)
 
@@ -40,21 +50,47 @@ func newNCCLTests(s *sink) parser { return &ncclTests{sink: s} }
 
 func (p *ncclTests) text(l line) {
 	switch {
-	case strings.Contains(l.text, "# nccl-tests version "), strings.Contains(l.text, "# nThread "):
+	case strings.Contains(l.text, "# nccl-tests version "):
 		p.open(l.number)
+	case strings.Contains(l.text, "# nThread "):
+		p.open(l.number)
+		p.runs++
+		if p.runs == 2 {
+			p.fail(l.number, "nccl-tests: this run begins before that of line %d has ended: it was cut, or several print into "+
+				"one file (a program without MPI, started by mpirun)", p.opened)
+		}
+	case strings.Contains(l.text, "Rank ") && ncclTestsRank.MatchString(l.text):
+		p.ranks[0]++
+		if ncclTestsRank.FindStringSubmatch(l.text)[1] != "0" {
+			p.ranks[1]++
+		}
 	case strings.Contains(l.text, "# Collective test starting: "):
 		_, name, _ := strings.Cut(l.text, "# Collective test starting: ")
-		p.name = path.Base(strings.TrimSpace(name))
+		name = path.Base(strings.TrimSpace(name))
+		if p.runs > 1 && name != p.name {
+			name = ""
+		}
+		p.name = name
 	case strings.Contains(l.text, "Avg bus bandwidth"):
 		p.dropHalf()
 		if p.header > 0 && p.count == 0 {
 			p.fail(l.number, "nccl-tests: no rows in the table of line %d", p.header)
 		}
-		p.opened, p.header, p.name = 0, 0, ""
-	case strings.Contains(l.text, "Test NCCL failure "), strings.Contains(l.text, "Test CUDA failure "),
-		strings.Contains(l.text, "Test timeout ("):
-		p.fail(l.number, "nccl-tests failed: %s", strings.TrimSpace(l.text))
-		p.opened, p.header = 0, 0
+		if ncclTestsFailed.MatchString(l.text) {
+			p.fail(l.number, "nccl-tests failed: below what was asked for: %s", strings.TrimSpace(l.text))
+		}
+		p.runs--
+		if p.runs <= 0 {
+			p.reset()
+		}
+	case strings.Contains(l.text, "Out of bounds ") && ncclTestsBounds.MatchString(l.text):
+		p.fail(l.number, "nccl-tests failed: %s", strings.Trim(l.text, "# \t"))
+	case has(l.text, " failure ", "Test timeout", "# error: ") && ncclTestsError.MatchString(l.text):
+		if !p.failed { // the lines below have the details
+			p.fail(l.number, "nccl-tests failed: %s", strings.TrimSpace(l.text))
+		}
+		p.reset()
+		p.failed = true
 	case strings.Contains(l.text, "algbw") && strings.Contains(l.text, "busbw") && p.columns(l.text):
 		p.header, p.count = l.number, 0
 	case p.header > 0:
@@ -67,11 +103,9 @@ func (p *ncclTests) text(l line) {
 	}
 }
 
-// open begins a run, which two lines do in newer versions.
+// open starts a run. Newer versions print two such lines.
 func (p *ncclTests) open(number int) {
-	if p.header > 0 {
-		p.end()
-	}
+	p.failed = false
 	if p.opened == 0 {
 		p.opened = number
 	}
@@ -110,7 +144,7 @@ func (p *ncclTests) row(l line) {
 		len(fields) > 2 && !ncclTestsType.MatchString(fields[2]) {
 		return
 	}
-	if slices.Contains(p.names, "timestamp") && len(fields) > 4 { // of two fields
+	if slices.Contains(p.names, "timestamp") && len(fields) > 4 { // a timestamp has two fields
 		fields = fields[:len(fields)-1]
 	}
 	times := slices.IndexFunc(p.names, func(n string) bool { return n == "time" || n == "cputime" })
@@ -133,20 +167,22 @@ func ncclTestsFigures(fields, names []string) bool {
 	return true
 }
 
-// addFields adds a row. Of columns that are there twice the first is out of place.
+// addFields adds a row. Of columns that occur twice, the first is out of place.
 func (p *ncclTests) addFields(number int, about, fields []string) {
-	figures := map[string]string{}
+	figures, inPlace := map[string]string{}, map[string]string{}
 	for i, f := range fields {
 		name := p.names[len(p.names)-len(fields)+i]
-		if _, inPlace := figures[name]; !inPlace {
+		if _, twice := figures[name]; twice {
+			inPlace[name] = f
+		} else {
 			figures[name] = f
 		}
 	}
 	p.count++
-	p.addRow(number, about, figures)
+	p.addRow(number, about, figures, inPlace["#wrong"])
 }
 
-// logged keeps what stands before a message of NCCL, if that begins a row.
+// logged keeps the text before a message of NCCL, if it begins a row.
 func (p *ncclTests) logged(l line, fields []string) {
 	fields = fields[min(p.before, len(fields)):]
 	if len(fields) < 3 || size(fields[0]) == nil || size(fields[1]) == nil || !ncclTestsType.MatchString(fields[2]) {
@@ -172,7 +208,7 @@ func (p *ncclTests) rest(l line, fields []string) bool {
 	return true
 }
 
-// dropHalf ends the wait for the rest of a row.
+// dropHalf stops waiting for the rest of a row.
 func (p *ncclTests) dropHalf() {
 	if p.half.number > 0 {
 		p.fail(p.half.number, "nccl-tests: the row is cut: NCCL has logged into it, and its figures are not there")
@@ -180,7 +216,7 @@ func (p *ncclTests) dropHalf() {
 	p.half = half{}
 }
 
-func (p *ncclTests) addRow(number int, about []string, figures map[string]string) {
+func (p *ncclTests) addRow(number int, about []string, figures map[string]string, wrongInPlace string) {
 	r := Result{Tool: "nccl-tests", Line: number, Bytes: size(about[0])}
 	r.Test = ncclTestsTest(p.name, about[2], append(slices.Clone(about), "")[3])
 	r.Rate = r.figure("algbw", figures["algbw"], 1e9)
@@ -199,13 +235,33 @@ func (p *ncclTests) addRow(number int, about []string, figures map[string]string
 			*to(r.latency()) = r.figure(name, text, unit)
 		}
 	}
-	if n, err := strconv.ParseFloat(figures["#wrong"], 64); err == nil && n > 0 {
-		r.Marks = append(r.Marks, "wrong elements: "+figures["#wrong"])
+	for half, wrong := range []string{figures["#wrong"], wrongInPlace} {
+		if n, err := strconv.ParseFloat(wrong, 64); err == nil {
+			r.wrong(half, n)
+		}
+	}
+	r.alone(p.ranks[0] > 0 && p.ranks[1] == 0)
+	if p.runs > 1 {
+		r.fail(mixed)
 	}
 	p.add(r)
 }
 
-// ncclTestsTest is the program, with type and operation: "all_reduce_perf, float sum".
+// wrong marks elements with wrong values, out of place (0) and in place (1).
+func (r *Result) wrong(half int, n float64) {
+	if n > 0 || math.IsNaN(n) {
+		r.fail("wrong elements%s: %s", [...]string{"", " (in place)"}[half], strconv.FormatFloat(n, 'f', -1, 64))
+	}
+}
+
+// alone marks a row whose data did not use a network.
+func (r *Result) alone(oneRank bool) {
+	if oneRank || r.BusRate != nil && *r.BusRate == 0 && r.Rate != nil && *r.Rate > 0 {
+		r.Marks = append(r.Marks, "no network: one rank alone")
+	}
+}
+
+// ncclTestsTest returns the name of a test, such as "all_reduce_perf, float sum".
 func ncclTestsTest(program, kind, operation string) string {
 	if _, err := strconv.Atoi(operation); err != nil && operation != "none" && operation != "" {
 		kind += " " + operation
@@ -226,95 +282,8 @@ func (p *ncclTests) end() {
 	case p.header > 0 && p.count == 0:
 		p.fail(p.header, "nccl-tests: no rows in the table")
 	}
-	p.opened, p.header, p.name = 0, 0, ""
+	p.reset()
+	p.failed = false
 }
 
-// ncclTestsJSON is an element of the results of -J.
-type ncclTestsJSON struct {
-	Size      *int64 `json:"size"`
-	Type      string `json:"type"`
-	Operation string `json:"redop"`
-	Out       *struct {
-		Time  any `json:"time"` // a number, or the text nan
-		CPU   any `json:"cpu_time"`
-		Alg   any `json:"alg_bw"`
-		Bus   any `json:"bus_bw"`
-		Wrong any `json:"nwrong"`
-	} `json:"out_of_place"`
-	Each *struct {
-		Min *float64 `json:"min_us"`
-		P50 *float64 `json:"p50_us"`
-		P99 *float64 `json:"p99_us"`
-		Max *float64 `json:"max_us"`
-	} `json:"out_of_place_per_iter"`
-}
-
-func (p *ncclTests) document(d *document) bool {
-	results, ok := d.members["results"]
-	if !d.has("nccl_version") && !d.has("config") || d.has("test_info") {
-		return false
-	}
-	var args []string
-	name := ""
-	if d.get("args", &args) && len(args) > 0 {
-		name = path.Base(args[0])
-	}
-	rows := 0
-	err := results.list(func(object json.RawMessage, number int) error {
-		var j ncclTestsJSON
-		if err := json.Unmarshal(object, &j); err != nil {
-			return err
-		}
-		rows++
-		p.add(j.result(name, number))
-		return nil
-	})
-	switch {
-	case d.err != nil:
-		p.fail(d.errorLine(), "nccl-tests: the JSON is cut: %v", d.err)
-	case !ok:
-		p.fail(d.line, "nccl-tests: no results in the JSON")
-	case err != nil:
-		p.fail(results.line, "nccl-tests: invalid results: %v", err)
-	case rows == 0:
-		p.fail(results.line, "nccl-tests: no results in the list")
-	}
-	return true
-}
-
-func (j *ncclTestsJSON) result(name string, number int) Result {
-	r := Result{Tool: "nccl-tests", Line: number, Bytes: j.Size, Test: ncclTestsTest(name, j.Type, j.Operation)}
-	if j.Out == nil {
-		return r
-	}
-	any2 := func(what string, v any, unit float64) *float64 {
-		switch v := v.(type) {
-		case float64:
-			return r.value(what, v, unit)
-		case string:
-			return r.figure(what, v, unit)
-		}
-		return nil
-	}
-	r.Rate = any2("alg_bw", j.Out.Alg, 1e9)
-	r.BusRate = any2("bus_bw", j.Out.Bus, 1e9)
-	average := any2("time", j.Out.Time, 1e-6)
-	if average == nil {
-		average = any2("cpu_time", j.Out.CPU, 1e-6)
-	}
-	if average != nil {
-		r.latency().Avg, r.rounding = average, 0.5e-12
-	}
-	if e := j.Each; e != nil {
-		for v, to := range map[*float64]**float64{e.Min: &r.latency().Min, e.P50: &r.latency().P50, e.P99: &r.latency().P99,
-			e.Max: &r.latency().Max} {
-			if v != nil {
-				*to = r.value("time", *v, 1e-6)
-			}
-		}
-	}
-	if n, ok := j.Out.Wrong.(float64); ok && n > 0 {
-		r.Marks = append(r.Marks, "wrong elements: "+strconv.FormatFloat(n, 'f', -1, 64))
-	}
-	return r
-}
+func (p *ncclTests) reset() { p.opened, p.header, p.name, p.runs, p.ranks = 0, 0, "", 0, [2]int{} }

@@ -1,5 +1,5 @@
 // Package read reads the output of other benchmarks: perftest, iperf3, nccl-tests, nixlbench, the debug log of NCCL and
-// NCCL Inspector. A file is recognised by its content, never by its name, and may have several outputs.
+// NCCL Inspector. It recognises a file by its content, never by its name. A file may have several outputs.
 package read
 
 import (
@@ -15,33 +15,35 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Bounds of a file. What is beyond them is an error.
+// Bounds on a file. Exceeding one is an error.
 const (
 	maxFile     = 1 << 30
 	maxLine     = 1 << 20
-	maxDocument = 64 << 20 // of JSON
+	maxDocument = 64 << 20 // bytes of a JSON document
 	maxRows     = 250_000
 	maxErrors   = 20
 	maxText     = 160 // characters of a test or rail
 )
 
-// Result is one figure of a tool, or one line of its log. What the tool does not report is absent.
+// Result is one figure of a tool, or one line of its log. Fields are absent if the tool does not report them.
 type Result struct {
-	File     string   `json:"file"`
-	Tool     string   `json:"tool"`
-	Test     string   `json:"test"`
-	Bytes    *int64   `json:"bytes,omitempty"` // of a message or block
-	Rate     *float64 `json:"bytes_per_second,omitempty"`
-	BusRate  *float64 `json:"bus_bytes_per_second,omitempty"`
-	Latency  *Latency `json:"latency_seconds,omitempty"`
-	Rail     string   `json:"rail,omitempty"` // the device, as the tool names it; several with commas
-	Line     int      `json:"source_line"`
-	Marks    []string `json:"marks"`
-	lanes    float64  // directions × ports that Rate sums up; 0: one
-	rounding float64  // of Latency.Avg, seconds
+	File    string   `json:"file"`
+	Tool    string   `json:"tool"`
+	Test    string   `json:"test"`
+	Bytes   *int64   `json:"bytes,omitempty"` // size of a message or block
+	Rate    *float64 `json:"bytes_per_second,omitempty"`
+	BusRate *float64 `json:"bus_bytes_per_second,omitempty"`
+	Latency *Latency `json:"latency_seconds,omitempty"`
+	Rail    string   `json:"rail,omitempty"` // name of the device, as printed; several with commas
+	Line    int      `json:"source_line"`
+	Marks   []string `json:"marks"`
+	// Failed reports that the tool reported a failure, or that the row cannot be attributed to one run.
+	Failed   bool    `json:"failed,omitempty"`
+	lanes    float64 // directions × ports that Rate sums up; 0 means 1
+	rounding float64 // rounding error of Latency.Avg, seconds
 }
 
-// Latency is in seconds.
+// Latency holds times in seconds.
 type Latency struct {
 	Avg *float64 `json:"avg,omitempty"`
 	Min *float64 `json:"min,omitempty"`
@@ -50,10 +52,10 @@ type Latency struct {
 	Max *float64 `json:"max,omitempty"`
 }
 
-// Error is what is wrong with a file.
+// Error is a fault in a file.
 type Error struct {
 	File string
-	Line int // 0: the whole file
+	Line int // 0 for the whole file
 	Text string
 }
 
@@ -64,41 +66,42 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Text)
 }
 
-// tool is what can be read. A new parser is made for each file.
+// tool is a supported tool. Each file gets new parsers.
 type tool struct {
 	name, looksLike string
 	parser          func(*sink) parser
 }
 
-// parser gets all of a file, and takes what its tool printed.
+// parser receives all of a file and selects its tool's output.
 type parser interface {
 	text(line)
 	document(*document) (mine bool)
-	end() // of the file
+	end() // called at the end of the file
 }
 
 func tools() []tool {
 	return []tool{
 		{"perftest", "#bytes … BW average[MiB/sec] or t_avg[usec], --out_json", newPerftest},
 		{"iperf3", "[ ID] Interval … Bitrate, --json", newIperf3},
+		{"iperf2", "Client connecting to …, TCP port; connected with", newIperf2},
 		{"nccl-tests", "# size count type … algbw busbw, -J", newNCCLTests},
 		{"nixlbench", "Block Size (B) … B/W (GB/Sec)", newNixlbench},
+		{"osu", "# OSU MPI Bandwidth Test, # Size", newOSU},
+		{"ucx_perftest", "| Stage | # iterations … Final:, or iterations,…,overall_bw", newUCXPerftest},
 		{"nccl", "NCCL INFO or NCCL WARN", newNCCLLog},
 		{"nccl-inspector", "coll_perf, p2p_perf, nccl_bus_bandwidth_gbs", newInspector},
 	}
 }
 
-// File reads all of one file. Results before an error are returned with it.
+// File reads one file completely. With an error it also returns the results before it.
 func File(name string, r io.Reader) ([]Result, error) {
 	s := &sink{file: name}
-	var parsers []parser
-	for _, t := range tools() {
-		parsers = append(parsers, t.parser(s))
-	}
-	scan(r, s, parsers)
-	for _, p := range parsers {
-		p.end()
-	}
+	scan(r, s, func() (parsers []parser) {
+		for _, t := range tools() {
+			parsers = append(parsers, t.parser(s))
+		}
+		return parsers
+	})
 	if len(s.rows) == 0 && len(s.errs) == 0 {
 		var known []string
 		for _, t := range tools() {
@@ -110,22 +113,20 @@ func File(name string, r io.Reader) ([]Result, error) {
 	return s.rows, errors.Join(s.errs...)
 }
 
-// Nixlbench calls each with the rows of nixlbench's output as they arrive.
+// Nixlbench reads nixlbench's output and calls each with every row as it arrives.
 func Nixlbench(name string, r io.Reader, each func(Result)) error {
 	s := &sink{file: name, each: each}
-	p := newNixlbench(s)
-	scan(r, s, []parser{p})
-	p.end()
+	scan(r, s, func() []parser { return []parser{newNixlbench(s)} })
 	return errors.Join(s.errs...)
 }
 
-// sink collects what parsers find in a file.
+// sink collects the results and errors of the parsers of a file.
 type sink struct {
 	file    string
 	rows    []Result
 	errs    []error
-	dropped bool         // rows above maxRows
-	each    func(Result) // instead of rows; nil: rows
+	dropped bool         // rows beyond maxRows were dropped
+	each    func(Result) // receives the rows, which are then not kept; may be nil
 }
 
 // add cleans and keeps a row, and returns its index; -1 if it is not kept.
@@ -147,6 +148,18 @@ func (s *sink) add(r Result) int {
 	return len(s.rows) - 1
 }
 
+// fail marks a row as failed, with the reason.
+func (r *Result) fail(format string, args ...any) {
+	r.Failed = true
+	text := terminal.Plain(fmt.Sprintf(format, args...))
+	if !slices.Contains(r.Marks, text) {
+		r.Marks = append(r.Marks, text)
+	}
+}
+
+// mixed marks a row that one of several runs printed.
+const mixed = "several runs are mixed here: nobody can tell whose row it is"
+
 func (s *sink) fail(at int, format string, args ...any) {
 	if len(s.errs) < maxErrors {
 		s.errs = append(s.errs, &Error{s.file, at, terminal.Plain(fmt.Sprintf(format, args...))})
@@ -161,7 +174,7 @@ func short(s string) string {
 	return s
 }
 
-// figure parses a number. One that JSON cannot represent is marked and absent; a negative one is marked.
+// figure parses a number. A number that JSON cannot represent is marked and absent; a negative one is marked.
 func (r *Result) figure(name, text string, unit float64) *float64 {
 	v, err := parseFloat(text)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
@@ -182,7 +195,7 @@ func (r *Result) value(name string, v, unit float64) *float64 {
 	return &scaled
 }
 
-// latency returns where the latency of the row is kept.
+// latency returns the row's latency, which it creates if absent.
 func (r *Result) latency() *Latency {
 	if r.Latency == nil {
 		r.Latency = &Latency{}
@@ -190,18 +203,18 @@ func (r *Result) latency() *Latency {
 	return r.Latency
 }
 
-// average sets the average latency from text, which shows how far it is rounded.
+// average sets the average latency. The number of digits in text shows its rounding.
 func (r *Result) average(text string, unit float64) {
 	if v := r.figure("latency", text, unit); v != nil {
 		r.latency().Avg = v
 		mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 		_, decimals, _ := strings.Cut(mantissa, ".")
-		e, _ := strconv.Atoi(exponent) // none: 0
+		e, _ := strconv.Atoi(exponent) // 0 without an exponent
 		r.rounding = unit * math.Pow10(e-len(decimals)) / 2
 	}
 }
 
-// size parses a number of bytes; nil if it is none.
+// size parses a number of bytes; nil if text is not a number.
 func size(text string) *int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {

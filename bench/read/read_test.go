@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// all reads the files of testdata, which are written after the tools' printing code as the parsers name it.
+// all reads the files of testdata. They follow the printing code of the tools that the parsers refer to.
 func all(t *testing.T) (results []Result, errs []string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*")
@@ -31,10 +31,11 @@ func all(t *testing.T) (results []Result, errs []string) {
 			t.Fatal(err)
 		}
 		found, err := File(filepath.Base(path), f)
-		if results = append(results, found...); err != nil {
+		results = append(results, found...)
+		if err != nil {
 			errs = append(errs, err.Error())
 		}
-		_ = f.Close() // it was only read
+		_ = f.Close() // the file was only read
 	}
 	return results, errs
 }
@@ -56,7 +57,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestFiles: every row of every tool, in base units, and what is wrong with the files that are cut or of nothing known.
+// TestFiles compares every row of every tool, in base units, and the errors of files that are cut or unknown.
 func TestFiles(t *testing.T) {
 	results, errs := all(t)
 	beside := Beside{Rails: []Rail{{"rocep1s0f0", 25e9}, {"mlx5_0", 40e9}}, LastRound: 24e9}
@@ -78,7 +79,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestUnits: the figures that tutorials read wrongly.
+// TestUnits checks figures whose units tutorials often misread.
 func TestUnits(t *testing.T) {
 	for _, tc := range []struct {
 		text string
@@ -101,7 +102,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestMark: what cannot be is marked, and kept.
+// TestMark: impossible figures are marked and kept.
 func TestMark(t *testing.T) {
 	row := func(bytes int64, rate, seconds float64) Result {
 		r := Result{Rail: "mlx5_0", Bytes: &bytes}
@@ -148,7 +149,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// FuzzFile: any file is read, and what is found can be written.
+// FuzzFile: any file can be read, and its results written.
 func FuzzFile(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.[tjlp]*")
 	for _, path := range files {
@@ -175,7 +176,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// TestForms: forms of other versions, which were lost or refused.
+// TestForms reads formats of other versions.
 func TestForms(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
@@ -203,7 +204,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestLogs: what launchers, containers and NCCL put between and before the lines of a tool is no part of its output.
+// TestLogs: text that launchers, containers and NCCL put between and before a tool's lines is not part of its output.
 func TestLogs(t *testing.T) {
 	const head = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n" +
 		"#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n" +
@@ -211,7 +212,7 @@ func TestLogs(t *testing.T) {
 	const average = "# Avg bus bandwidth    : 40.5\n"
 	for name, tc := range map[string]struct {
 		text string
-		want []string // test, size, rate
+		want []string // test, size and rate of each row
 		errs string
 	}{
 		"NCCL logs into a row": {head + "     1048576        262144     float     sum      -1node01:1234:1250 [0] NCCL INFO " +

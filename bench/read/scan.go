@@ -2,7 +2,6 @@ package read
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"io"
 	"regexp"
@@ -10,24 +9,24 @@ import (
 	"strings"
 )
 
-// line is a line of text, without what a launcher or a terminal added.
+// line is a line of text, without additions of launchers and terminals.
 type line struct {
 	number int
 	text   string
-	cut    bool // the file ends in it
+	cut    bool // the file ends within the line
 }
 
-// scan hands the lines and JSON documents of a file to the parsers.
-func scan(r io.Reader, s *sink, parsers []parser) {
+// scan passes the lines and JSON documents of a file to the parsers.
+func scan(r io.Reader, s *sink, parsers func() []parser) {
 	limited := &io.LimitedReader{R: r, N: maxFile + 1}
-	in := bufio.NewReaderSize(limited, maxLine)
-	d := collector{sink: s, parsers: parsers}
+	in := bufio.NewReaderSize(decode(limited), maxLine)
+	d := newCollector(s, parsers)
 	number := 0
 	for {
 		raw, err := in.ReadSlice('\n')
 		if len(raw) > 0 {
 			number++
-			d.line(line{number, string(trim(raw)), err != nil})
+			d.raw(string(raw), number, err != nil)
 		}
 		for errors.Is(err, bufio.ErrBufferFull) {
 			s.fail(number, "line is longer than %d bytes: the rest of it is not read", maxLine)
@@ -50,59 +49,60 @@ func scan(r io.Reader, s *sink, parsers []parser) {
 	}
 }
 
-// Launchers put a rank before each line: mpirun --tag-output "[1,0]<stdout>:", srun --label "0: ", which it pads. Logs
-// of containers put a time before it: kubectl logs --timestamps.
-var (
-	rank   = regexp.MustCompile(`^(?:\[\d+,\d+\](?:<\w+>)?:| {0,6}\d+: )`)
-	clock  = regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? `)
-	colour = regexp.MustCompile(`\x1b(\[[^@-~]*[@-~]?)?`)
-)
-
-func trim(raw []byte) []byte {
-	raw = bytes.TrimRight(raw, "\r\n")
-	if bytes.IndexByte(raw, 0x1b) >= 0 {
-		raw = colour.ReplaceAll(raw, nil)
-	}
-	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
-	for range 2 { // in either order
-		if len(raw) > 0 && (raw[0] == '[' || raw[0] == ' ' || raw[0] >= '0' && raw[0] <= '9') {
-			raw = raw[len(clock.Find(raw)):]
-			raw = raw[len(rank.Find(raw)):]
-		}
-	}
-	return raw
-}
-
-// collector tells JSON documents from text.
+// collector separates JSON documents from text.
 type collector struct {
 	sink     *sink
+	make     func() []parser
 	parsers  []parser
-	doc      []byte // of the document that is open
-	start    int    // its first line; 0: none is open
-	depth    int
+	inner    *collector // collector for the texts inside documents
+	doc      []byte     // content of the open document
+	start    int        // first line of the open document; 0 if none is open
+	open     []byte     // open braces and brackets
+	last     byte       // last non-blank character
 	inString bool
 	escaped  bool
-	seen     bool // a character after the first brace
+	bare     bool // keys without quotes: perftest until 23.10
+	indented bool // the document has an indented line
+}
+
+func newCollector(s *sink, parsers func() []parser) *collector {
+	return &collector{sink: s, make: parsers, parsers: parsers()}
+}
+
+// raw reads a line as it is in the file. A carriage return separates texts that a terminal shows in one place.
+func (c *collector) raw(text string, number int, cut bool) {
+	text = strings.TrimRight(text, "\r\n")
+	for {
+		part, rest, more := strings.Cut(text, "\r")
+		c.line(line{number, trim(part), cut && !more})
+		if !more {
+			return
+		}
+		text = rest
+	}
 }
 
 func (c *collector) line(l line) {
 	switch begin := strings.TrimLeft(l.text, " \t"); {
-	case c.start == 0:
-	case c.inString, begin != "" && !withinDocument(begin): // a string has no line break
-		c.close() // it was cut
-	case c.seen && strings.HasPrefix(l.text, "{"):
-		c.close() // the one before was cut
-	case !c.seen && begin != "" && begin[0] != '"' && begin[0] != '}':
-		c.start, c.depth = 0, 0 // a brace of something else
+	case c.start == 0 || begin == "" && !c.inString:
+	case c.inString, !c.continues(begin, len(begin) < len(l.text)): // a string has no line break
+		if c.last == '{' && len(c.open) == 1 {
+			c.start = 0 // not a document: a brace with another meaning
+		} else {
+			c.close() // the document was cut
+		}
+	default:
+		c.indented = c.indented || len(begin) < len(l.text)
 	}
 	text := l.text
 	for {
 		if c.start == 0 {
 			text = strings.TrimLeft(text, " \t[],")
-			if !opensDocument(text) {
+			if !opensDocument.MatchString(text) {
 				break
 			}
-			c.start, c.doc, c.seen = l.number, nil, false
+			c.start, c.doc, c.open, c.last = l.number, nil, nil, 0
+			c.inString, c.escaped, c.indented, c.bare = false, false, false, bareDocument.MatchString(text)
 		}
 		rest, ended := c.read(text)
 		if !ended {
@@ -110,25 +110,35 @@ func (c *collector) line(l line) {
 		}
 		text = rest
 	}
-	if text != "" && len(text) == len(strings.TrimLeft(l.text, " \t[],")) { // no document was in it
+	if text != "" && len(text) == len(strings.TrimLeft(l.text, " \t[],")) { // the line has no document
 		for _, p := range c.parsers {
 			p.text(l)
 		}
 	}
 }
 
-// barewords can begin a line of JSON, or of what perftest writes for it.
-var barewords = regexp.MustCompile(`^(?:true|false|null|sl:|-?nan|-?inf|-?\d)`)
+var (
+	// barewords matches barewords that can begin a line of JSON, or of perftest's version of it.
+	barewords = regexp.MustCompile(`^(?:true|false|null|sl:|-?nan|-?inf|-?\d[\d.eE+-]*\s*[,}\]]*\s*$)`)
+	bareKey   = regexp.MustCompile(`^\w[\w .*]*:`)
 
-// withinDocument reports whether a line can be a part of a JSON document.
-func withinDocument(text string) bool {
-	return strings.IndexByte(`"{}[],:`, text[0]) >= 0 || barewords.MatchString(text)
-}
+	opensDocument = regexp.MustCompile(`^\{[ \t]*(?:$|["}]|test_info[ \t]*:)`)
+	bareDocument  = regexp.MustCompile(`^\{[ \t]*test_info`)
+)
 
-func opensDocument(text string) bool {
-	inside, ok := strings.CutPrefix(text, "{")
-	inside = strings.TrimLeft(inside, " \t")
-	return ok && (inside == "" || inside[0] == '"' || inside[0] == '}')
+// continues reports whether a line can continue the open document.
+func (c *collector) continues(begin string, indented bool) bool {
+	if first := c.last == '{' && len(c.open) == 1; first {
+		c.bare = c.bare || strings.HasPrefix(begin, "test_info")
+		return begin[0] == '"' || begin[0] == '}' || c.bare
+	}
+	if begin[0] == '{' { // another document, unless a value is allowed here
+		inList := len(c.open) > 0 && c.open[len(c.open)-1] == '['
+		value := c.last == ':' || inList && (c.last == '[' || c.last == ',')
+		return value && (indented || !c.indented)
+	}
+	return strings.IndexByte(`"}[],:`, begin[0]) >= 0 || barewords.MatchString(begin) ||
+		c.bare && bareKey.MatchString(begin)
 }
 
 // read adds text to the document, up to its end.
@@ -144,12 +154,14 @@ func (c *collector) read(text string) (rest string, ended bool) {
 			c.inString = !c.inString
 		case c.inString:
 		case b == '{' || b == '[':
-			c.depth++
-		case b == '}' || b == ']':
-			c.depth--
+			c.open = append(c.open, b)
+		case (b == '}' || b == ']') && len(c.open) > 0:
+			c.open = c.open[:len(c.open)-1]
 		}
-		c.seen = c.seen || c.depth != 1 || b != '{' && b != ' ' && b != '\t'
-		if c.depth == 0 {
+		if b != ' ' && b != '\t' {
+			c.last = b
+		}
+		if len(c.open) == 0 {
 			c.doc = append(c.doc, text[:i+1]...)
 			c.close()
 			return text[i+1:], true
@@ -164,10 +176,17 @@ func (c *collector) read(text string) (rest string, ended bool) {
 	return "", false
 }
 
-// close hands the document to the parser that knows it. Others are no error where something else is known.
+// close passes the document to the reader of its inner texts, or to the parser that knows it. An unknown document is an
+// error only if nothing else in the file is known.
 func (c *collector) close() {
 	d := newDocument(c.start, c.doc)
-	c.doc, c.start, c.depth, c.inString, c.escaped = nil, 0, 0, false, false
+	c.doc, c.start, c.open, c.inString, c.escaped = nil, 0, nil, false, false
+	if apart, known := d.carried(c.carried); known {
+		if apart && d.err != nil {
+			c.sink.fail(d.errorLine(), "the notebook is cut: %v", d.err)
+		}
+		return
+	}
 	for _, p := range c.parsers {
 		if p.document(d) {
 			return
@@ -178,16 +197,48 @@ func (c *collector) close() {
 	}
 }
 
+// carried reads a text inside a document. A text of several lines, such as a notebook's cell, is complete.
+func (c *collector) carried(text string, number int) {
+	if c.inner == nil {
+		c.inner = newCollector(c.sink, c.make)
+	}
+	for part := range strings.Lines(text) {
+		c.inner.raw(part, number, false)
+	}
+	if strings.Count(text, "\n") > 1 {
+		c.inner.end()
+		c.inner = nil
+	}
+}
+
 func (c *collector) end() {
 	if c.start > 0 {
 		c.close()
 	}
+	if c.inner != nil {
+		c.inner.end()
+		c.inner = nil
+	}
+	for _, p := range c.parsers {
+		p.end()
+	}
 }
 
-// noDocuments is for tools that print no JSON.
+// noDocuments is embedded by parsers of tools without JSON.
 type noDocuments struct{}
 
 func (noDocuments) document(*document) bool { return false }
+
+// has reports whether a text contains one of some words. It is a fast test that spares most lines of a large log the
+// regular expressions.
+func has(text string, words ...string) bool {
+	for _, word := range words {
+		if strings.Contains(text, word) {
+			return true
+		}
+	}
+	return false
+}
 
 // numeric reports whether a field of a table is a figure.
 func numeric(field string) bool {
@@ -200,13 +251,13 @@ func parseFloat(text string) (float64, error) {
 	return strconv.ParseFloat(strings.Replace(strings.ToLower(text), "-nan", "nan", 1), 64)
 }
 
-// columns are those of a table, by the names in its header.
+// columns are the columns of a table, by the names in its header.
 type columns struct {
 	names  []string
-	before int // fields that a log puts before each line, such as the time
+	before int // number of fields that a log puts before each line, such as the time
 }
 
-// header finds the columns that match.
+// header returns the columns whose names match.
 func header(text string, names *regexp.Regexp) (c columns) {
 	for i, at := range names.FindAllStringIndex(text, -1) {
 		if i == 0 {
@@ -217,7 +268,7 @@ func header(text string, names *regexp.Regexp) (c columns) {
 	return c
 }
 
-// row returns the figures of a row by their columns. Cut is a row with too few of them.
+// row returns the figures of a row by column. cut reports too few of them.
 func (c columns) row(l line) (cells map[string]string, cut bool) {
 	fields := strings.Fields(l.text)
 	n := len(c.names)

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// WriteJSON writes the results as a list.
+// WriteJSON writes the results as a JSON list.
 func WriteJSON(w io.Writer, results []Result) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -19,13 +19,13 @@ func WriteJSON(w io.Writer, results []Result) error {
 	return enc.Encode(append([]Result{}, results...))
 }
 
-// Beside is what stands beside the results: the rails of this node, and what all of them carried in the last round.
+// Beside is the context of the results: the rails of this node, and their rate in the last round.
 type Beside struct {
 	Rails     []Rail
-	LastRound float64 // bytes per second; 0: unknown
+	LastRound float64 // bytes per second; 0 if unknown
 }
 
-// WriteTable writes the results for people, without the columns that no row has, in lines of at most so many columns.
+// WriteTable writes the results for people, in lines of at most columns characters, without columns that are empty.
 func WriteTable(w io.Writer, results []Result, beside Beside, columns int, color bool) error {
 	p := grid.NewPrinter(w, color).Wide(columns)
 	if len(results) > 0 {
@@ -36,7 +36,7 @@ func WriteTable(w io.Writer, results []Result, beside Beside, columns int, color
 		for _, mark := range r.Marks {
 			if !marked {
 				p.Line("")
-				p.Line(p.Paint("Impossible or wrong, and kept (marked with !):", terminal.Yellow))
+				p.Painted("Marked with !, and kept:", terminal.Yellow)
 			}
 			marked = true
 			p.Item(fmt.Sprintf("%s:%d: %s", r.File, r.Line, mark))
@@ -45,7 +45,7 @@ func WriteTable(w io.Writer, results []Result, beside Beside, columns int, color
 	return p.Flush()
 }
 
-// column is one of the table, with the text of a row; empty: it has none.
+// column is a column of the table, with a function for its text in a row; empty if the row has none.
 type column struct {
 	title grid.Cell
 	text  func(*Result) string
@@ -133,7 +133,7 @@ func rate(v *float64) string {
 	return grid.Gigabits(*v)
 }
 
-// sign is the sign of a marked row, in the first column of a rate that it has.
+// sign returns the sign of a marked row, for the first column of a rate in the row.
 func sign(r *Result, here bool) string {
 	if here && len(r.Marks) > 0 {
 		return " !"

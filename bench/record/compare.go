@@ -8,22 +8,23 @@ import (
 	"slices"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Run is one run of a comparison.
 type Run struct {
-	Transport string   `json:"transport"` // rdma or tcp, as the environment asked for
+	Transport string   `json:"transport"` // rdma or tcp, as set in the environment
 	Seconds   float64  `json:"seconds"`
 	ExitCode  int      `json:"exit_code"`
-	Figure    *float64 `json:"figure"`     // that the command printed
-	RDMA      int64    `json:"rdma_bytes"` // that the rails carried
+	Figure    *float64 `json:"figure"`     // figure that the command printed
+	RDMA      int64    `json:"rdma_bytes"` // bytes that the rails carried
 	TCP       *int64   `json:"tcp_bytes"`
 
-	Collectives *Collectives `json:"collectives"` // by NCCL Inspector
+	Collectives *Collectives `json:"collectives"` // collectives from NCCL Inspector
 }
 
-// NewRun is what a comparison keeps of a record.
+// NewRun returns the part of a record that a comparison uses.
 func NewRun(transport string, r Record, figure *float64) Run {
 	out := Run{Transport: transport, Seconds: r.Seconds, ExitCode: r.ExitCode, Figure: figure,
 		Collectives: r.Collectives}
@@ -43,16 +44,17 @@ func valueOf(v *int64) int64 {
 	return *v
 }
 
-// Comparison is the same command over RDMA and over TCP.
+// Comparison is one command, run over RDMA and over TCP.
 type Comparison struct {
 	Version int      `json:"version"`
 	Command []string `json:"command"`
 	Runs    []Run    `json:"runs"`
 
-	RDMA    *float64 `json:"rdma_seconds"` // medians of the runs that ended well
+	RDMA    *float64 `json:"rdma_seconds"` // medians of the successful runs
 	TCP     *float64 `json:"tcp_seconds"`
 	Speedup *float64 `json:"speedup_ratio"` // TCP ÷ RDMA
 	Clear   bool     `json:"clear"`         // the ranges of both do not overlap
+	Figure  *Figures `json:"figure"`        // the figures of the runs; nil if a run printed none
 	Verdict string   `json:"verdict"`
 	Good    bool     `json:"good"`
 }
@@ -63,22 +65,31 @@ const (
 	TCP  = "tcp"
 )
 
-// worthIt is the speed-up from which RDMA is worth it for a job: the tutorials' threshold.
-const worthIt = 1.5
+// worthIt is the speed-up above which RDMA is worth its effort for a job: the threshold of tutorials.
+const (
+	worthIt    = 1.5
+	notWorthIt = "below 1.5: communication is a small part of it, or RDMA is slow"
+)
 
-// NewComparison compares runs.
+// NewComparison compares the runs of a command.
 func NewComparison(command []string, runs []Run) Comparison {
 	c := Comparison{Version: Version, Command: command, Runs: append([]Run{}, runs...)}
 	rdma, tcp := c.seconds(RDMA), c.seconds(TCP)
 	if len(rdma) > 0 && len(tcp) > 0 {
-		c.RDMA, c.TCP = new(median(rdma)), new(median(tcp))
-		c.Clear = slices.Max(rdma) < slices.Min(tcp) || slices.Max(tcp) < slices.Min(rdma)
+		c.RDMA, c.TCP = new(stats.Median(rdma)), new(stats.Median(tcp))
+		c.Clear = apart(rdma, tcp)
 		if *c.RDMA > 0 {
 			c.Speedup = new(*c.TCP / *c.RDMA)
 		}
+		c.Figure = newFigures(c.figures(RDMA), c.figures(TCP), len(rdma), len(tcp))
 	}
 	c.Verdict, c.Good = c.sentence()
 	return c
+}
+
+// apart reports whether the ranges of two lists do not overlap.
+func apart(a, b []float64) bool {
+	return slices.Max(a) < slices.Min(b) || slices.Max(b) < slices.Min(a)
 }
 
 func (c Comparison) seconds(transport string) (list []float64) {
@@ -88,20 +99,6 @@ func (c Comparison) seconds(transport string) (list []float64) {
 		}
 	}
 	return list
-}
-
-// figure is the median of what the command printed; empty: nothing.
-func (c Comparison) figure(transport string) string {
-	var list []float64
-	for _, r := range c.Runs {
-		if r.Transport == transport && r.ExitCode == 0 && r.Figure != nil {
-			list = append(list, *r.Figure)
-		}
-	}
-	if len(list) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.4g", median(list))
 }
 
 func (c Comparison) sentence() (string, bool) {
@@ -117,24 +114,40 @@ func (c Comparison) sentence() (string, bool) {
 		return "a run over RDMA moved nothing by RDMA: both are the same transport, or the rails do not count it", false
 	case leaks:
 		return "runs over TCP moved bytes by RDMA as well: the variables that forbid it did not reach the job", false
+	}
+	text, good := c.ofSeconds()
+	if printed := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Figure != nil }); c.Figure == nil && printed {
+		text += "; not every run printed a figure, so figures are not compared"
+	}
+	if c.Figure != nil {
+		ofFigure := c.Figure.sentence()
+		switch {
+		case c.Figure.Clear:
+			good = c.Figure.Ratio != nil && *c.Figure.Ratio > 1
+			text = ofFigure + fmt.Sprintf("; seconds, TCP ÷ RDMA: %s ×", grid.Ratio(*c.Speedup))
+		case c.Clear:
+			text += "; " + ofFigure
+		default:
+			text = ofFigure + fmt.Sprintf(", nor do the seconds (%s × as fast)", grid.Ratio(*c.Speedup))
+		}
+	}
+	if len(c.seconds(RDMA)) == 1 || len(c.seconds(TCP)) == 1 {
+		text += "; the spread of one run is not known: use --repeat"
+	}
+	return text, good
+}
+
+// ofSeconds returns the verdict on the times of the runs.
+func (c Comparison) ofSeconds() (string, bool) {
+	switch {
 	case !c.Clear:
 		return fmt.Sprintf("no difference beyond the runs' own spread (%s × as fast)", grid.Ratio(*c.Speedup)), true
 	case *c.Speedup >= worthIt:
 		return fmt.Sprintf("over RDMA the job is %s × as fast", grid.Ratio(*c.Speedup)), true
 	case *c.Speedup > 1:
-		return fmt.Sprintf("over RDMA the job is %s × as fast, below %.1f: communication is a small part of it, or RDMA is "+
-			"slow", grid.Ratio(*c.Speedup), worthIt), true
+		return fmt.Sprintf("over RDMA the job is %s × as fast, %s", grid.Ratio(*c.Speedup), notWorthIt), true
 	}
 	return fmt.Sprintf("over RDMA the job is slower: %s × as fast as over TCP", grid.Ratio(*c.Speedup)), false
-}
-
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
 // WriteJSON writes the comparison as one object for scripts.
@@ -153,7 +166,7 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 		colour = terminal.Green
 	}
 	for _, line := range terminal.Wrap(terminal.Plain(c.Verdict)+".", grid.MaxColumns) {
-		p.Line(p.Paint(line, colour))
+		p.Painted(line, colour)
 	}
 	for _, rows := range [][][]grid.Cell{c.Table(), c.CollectiveTable()} {
 		if len(rows) > 1 {
@@ -164,26 +177,46 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 	return p.Flush()
 }
 
-// Table has a line for each run, and one for the median of each transport.
+// Table returns a line for each run, then the medians, spreads and ratios of both transports.
 func (c Comparison) Table() [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("RUN", "SECONDS", "FIGURE", "RDMA MiB", "TCP MiB", "EXIT CODE")}
 	for _, r := range c.Runs {
-		figure := ""
-		if r.Figure != nil {
-			figure = fmt.Sprintf("%.4g", *r.Figure)
-		}
 		rows = append(rows, []grid.Cell{grid.Name(r.Transport), grid.Number(grid.Decimal(r.Seconds, 2)),
-			grid.Number(figure), mebibytes(&r.RDMA), mebibytes(r.TCP), grid.Number(fmt.Sprint(r.ExitCode))})
+			grid.Number(fourDigits(r.Figure)), mebibytes(&r.RDMA), mebibytes(r.TCP),
+			grid.Number(fmt.Sprint(r.ExitCode))})
 	}
-	if c.RDMA != nil && c.TCP != nil {
-		rows = append(rows, []grid.Cell{grid.Name("median, rdma"), grid.Number(grid.Decimal(*c.RDMA, 2)),
-			grid.Number(c.figure(RDMA))}, []grid.Cell{grid.Name("median, tcp"), grid.Number(grid.Decimal(*c.TCP, 2)),
-			grid.Number(c.figure(TCP))})
+	if c.RDMA == nil || c.TCP == nil {
+		return rows
+	}
+	add := func(name, seconds, figure string) {
+		rows = append(rows, []grid.Cell{grid.Name(name), grid.Number(seconds), grid.Number(figure)})
+	}
+	f := c.Figure
+	if f == nil {
+		f = &Figures{}
+	}
+	add("median, rdma", grid.Decimal(*c.RDMA, 2), fourDigits(f.RDMA))
+	add("median, tcp", grid.Decimal(*c.TCP, 2), fourDigits(f.TCP))
+	for _, transport := range []string{RDMA, TCP} {
+		if s := spread(c.seconds(transport)); s != nil {
+			figure := f.RDMASpread
+			if transport == TCP {
+				figure = f.TCPSpread
+			}
+			add("spread, "+transport, percent(s), percent(figure))
+		}
+	}
+	if c.Speedup != nil {
+		figure := ""
+		if f.Ratio != nil {
+			figure = grid.Ratio(*f.Ratio)
+		}
+		add("ratio", grid.Ratio(*c.Speedup), figure)
 	}
 	return rows
 }
 
-// CollectiveTable has a line for each transport of which NCCL Inspector has dumped collectives.
+// CollectiveTable returns a line for each transport with collectives from NCCL Inspector.
 func (c Comparison) CollectiveTable() [][]grid.Cell {
 	rows := [][]grid.Cell{collectiveTitles()}
 	for _, transport := range []string{RDMA, TCP} {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/railscope/railscope/bench/grid"
@@ -18,23 +19,27 @@ import (
 // later). It must be set for the command; railscope does not turn the Inspector on.
 const InspectorVariable = "NCCL_INSPECTOR_DUMP_DIR"
 
-// Collectives is how long the collectives of a command took, in the process in which they took longest.
+// Collectives is the time of a command's dumped collectives, in the process where they took longest. It is a lower
+// bound: it excludes collectives below the Inspector's minimum size, those between two dumps, and those of all
+// communicators but the busiest, which may overlap.
 type Collectives struct {
-	Seconds   float64 `json:"seconds"` // mean of those dumped × how many there were; communicators may overlap
-	Share     float64 `json:"share"`   // of the time of the command
-	Dumped    int64   `json:"dumped"`
-	Of        int64   `json:"of"` // by their sequence numbers
-	Processes int     `json:"processes"`
+	Seconds float64 `json:"seconds"` // seconds of the dumped collectives in the busiest communicator
+	Share   float64 `json:"share"`   // share of the command's duration
+	AtLeast bool    `json:"at_least"`
+	Dumped  int64   `json:"dumped"`
+	// Of is the number of collectives from the first dumped one to the last, by their sequence numbers.
+	Of        int64 `json:"of"`
+	Processes int   `json:"processes"`
 }
 
-// Bounds of what is read.
+// Bounds on what is read.
 const (
 	maxInspectorFiles = 4096
 	maxInspectorLine  = 1 << 20
-	maxInspectorBytes = 1 << 30 // of all files
+	maxInspectorBytes = 1 << 30 // bytes of all files
 )
 
-// inspected is one line of JSON of the Inspector.
+// inspected is one line of the Inspector's JSON.
 type inspected struct {
 	Header struct {
 		ID string `json:"id"`
@@ -56,16 +61,16 @@ type process struct {
 	pid  int64
 }
 
-// counted are the collectives of one kind in one communicator.
+// counted holds the collectives of one kind in one communicator.
 type counted struct {
 	seen        map[int64]bool
-	sum         float64 // µs
+	sum         float64 // total time, µs
 	first, last int64
 }
 
-// ReadInspector reads what NCCL Inspector dumped into a directory since a command started; nil without an error:
-// nothing. It dumps the latest collective from time to time, not each, so their number is taken from the sequence
-// numbers.
+// ReadInspector reads the dumps of NCCL Inspector in dir since start, for a command that took this many seconds; nil
+// without an error if there are none. The Inspector dumps only the latest collective at intervals, and none below a
+// minimum size.
 func ReadInspector(dir string, start time.Time, seconds float64) (*Collectives, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
@@ -78,7 +83,8 @@ func ReadInspector(dir string, start time.Time, seconds float64) (*Collectives, 
 		if err != nil || !info.Mode().IsRegular() || info.ModTime().Before(start) || filepath.Ext(name) == ".prom" {
 			continue
 		}
-		if left -= info.Size(); left < 0 {
+		left -= info.Size()
+		if left < 0 {
 			errs = append(errs, fmt.Errorf("%s has more than %d GiB of dumps: the rest is not read", dir, maxInspectorBytes>>30))
 			break
 		}
@@ -94,14 +100,14 @@ func readInspected(name string, start time.Time, of map[process]map[string]*coun
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, maxInspectorLine)
 	for lines.Scan() {
 		var one inspected
 		if json.Unmarshal(lines.Bytes(), &one) != nil || one.Coll == nil || one.Coll.Time < 0 ||
 			one.Metadata.Dump < float64(start.UnixMicro()) {
-			continue // one of an earlier run, or the last line of a process that was killed
+			continue // line of an earlier run, or cut because its process was killed
 		}
 		who := process{one.Metadata.Host, one.Metadata.PID}
 		if of[who] == nil {
@@ -129,13 +135,16 @@ func readInspected(name string, start time.Time, of map[process]map[string]*coun
 func summary(of map[process]map[string]*counted, seconds float64) *Collectives {
 	var worst *Collectives
 	for _, kinds := range of {
-		one := Collectives{Processes: len(of)}
-		for _, c := range kinds {
-			n := c.last - c.first + 1
+		one, communicators := Collectives{Processes: len(of)}, map[string]float64{}
+		for key, c := range kinds {
 			one.Dumped += int64(len(c.seen))
-			one.Of += n
-			one.Seconds += c.sum / float64(len(c.seen)) * float64(n) / 1e6
+			one.Of += c.last - c.first + 1
+			one.AtLeast = one.AtLeast || c.first > 1 // counts start at 0 or 1
+			communicator, _, _ := strings.Cut(key, " ")
+			communicators[communicator] += c.sum / 1e6
+			one.Seconds = max(one.Seconds, communicators[communicator])
 		}
+		one.AtLeast = one.AtLeast || one.Dumped < one.Of || len(communicators) > 1
 		if worst == nil || one.Seconds > worst.Seconds {
 			worst = &one
 		}
@@ -152,7 +161,14 @@ func collectiveTitles() []grid.Cell {
 
 func (c *Collectives) row(name string) []grid.Cell {
 	text, colour := grid.Band(c.Share)
-	return []grid.Cell{grid.Name(name), grid.Number(grid.ThreeDigits(c.Seconds)), grid.Number(terminal.Percent(c.Share)),
-		grid.Number(strconv.FormatInt(c.Dumped, 10)), grid.Number(strconv.FormatInt(c.Of, 10)),
-		{Text: text, Colour: colour}}
+	least := ""
+	if c.AtLeast {
+		least = "≥ "
+		if !grid.Worst(c.Share) {
+			text, colour = "lower bound: more were not counted", ""
+		}
+	}
+	return []grid.Cell{grid.Name(name), grid.Number(least + grid.ThreeDigits(c.Seconds)),
+		grid.Number(least + terminal.Percent(c.Share)), grid.Number(strconv.FormatInt(c.Dumped, 10)),
+		grid.Number(strconv.FormatInt(c.Of, 10)), {Text: text, Colour: colour}}
 }

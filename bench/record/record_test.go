@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// machine is a sysfs of rails whose counters a test moves: mlx5 devices, or Soft-RoCE.
+// machine is a sysfs of rails whose counters a test changes: mlx5 devices, or Soft-RoCE.
 type machine struct {
 	t     *testing.T
 	dir   string
@@ -73,8 +74,8 @@ func (m *machine) remove(i int, name string) {
 	}
 }
 
-// send moves the counters of an adapter as messages of so many bytes do: in packets of 4096, with their headers, and an
-// acknowledgement for each message.
+// send advances the counters of an adapter as messages of this many bytes do: packets of 4096 bytes with headers, and
+// an acknowledgement per message.
 func (m *machine) send(i int, bytes int64) {
 	packets, acks := bytes/4096, bytes>>20
 	m.write(i, "counters/port_xmit_data", fmt.Sprint(1000000+(bytes+packets*headerRDMA)/4))
@@ -83,14 +84,14 @@ func (m *machine) send(i int, bytes int64) {
 	m.write(i, "counters/port_rcv_packets", fmt.Sprint(1000000+acks))
 }
 
-// bySocket moves the counters of an interface as TCP does.
+// bySocket advances the counters of an interface as TCP does.
 func (m *machine) bySocket(i int, bytes int64) {
 	packets := bytes / 1448
 	m.write(i, "net tx_bytes", fmt.Sprint(1000000+bytes+packets*headerTCP))
 	m.write(i, "net tx_packets", fmt.Sprint(1000000+packets))
 }
 
-// bySoftware moves the counters of an interface as RDMA of rxe does: packets of 1024.
+// bySoftware advances the counters of an interface as rxe does: packets of 1024 bytes.
 func (m *machine) bySoftware(i int, bytes int64) {
 	packets := bytes / 1024
 	m.write(i, "net tx_bytes", fmt.Sprint(1000000+bytes+packets*headerRDMA))
@@ -100,7 +101,7 @@ func (m *machine) bySoftware(i int, bytes int64) {
 
 const gib = 1 << 30
 
-// TestRecord: what the counters of the rails moved while the command ran, and the verdict.
+// TestRecord checks the bytes that the rails' counters moved while the command ran, and the verdict.
 func TestRecord(t *testing.T) {
 	pairs := func(names ...string) func(string, func(rdmanl.QP)) error {
 		return func(device string, each func(rdmanl.QP)) error {
@@ -144,6 +145,12 @@ func TestRecord(t *testing.T) {
 		}, "rail 0 carried", true},
 		{"most by TCP", 1, false, nil, func(m *machine) { m.bySocket(0, 2*gib); m.send(0, gib) }, "most went by TCP", false},
 		{"nothing", 2, false, nil, func(*machine) {}, "the rails carried nothing", false},
+		{"TCP that nothing counts", 2, false, nil, func(m *machine) {
+			if err := os.RemoveAll(filepath.Join(m.dir, "class/net", m.rails[1].Netdev, "statistics")); err != nil {
+				m.t.Fatal(err)
+			}
+		}, "nothing went by RDMA, and what TCP carried over rail 1 cannot be counted: the command used TCP", false},
+		{"nothing over software devices", 2, true, nil, func(*machine) {}, "the rails carried nothing", false},
 		{"no rail", 0, false, nil, func(*machine) {}, "this node has no rail", false},
 		{"a counter goes back", 2, false, nil, func(m *machine) {
 			m.send(0, 4*gib)
@@ -187,7 +194,21 @@ func matches(t *testing.T, want, got string) bool {
 	return true
 }
 
-// TestHeaderIPv6: a rail without an address of IPv4 has longer headers.
+// TestRailOrder: rails are in the order of their names, whatever that of the devices is.
+func TestRailOrder(t *testing.T) {
+	m := newMachine(t, 3, false)
+	for i, name := range []string{"10", "9", "0"} {
+		m.rails[i].Name = name
+	}
+	rec := Start(Options{Sysfs: m.dir, Procfs: t.TempDir(), Rails: m.rails}).Stop()
+	for i, want := range []string{"0", "9", "10"} {
+		if got := rec.Rails[i].Rail; got != want {
+			t.Errorf("rail %d is %s, want %s", i, got, want)
+		}
+	}
+}
+
+// TestHeaderIPv6: a rail without an IPv4 address has longer headers.
 func TestHeaderIPv6(t *testing.T) {
 	const packets = gib / 4096
 	for gid, want := range map[string]int64{
@@ -205,7 +226,7 @@ func TestHeaderIPv6(t *testing.T) {
 	}
 }
 
-// TestSeries: a series of any length has at most 600 points, which keep the mean.
+// TestSeries: a series of any length has at most 600 points, which preserve the mean.
 func TestSeries(t *testing.T) {
 	w := watched{each: 1}
 	const n = 10_000
@@ -222,7 +243,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// example is a record with everything.
+// example is a record with every field.
 func example() Record {
 	dir := func(payload int64, peak float64) Direction {
 		return Direction{Wire: new(payload + payload/70), Packets: new(payload / 4096), Payload: &payload, Peak: peak}
@@ -239,7 +260,7 @@ func example() Record {
 	return r
 }
 
-// TestOutput: the table, which fits a terminal, and the object.
+// TestOutput checks the table, which fits a terminal, and the JSON object.
 func TestOutput(t *testing.T) {
 	var table, object bytes.Buffer
 	r := example()
@@ -284,7 +305,32 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestComparison: what both transports took, and whether that says anything.
+// figures returns runs of equal length over alternating transports, with these figures; NaN for none.
+func figures(list ...float64) (runs []Run) {
+	for i, v := range list {
+		r := Run{Transport: RDMA, Seconds: 10, RDMA: gib}
+		if i%2 == 1 {
+			r = Run{Transport: TCP, Seconds: 10}
+		}
+		if !math.IsNaN(v) {
+			r.Figure = &v
+		}
+		runs = append(runs, r)
+	}
+	return runs
+}
+
+// TestParseFigure: texts that are not finite numbers are no figures.
+func TestParseFigure(t *testing.T) {
+	for text, want := range map[string]string{"500": "500", " 1.5e3 ": "1500",
+		"nan": "", "inf": "", "": "", "1,5": "", "1e999": ""} {
+		if got := fourDigits(ParseFigure(text)); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestComparison checks the times over both transports, and whether their difference is clear.
 func TestComparison(t *testing.T) {
 	run := func(transport string, seconds float64, rdma int64) Run {
 		return Run{Transport: transport, Seconds: seconds, RDMA: rdma}
@@ -306,6 +352,17 @@ func TestComparison(t *testing.T) {
 		{"one without RDMA", []Run{run(RDMA, 10, gib), run(TCP, 20, 0), run(RDMA, 10, 0), run(TCP, 20, 0)},
 			"a run over RDMA moved nothing", false},
 		{"one", []Run{run(RDMA, 10, gib)}, "not enough runs", false},
+		{"a fixed time", figures(500, 100, 500, 100),
+			"over RDMA the figure is higher (5.00 × that over TCP, 500 against 100); seconds, TCP ÷ RDMA: 1.00 ×", true},
+		{"one run each", figures(500, 100), "the spread of one run is not known", true},
+		{"lower", figures(100, 500, 101, 499), "the figure is lower (0.20 × that over TCP, 100.5 against 499.5)", false},
+		{"figures overlap", figures(500, 490, 480, 495), "the figure does not differ beyond the runs' own spread", true},
+		{"a little higher", figures(120, 100, 121, 101), "(1.20 × that over TCP, 120.5 against 100.5), below 1.5", true},
+		{"of nothing", figures(5, 0, 5, 0), "the figure differs (5 against 0)", false},
+		{"below 0", figures(-5, -10, -5, -10), "the figure differs (-5 against -10)", false},
+		{"one did not print it", figures(500, 100, 500, math.NaN()), "not every run printed a figure", true},
+		{"the time differs, the figure does not", []Run{{Transport: RDMA, Seconds: 10, RDMA: gib, Figure: new(1.0)},
+			{Transport: TCP, Seconds: 20, Figure: new(1.0)}}, "2.00 × as fast; the figure does not differ", true},
 	} {
 		if c := NewComparison(nil, tc.runs); !strings.Contains(c.Verdict, tc.want) || c.Good != tc.good {
 			t.Errorf("%s: %q, good %v", tc.name, c.Verdict, c.Good)

@@ -16,26 +16,33 @@ import (
 )
 
 const (
-	interval     = 100 * time.Millisecond // between two readings of the rails
-	slowInterval = time.Second            // of queue pairs and memory
-	maxPoints    = 600                    // of a series: then two become one
+	interval     = 100 * time.Millisecond // time between two readings of the rails
+	slowInterval = time.Second            // time between two readings of queue pairs and memory
+	maxPoints    = 600                    // points of a series: beyond that, pairs are merged
 	headerRDMA   = 58                     // RoCE v2 over IPv4: Ethernet 14, IP 20, UDP 8, BTH 12, ICRC 4
 	headerTCP    = 66                     // Ethernet 14, IPv4 20, TCP with timestamps 32
-	longerIPv6   = 20                     // that its header is longer than that of IPv4
+	longerIPv6   = 20                     // bytes by which an IPv6 header is longer than an IPv4 header
 	headerIB     = 24                     // LRH 8, BTH 12, ICRC 4
 )
 
-// Options are what a recorder reads. Functions may be nil: nothing of that kind is seen.
+// Options configure what a recorder reads. A nil function skips its kind of data.
 type Options struct {
 	Sysfs, Procfs string
 	Rails         []rail.Rail
-	// QueuePairs calls each for the queue pairs of a device.
+	// QueuePairs calls each for every queue pair of a device.
 	QueuePairs func(device string, each func(rdmanl.QP)) error
-	// GPUs returns the memory in use of each GPU, by name.
+	// GPUs returns the memory in use per GPU, by name.
 	GPUs func() (map[string]int64, error)
+	// Own returns the bytes that railscope's probe has carried so far, by [rail.Key]; empty if no probe runs on this
+	// node.
+	Own func() (map[string]Own, error)
 }
 
-// Recorder reads in the background until it is stopped.
+// Own counts bytes on the wire of the probe's own transfers over a rail since its start. Transmit and Receive include
+// TCP.
+type Own struct{ Transmit, Receive, TCP uint64 }
+
+// Recorder reads in the background until [Recorder.Stop].
 type Recorder struct {
 	o       Options
 	rails   []*watched
@@ -47,57 +54,65 @@ type Recorder struct {
 	gpus      map[string]*Memory
 	host      *Memory
 	notes     []string
+
+	own    map[string]Own // bytes at the start; nil if unknown
+	ownErr error
 }
 
-// watched is one rail.
+// watched is the state of one rail.
 type watched struct {
 	rail     rail.Rail
 	port     *rail.Port
 	capacity float64
 	group    rail.Group
-	shared   bool // its bytes are the interface's
-	ipv6     bool // it has no address of IPv4
+	shared   bool // its byte counters are the interface's
+	ipv6     bool // it has no IPv4 address
 
 	first, now [rail.Directions]uint64
-	last       [rail.Directions]uint64 // at the end of the last point
-	packets    [rail.Directions]uint64 // at the start
-	counted    [rail.Directions]bool   // packets are
-	software   uint64                  // packets of RDMA of a software device, at the start, of both directions
-	netdev     [rail.Directions]uint64 // of the interface, at the start
-	broken     error                   // of the bytes
+	last       [rail.Directions]uint64 // bytes at the end of the last point
+	packets    [rail.Directions]uint64 // packets at the start
+	counted    [rail.Directions]bool   // packets are counted
+	software   uint64                  // RDMA packets of a software device at the start, both directions
+	netdev     [rail.Directions]uint64 // bytes of the interface at the start
+	broken     error                   // error of reading the bytes
 
-	at     time.Time // of last
+	at     time.Time // time of last
 	peak   [rail.Directions]float64
 	series []Point
-	each   int // readings in one point
-	open   int // readings in the last point
+	each   int // readings per point
+	open   int // readings in the last point so far
 	pairs  int
 }
 
-// Start reads everything once, and begins.
+// Start takes a first reading and begins to record in the background.
 func Start(o Options) *Recorder {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Recorder{o: o, start: time.Now(), cancel: cancel, processes: map[string]map[string]int{},
 		gpus: map[string]*Memory{}}
 	var limits []rail.Limits
-	for _, one := range o.Rails {
+	byName := func(a, b rail.Rail) int { return rail.NaturalCompare(a.Name, b.Name) } // devices may be in another order
+	for _, one := range slices.SortedFunc(slices.Values(o.Rails), byName) {
 		w := &watched{rail: one, port: rail.NewPort(o.Sysfs, one, nil), each: 1}
 		r.rails = append(r.rails, w)
 		r.begin(w)
-		status, _ := w.port.Status() // without one, the capacity is not known
+		// Without a status, the capacity is unknown.
+		status, _ := w.port.Status()
 		limits = append(limits, status.Limits)
 		w.group = rail.Group{Role: one.Role, LinkLayer: one.LinkLayer, Rate: status.Limits.Rate}
 	}
 	for i, capacity := range rail.Capacities(limits) {
 		r.rails[i].capacity = capacity
 	}
+	if o.Own != nil {
+		r.own, r.ownErr = o.Own()
+	}
 	r.readSlow()
 	r.running.Go(func() { every(ctx, interval, r.readRails) })
-	r.running.Go(func() { every(ctx, slowInterval, r.readSlow) }) // a GPU that hangs delays no rail
+	r.running.Go(func() { every(ctx, slowInterval, r.readSlow) }) // a GPU that hangs does not delay rails
 	return r
 }
 
-// begin reads a rail for the first time.
+// begin takes the first reading of a rail.
 func (r *Recorder) begin(w *watched) {
 	for d := range rail.Directions {
 		v, _, err := w.port.Bytes(d)
@@ -116,7 +131,8 @@ func (r *Recorder) begin(w *watched) {
 	w.ipv6 = len(gids) > 0 && !slices.ContainsFunc(gids, rail.GID.IPv4)
 }
 
-// softwarePackets are the packets of RDMA that a software device has counted, of both directions; false: it does not.
+// softwarePackets returns the RDMA packets that a software device has counted, both directions; known is false if it
+// does not count them.
 func (w *watched) softwarePackets() (sum uint64, known bool) {
 	for d := range rail.Directions {
 		v, _, err := w.port.SoftwarePackets(d)
@@ -128,10 +144,11 @@ func (w *watched) softwarePackets() (sum uint64, known bool) {
 	return sum, true
 }
 
-// byTCP reports whether the bytes of a software device, which are those of its interface, were mostly TCP's: more than
-// its packets of RDMA can have had. Where they are not counted, queue pairs tell, if these are read.
+// byTCP reports whether the bytes of a software device, counted at its interface, were mostly TCP's: more than its RDMA
+// packets can explain. If packets are not counted, the presence of queue pairs decides, if they were read.
 func (w *watched) byTCP(pairsRead bool) bool {
-	const frame = 18 // that the interface counts of a packet above its MTU: Ethernet header and VLAN tag
+	// The interface counts these bytes of a packet beyond its MTU: Ethernet header and VLAN tag.
+	const frame = 18
 	now, known := w.softwarePackets()
 	mtu, _, err := w.port.MTU()
 	if !known || err != nil || now < w.software {
@@ -144,7 +161,7 @@ func (w *watched) byTCP(pairsRead bool) bool {
 	return float64(now-w.software)*float64(mtu+frame) < (1-tcpPart)*float64(all)
 }
 
-// interfaceBytes are the bytes of a rail's interface: where an adapter does the work, those of TCP alone.
+// interfaceBytes returns the bytes of a rail's interface. On an adapter these are only TCP's.
 func (r *Recorder) interfaceBytes(w *watched, direction int) (uint64, error) {
 	name := [rail.Directions]string{rail.Receive: "rx_bytes", rail.Transmit: "tx_bytes"}[direction]
 	return sysfs.ReadUint(filepath.Join(r.o.Sysfs, "class/net", w.rail.Netdev, "statistics", name))
@@ -170,7 +187,7 @@ func (r *Recorder) readRails() {
 	}
 }
 
-// read takes a reading of the bytes of a rail. One that follows another too soon has no rate: counters move in steps.
+// read takes a reading of a rail's bytes. A reading too soon after another yields no rate: counters move in steps.
 func (w *watched) read(now, start time.Time) {
 	if w.broken != nil {
 		return
@@ -196,7 +213,8 @@ func (w *watched) read(now, start time.Time) {
 	w.add(Point{now.Sub(start).Seconds(), rate[rail.Transmit], rate[rail.Receive]})
 }
 
-// add adds a reading to the series. When that is full, two points become one, and so on: a job of days has as many.
+// add adds a reading to the series. When the series is full, pairs of points are merged, so that a job of days still
+// fits.
 func (w *watched) add(p Point) {
 	if w.open > 0 && w.open < w.each {
 		last := &w.series[len(w.series)-1]
@@ -218,7 +236,7 @@ func (w *watched) add(p Point) {
 	w.series, w.open = append(w.series, p), 1
 }
 
-// readSlow reads what costs more.
+// readSlow reads the data that is expensive to read.
 func (r *Recorder) readSlow() {
 	if m, err := proc.ReadMemory(r.o.Procfs); err == nil {
 		used := int64(m.Total - m.Available)
@@ -244,7 +262,7 @@ func (r *Recorder) readSlow() {
 	}
 }
 
-// note adds what is not seen, once.
+// note records once what could not be read.
 func (r *Recorder) note(what string, err error) {
 	if err == nil {
 		return
@@ -256,7 +274,7 @@ func (r *Recorder) note(what string, err error) {
 
 const maxNotes = 32
 
-// readPairs counts the connected queue pairs of a rail, by name of their process.
+// readPairs counts the connected queue pairs of a rail, by process name.
 func (r *Recorder) readPairs(w *watched) {
 	count, all := map[string]int{}, 0
 	err := r.o.QueuePairs(w.rail.Device, func(q rdmanl.QP) {
@@ -285,7 +303,7 @@ func (r *Recorder) readPairs(w *watched) {
 	}
 }
 
-// Stop ends the recording, and returns what was seen.
+// Stop ends the recording and returns its result.
 func (r *Recorder) Stop() Record {
 	end := time.Now()
 	r.cancel()
@@ -298,6 +316,7 @@ func (r *Recorder) Stop() Record {
 		out.Rails = append(out.Rails, r.result(w))
 		w.port.Close()
 	}
+	out.Probe = r.leaveOutOwn(out.Rails)
 	for _, name := range slices.Sorted(maps.Keys(r.gpus)) {
 		out.GPUs = append(out.GPUs, *r.gpus[name])
 	}

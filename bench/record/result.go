@@ -9,11 +9,14 @@ import (
 	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/units"
 )
 
 var errWentBack = errors.New("its byte counter went back: the device was reset or replaced")
 
-// result is what a rail carried from the first reading to the last.
+var errRestarted = errors.New("it was started again meanwhile")
+
+// result returns the traffic of a rail from the first reading to the last.
 func (r *Recorder) result(w *watched) Rail {
 	out := Rail{Rail: w.rail.Name, Device: w.rail.Device, Netdev: w.rail.Netdev, Role: w.rail.Role, Pairs: w.pairs,
 		Series: append([]Point{}, w.series...), group: w.group}
@@ -42,7 +45,7 @@ func (r *Recorder) result(w *watched) Rail {
 		case !w.shared && err == nil && bytes >= w.netdev[d]:
 			tcp += int64(bytes - w.netdev[d])
 		case !w.shared:
-			known = false
+			known, out.noTCP = false, true
 		}
 		to.Wire, to.Peak = &wire, w.peak[d]
 		if counted {
@@ -55,7 +58,7 @@ func (r *Recorder) result(w *watched) Rail {
 	return out
 }
 
-// header is what the counters count of a packet beside its payload.
+// header returns the bytes per packet that the counters include beside the payload.
 func (w *watched) header() int64 {
 	if w.rail.LinkLayer == "InfiniBand" {
 		return headerIB
@@ -63,7 +66,7 @@ func (w *watched) header() int64 {
 	return w.longer(headerRDMA)
 }
 
-// longer is a header of IPv4, or as it is over IPv6.
+// longer returns the header size for the rail's IP version, given the one for IPv4.
 func (w *watched) longer(header int64) int64 {
 	if w.ipv6 {
 		return header + longerIPv6
@@ -71,14 +74,14 @@ func (w *watched) longer(header int64) int64 {
 	return header
 }
 
-// Bounds of the verdict.
+// Thresholds of the verdict.
 const (
-	leastBytes = 1 << 20 // below it, a rail carried nothing to speak of
-	idlePart   = 0.02    // of the best rail's bytes; below it, a rail carried nothing
-	tcpPart    = 0.5     // of all bytes; above it, the job used TCP
+	leastBytes = 1 << 20 // bytes below which a rail carried nothing relevant
+	idlePart   = 0.02    // share of the best rail's bytes below which a rail was idle
+	tcpPart    = 0.5     // share of all bytes above which the job used TCP
 )
 
-// judge sets the verdict: over the rails that could be read, of those roles of which one carried something.
+// judge sets the verdict. It considers the readable rails of each role in which some rail carried data.
 func (r *Record) judge() {
 	var loads []rail.Load
 	var all, tcp, best int64
@@ -116,12 +119,13 @@ func (r *Record) judge() {
 	if imbalance, known := rail.Imbalance(loads); known && all >= leastBytes {
 		r.Imbalance = &imbalance
 	}
-	if r.Verdict, r.Good = r.sentence(all, tcp, used, idle); len(broken) > 0 {
+	r.Verdict, r.Good = r.sentence(all, tcp, used, idle)
+	if len(broken) > 0 {
 		r.Verdict, r.Good = names(broken)+" could not be read; of the others, "+r.Verdict, false
 	}
 }
 
-// names are rails as a sentence has them.
+// names formats rails for a sentence.
 func names(list []string) string {
 	if len(list) == 1 {
 		return "rail " + list[0]
@@ -131,19 +135,28 @@ func names(list []string) string {
 
 func (r *Record) sentence(all, tcp int64, used, idle []string) (string, bool) {
 	judged := len(used) + len(idle)
+	var uncounted []string
+	for _, one := range r.Rails {
+		if one.noTCP {
+			uncounted = append(uncounted, one.Rail)
+		}
+	}
 	mean := func(bytes int64) string {
 		return grid.Gigabits(float64(bytes)/max(r.Seconds, 1e-3)) + " Gb/s on average, sent and received"
 	}
 	switch {
 	case len(r.Rails) == 0:
-		return "this node has no rail: there was nothing to see", false
+		return "this node has no rails to observe", false
 	case all < leastBytes && tcp >= leastBytes:
-		return fmt.Sprintf("nothing went by RDMA: TCP carried %s over the rails' interfaces, %s", grid.Mebibytes(tcp),
+		return fmt.Sprintf("nothing went by RDMA: TCP carried %s over the rails' interfaces, %s", units.Mebibytes(tcp),
 			mean(tcp)), false
+	case all < leastBytes && len(uncounted) > 0:
+		return fmt.Sprintf("nothing went by RDMA, and what TCP carried over %s cannot be counted: the command used TCP, "+
+			"other interfaces, or did not communicate", names(uncounted)), false
 	case all < leastBytes:
 		return "the rails carried nothing: the command used other interfaces, or did not communicate", false
 	case float64(tcp) > tcpPart*float64(all+tcp):
-		return fmt.Sprintf("most went by TCP: %s, and %s by RDMA", grid.Mebibytes(tcp), grid.Mebibytes(all)), false
+		return fmt.Sprintf("most went by TCP: %s, and %s by RDMA", units.Mebibytes(tcp), units.Mebibytes(all)), false
 	case len(used) == 1 && judged > 1:
 		return fmt.Sprintf("one of %d rails carried everything: %s, %s; %s carried nothing", judged, names(used),
 			mean(all), names(idle)), false

@@ -9,10 +9,12 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/units"
 )
 
-// WriteJSON writes the record as one object for scripts.
+// WriteJSON writes the record as one JSON object.
 func (r Record) WriteJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -27,16 +29,20 @@ func (r Record) WriteTable(w io.Writer, color bool) error {
 	if r.Good {
 		colour = terminal.Green
 	}
-	head := fmt.Sprintf("%s ran %.1f s, exit code %d: %s.", terminal.Plain(strings.Join(r.Command, " ")), r.Seconds,
+	head := fmt.Sprintf("%s ran %.1f s, exit code %d: %s.", strings.Join(r.Command, " "), r.Seconds,
 		r.ExitCode, r.Verdict)
-	for _, line := range terminal.Wrap(head, grid.MaxColumns) {
-		p.Line(p.Paint(line, colour))
+	for _, line := range terminal.Wrap(terminal.Plain(head), grid.MaxColumns) {
+		p.Painted(line, colour)
 	}
 	for _, rows := range r.Tables() {
 		if len(rows) > 1 {
 			p.Line("")
 			p.Table(rows)
 		}
+	}
+	if r.Probe != nil && *r.Probe > 0 {
+		p.Line("")
+		p.Item("left out: " + units.Mebibytes(*r.Probe) + " of railscope's own rounds (peak rates include them)")
 	}
 	if len(r.Notes) > 0 {
 		p.Line("")
@@ -47,7 +53,8 @@ func (r Record) WriteTable(w io.Writer, color bool) error {
 	return p.Flush()
 }
 
-// Tables are the rails, collectives, processes, memory and environment; one that has only titles is empty.
+// Tables returns the tables of rails, collectives, processes, memory and environment. A table with only titles is
+// empty.
 func (r Record) Tables() [][][]grid.Cell {
 	collectives := [][]grid.Cell{collectiveTitles()}
 	if r.Collectives != nil {
@@ -63,7 +70,7 @@ func mebibytes(v *int64) grid.Cell {
 	return grid.Number(grid.Decimal(float64(*v)/(1<<20), 1))
 }
 
-// Best is the payload of a direction, or its bytes on the wire if packets are not counted; nil: not known.
+// Best returns the payload of a direction, or its bytes on the wire if packets are not counted; nil if unknown.
 func (d Direction) Best() *int64 {
 	if d.Payload != nil {
 		return d.Payload
@@ -92,10 +99,10 @@ func (r Record) processRows() [][]grid.Cell {
 	rows := [][]grid.Cell{{grid.Name("PROCESSES"), {Text: "QUEUE PAIRS"}}}
 	for _, one := range r.Processes {
 		var list []string
-		for _, rail := range slices.Sorted(maps.Keys(one.Pairs)) {
-			list = append(list, fmt.Sprintf("%d on rail %s", one.Pairs[rail], rail))
+		for _, name := range slices.SortedFunc(maps.Keys(one.Pairs), rail.NaturalCompare) {
+			list = append(list, fmt.Sprintf("%d on rail %s", one.Pairs[name], name))
 		}
-		rows = append(rows, []grid.Cell{grid.Name(one.Name), {Text: terminal.Plain(strings.Join(list, ", "))}})
+		rows = append(rows, []grid.Cell{grid.Name(one.Name), {Text: strings.Join(list, ", ")}})
 	}
 	return rows
 }
@@ -116,7 +123,7 @@ func (r Record) memoryRows() [][]grid.Cell {
 func (r Record) environmentRows() [][]grid.Cell {
 	rows := [][]grid.Cell{{grid.Name("ENVIRONMENT"), {Text: ""}}}
 	for _, name := range slices.Sorted(maps.Keys(r.Environment)) {
-		rows = append(rows, []grid.Cell{{Text: terminal.Plain(name)}, grid.Name(r.Environment[name])})
+		rows = append(rows, []grid.Cell{{Text: name}, grid.Name(r.Environment[name])})
 	}
 	return rows
 }

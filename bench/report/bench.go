@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,12 +15,23 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Bench is the report of a benchmark of a peer.
+// Bench is the report of a benchmark of a peer, or of a ring.
 func Bench(s suite.Suite) Report {
 	r := Report{title: strings.TrimSpace("railscope bench: "+terminal.Plain(s.Node)) + " to " + terminal.Plain(s.Peer),
 		subtitle: s.Start.UTC().Format(time.RFC1123), verdict: terminal.Plain(s.Verdict), good: s.Good}
+	if s.Ring != nil {
+		r.title = "railscope bench: all-reduce over " + terminal.Count(len(s.Members), "node")
+		r.add(section{Title: "All-reduce", Tables: []table{fromGrid(tables.Ring(s.Ring))}})
+		r.add(section{Title: "Nodes", Tables: []table{fromGrid(tables.RingMembers(s.Ring))}, Text: failures(s.Rows),
+			figures: plots(goodputs(s))})
+		s.Rows = nil // the sections of a peer
+	}
 	r.add(findings(s))
-	r.add(section{Title: "Comparison", Tables: []table{fromGrid(tables.Comparison(s.Rows))}, Text: failures(s.Rows),
+	if rows := tables.Rails(s.Rails, s.Carrier == "tcp"); len(rows) > 0 {
+		r.add(section{Title: "Rails", Tables: []table{fromGrid(rows)}})
+	}
+	r.add(section{Title: "Comparison", Tables: []table{fromGrid(tables.Comparison(s.Rows)),
+		fromGrid(tables.Ratios(s.Ratios))}, Text: failures(s.Rows),
 		figures: plots(goodputs(s), memories(s), latencies(s))})
 	r.add(section{Title: "Which rail carried it",
 		Tables: []table{fromGrid(tables.ByPorts(s.Rows))}, figures: plots(railShares(s))})
@@ -43,7 +56,7 @@ func findings(s suite.Suite) section {
 	return section{Title: "Findings", Tables: []table{words([]string{"Severity", "Finding", "Evidence", "Fix"}, rows)}}
 }
 
-// failures say why rows have no figure.
+// failures returns the reasons of rows without a figure.
 func failures(rows []suite.Row) (list []string) {
 	for _, row := range rows {
 		if row.Failure != "" {
@@ -53,7 +66,7 @@ func failures(rows []suite.Row) (list []string) {
 	return list
 }
 
-// plots are those with something to show.
+// plots returns the figures that have data.
 func plots(list ...*figure) (out []figure) {
 	for _, f := range list {
 		if f != nil {
@@ -65,55 +78,65 @@ func plots(list ...*figure) (out []figure) {
 
 func goodputs(s suite.Suite) *figure {
 	var list []rate
-	for _, row := range s.Rows {
-		if drawable(row.Goodput) {
-			list = append(list, rate{row.Name, row.Transport == "tcp", *row.Goodput, limit(row.LineRate)})
-		}
+	known := false
+	for _, row := range tables.Tried(s.Rows) {
+		list, known = append(list, barOf(row)), known || drawable(row.Goodput)
 	}
-	if len(list) == 0 {
+	if !known {
 		return nil
 	}
 	f := rates("Goodput", "Goodput of each measurement. The mark is the line rate of its rails, unless it is "+
-		"more than 10 times the best.", list)
+		"more than 10 times the best.", "Gb/s", list)
 	return &f
 }
 
-// memories are rows of GPU memory beside those of host memory that are alike.
+// barOf is the goodput of a row, which is named also if it has none.
+func barOf(row suite.Row) rate {
+	one := rate{row.Name, row.Transport == "tcp", 0, gigabits(limit(row.LineRate))}
+	if drawable(row.Goodput) {
+		one.value = gigabits(*row.Goodput)
+		return one
+	}
+	one.name, one.line = fmt.Sprintf("%s (%s)", row.Name, cmp.Or(row.Reason, "not measured")), 0
+	return one
+}
+
+// memories are rows of memory that GPUs use beside those of plain host memory that are alike.
 func memories(s suite.Suite) *figure {
 	var list []rate
-	for _, row := range s.Rows {
-		if !drawable(row.Goodput) || row.Transport != "rdma" || row.Memory == "host" || row.Memory == "" {
+	for _, row := range tables.Tried(s.Rows) {
+		if row.Transport != "rdma" || row.Memory == "host" || row.Memory == "" {
 			continue
 		}
 		if i := slices.IndexFunc(s.Rows, func(other suite.Row) bool {
 			return drawable(other.Goodput) && other.Memory == "host" && other.Op == row.Op &&
 				slices.Equal(other.Rails, row.Rails)
-		}); i >= 0 {
-			host := s.Rows[i]
-			list = append(list, rate{host.Name, false, *host.Goodput, limit(host.LineRate)})
+		}); i >= 0 && !slices.Contains(list, barOf(s.Rows[i])) {
+			list = append(list, barOf(s.Rows[i]))
 		}
-		list = append(list, rate{row.Name, false, *row.Goodput, limit(row.LineRate)})
+		list = append(list, barOf(row))
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	f := rates("Host and GPU memory", "The same transfer from GPU memory and from host memory.", list)
+	f := rates("By memory", "The same transfer from plain memory of the host and from memory that GPUs use: cuda_host "+
+		"is on the host, cuda_staged on the GPU and copied over the host.", "Gb/s", list)
 	return &f
 }
 
-// Bounds of what can be plotted: a file can have anything, and a logarithmic scale has no zero.
+// Bounds on what can be plotted: a file may have any value, and a logarithmic scale has no zero.
 const (
 	mostRate  = 1e15 // bytes per second
 	leastTime = 1e-9 // seconds
 	mostTime  = 1e6
 )
 
-// drawable reports whether a rate is one.
+// drawable reports whether a rate can be plotted.
 func drawable(bytesPerSecond *float64) bool {
 	return bytesPerSecond != nil && *bytesPerSecond >= 0 && *bytesPerSecond <= mostRate
 }
 
-// limit is a line rate; 0: not known.
+// limit returns a line rate in bytes per second; 0 if unknown.
 func limit(bytesPerSecond *float64) float64 {
 	if !drawable(bytesPerSecond) {
 		return 0
@@ -125,33 +148,34 @@ func latencies(s suite.Suite) *figure {
 	var list []span
 	for _, row := range s.Rows {
 		for _, l := range row.Latency {
-			if l.P50 >= leastTime && l.P99 >= l.P50 && l.P99 <= mostTime && l.Samples >= tables.LeastSamples {
-				list = append(list, span{row.Name + ", " + grid.Size(l.Bytes), l.P50, l.P99})
+			name := row.Name + ", " + grid.Size(l.Bytes)
+			switch {
+			case l.P50 < leastTime || l.P99 < l.P50 || l.P99 > mostTime:
+			case l.Samples < tables.LeastSamples:
+				list = append(list, span{fmt.Sprintf("%s (P50 of %d)", name, l.Samples), l.P50, l.P50})
+			default:
+				list = append(list, span{name, l.P50, l.P99})
 			}
 		}
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	f := spans("Latency", "Time of one message, of 100 or more, one at a time: RDMA from post to completion, TCP there "+
-		"and back.", list)
+	f := spans("Latency", "Time of one message, one at a time: RDMA from post to completion, TCP there and back. "+
+		"Of fewer than 100 messages, P50 alone.", list)
 	return &f
 }
 
-// railShares are the rows that used several rails, divided by what their ports counted, else by goodput.
+// railShares returns the rows that used several rails, split by their ports' counters, or else by goodput.
 func railShares(s suite.Suite) *figure {
-	var rails []string
-	for _, row := range s.Rows {
-		for _, p := range row.PerRail {
-			if row.Transport == "rdma" && !slices.Contains(rails, p.Rail) {
-				rails = append(rails, p.Rail)
-			}
-		}
-	}
-	slices.Sort(rails)
+	overTCP := func(row suite.Row) bool { return row.Transport != "rdma" }
+	rails := tables.Ports(slices.DeleteFunc(slices.Clone(s.Rows), overTCP), func(suite.Part) bool { return true })
 	var list []share
+	some := false
 	for _, row := range s.Rows {
-		if len(row.PerRail) < 2 {
+		if len(row.PerRail) < 2 || slices.ContainsFunc(row.PerRail, func(p suite.Part) bool {
+			return !slices.Contains(rails, p.Rail) // a member of a bond
+		}) {
 			continue
 		}
 		one, known := share{name: row.Name, parts: make([]float64, len(rails))}, true
@@ -159,7 +183,7 @@ func railShares(s suite.Suite) *figure {
 		for _, p := range row.PerRail {
 			i := slices.Index(rails, p.Rail)
 			switch {
-			case i < 0 || !counted && !drawable(p.Goodput), counted && *p.CounterBytes < 0:
+			case !counted && !drawable(p.Goodput), counted && *p.CounterBytes < 0:
 				known = false
 			case counted:
 				one.parts[i] = float64(*p.CounterBytes)
@@ -167,11 +191,12 @@ func railShares(s suite.Suite) *figure {
 				one.parts[i] = *p.Goodput
 			}
 		}
-		if known {
-			list = append(list, one)
+		if !known {
+			one.name, one.parts = row.Name+" (not known)", make([]float64, len(rails))
 		}
+		list, some = append(list, one), some || known
 	}
-	if len(list) == 0 {
+	if !some {
 		return nil
 	}
 	names := make([]string, len(rails))
@@ -185,10 +210,17 @@ func railShares(s suite.Suite) *figure {
 
 func sweep(s suite.Suite) *figure {
 	measured, line := curve{name: "goodput"}, curve{name: "line rate", dashed: true}
+	var missing []string
+	gap := false
 	for _, row := range s.Sweep {
 		if !drawable(row.Goodput) || row.Size <= 0 {
+			missing, gap = append(missing, fmt.Sprintf("%s (%s)", row.Name, cmp.Or(row.Reason, "no figure"))), true
 			continue
 		}
+		if gap && len(measured.points) > 0 {
+			measured.gaps = append(measured.gaps, len(measured.points))
+		}
+		gap = false
 		measured.points = append(measured.points, plotter.XY{X: float64(row.Size), Y: gigabits(*row.Goodput)})
 		if limit(row.LineRate) > 0 {
 			line.points = append(line.points, plotter.XY{X: float64(row.Size), Y: gigabits(*row.LineRate)})
@@ -204,6 +236,22 @@ func sweep(s suite.Suite) *figure {
 	if len(line.points) > 1 && line.points[0].Y <= farthest*best {
 		list = append(list, line)
 	}
-	f := sizes("Goodput by size of messages", "All rails together.", list)
+	f := sizes("Goodput by size of messages", "All rails together.", unit(missing), list)
 	return &f
+}
+
+// mostMissing is how many sizes without a figure the axis names.
+const mostMissing = 4
+
+// unit is the label of the axis of sizes, with those that have no figure.
+func unit(missing []string) string {
+	const label = "size of a message"
+	if len(missing) == 0 {
+		return label
+	}
+	text := strings.Join(missing[:min(len(missing), mostMissing)], ", ")
+	if more := len(missing) - mostMissing; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return label + "; not measured: " + terminal.Plain(text)
 }

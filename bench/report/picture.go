@@ -22,13 +22,13 @@ const (
 	SVG = "svg"
 )
 
-// pixels per inch of a PNG: sharp on a screen with two per point.
+// pixels is the resolution of a PNG in pixels per inch: sharp on a screen with 2 pixels per point.
 const pixels = 192
 
-// ErrNoPlot means that nothing that was measured can be plotted.
+// ErrNoPlot is returned when nothing that was measured can be plotted.
 var ErrNoPlot = errors.New("nothing was measured that a plot could show")
 
-// picture draws the figures below each other, with a light background.
+// picture draws the figures below each other on a light background.
 func picture(w io.Writer, format string, figures []figure) error {
 	if len(figures) == 0 {
 		return ErrNoPlot
@@ -77,7 +77,7 @@ func (f figure) on(c draw.Canvas, t theme) error {
 	return nil
 }
 
-// inline is the figure as an element of an HTML page.
+// inline returns the figure as an element of an HTML page.
 func (f figure) inline(t theme) (template.HTML, error) {
 	canvas := vgsvg.NewWith(vgsvg.UseWH(plotWidth, f.height))
 	if err := f.on(margin(draw.New(canvas)), t); err != nil {
@@ -94,7 +94,7 @@ func (f figure) inline(t theme) (template.HTML, error) {
 	return template.HTML("<svg" + string(element)), nil //nolint:gosec // the library escapes its texts
 }
 
-// plain is a text from outside, of one line and of bounded length.
+// plain limits a text from outside to one line and a bounded length.
 func plain(s string) string {
 	const most = 60
 	s = terminal.Plain(s)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"image/color"
 	"math"
 	"slices"
@@ -24,15 +25,15 @@ type figure struct {
 
 const (
 	plotWidth  = 620 // points
-	lineHeight = 20  // of a bar with its name
-	axisHeight = 62  // of title, axis and its label
-	plotHeight = 240 // of one without bars
-	legendRoom = 1.2 // of a plot of lines, so that its legend is above them
-	maxLines   = 200 // of one plot
-	farthest   = 10  // times what was measured: a line rate beyond that would hide it
+	lineHeight = 20  // points of a bar with its name
+	axisHeight = 62  // points of title, axis and axis label
+	plotHeight = 240 // points of a plot without bars
+	legendRoom = 1.2 // extends a plot of lines upwards to make room for its legend
+	maxLines   = 200 // lines in one plot
+	farthest   = 10  // a line rate above this multiple of the results is not shown, because it would hide them
 )
 
-// byName is a plot with a line for each name, the first at the top.
+// byName returns a plot with a line for each name, the first at the top.
 func byName(t theme, title, unit string, names []string) *plot.Plot {
 	p := t.style(plot.New())
 	p.Title.Text, p.X.Label.Text = title, unit
@@ -54,19 +55,27 @@ func named(title, caption string, n int, draw func(theme) (*plot.Plot, error)) f
 	return figure{title, caption, vg.Length(n*lineHeight + axisHeight), draw}
 }
 
-// rate is a bar: what was measured, and what is possible. Both in bytes per second; 0: not known.
+// shown are as many lines as a plot may have, and its title, which says so.
+func shown[T any](title string, list []T) (string, []T) {
+	if len(list) > maxLines {
+		title = fmt.Sprintf("%s: the first %d of %d", title, maxLines, len(list))
+	}
+	return title, list[:min(len(list), maxLines)]
+}
+
+// rate is a bar: what was measured, and what is possible, in the unit of the plot; 0: not known.
 type rate struct {
 	name        string
 	tcp         bool
 	value, line float64
 }
 
-// gigabits is bytes per second in Gb/s.
+// gigabits converts bytes per second to Gb/s.
 func gigabits(bytesPerSecond float64) float64 { return bytesPerSecond * 8 / 1e9 }
 
 // rates are bars with a mark at the line rate.
-func rates(title, caption string, list []rate) figure {
-	list = list[:min(len(list), maxLines)]
+func rates(title, caption, unit string, list []rate) figure {
+	title, list = shown(title, list)
 	return named(title, caption, len(list), func(t theme) (*plot.Plot, error) {
 		names, rdma, tcp, marks := []string{}, plotter.Values{}, plotter.Values{}, plotter.XYs{}
 		best := 0.0
@@ -77,17 +86,17 @@ func rates(title, caption string, list []rate) figure {
 			names = append(names, r.name)
 			at := float64(len(list) - 1 - i)
 			if r.line > 0 && r.line <= farthest*best {
-				marks = append(marks, plotter.XY{X: gigabits(r.line), Y: at})
+				marks = append(marks, plotter.XY{X: r.line, Y: at})
 			}
 		}
 		for _, r := range slices.Backward(list) {
-			one, other := gigabits(r.value), 0.0
+			one, other := r.value, 0.0
 			if r.tcp {
 				one, other = other, one
 			}
 			rdma, tcp = append(rdma, one), append(tcp, other)
 		}
-		p := byName(t, title, "Gb/s", names)
+		p := byName(t, title, unit, names)
 		for i, values := range []plotter.Values{rdma, tcp} {
 			bars, err := plotter.NewBarChart(values, lineHeight*0.62)
 			if err != nil {
@@ -110,15 +119,15 @@ func rates(title, caption string, list []rate) figure {
 	})
 }
 
-// span is a time from its median to its 99th percentile, in seconds.
+// span is the range of a time from its median to its 99th percentile, in seconds.
 type span struct {
 	name     string
 	p50, p99 float64
 }
 
-// spans are ranges of times, on a logarithmic scale.
+// spans draws ranges of times, on a logarithmic scale.
 func spans(title, caption string, list []span) figure {
-	list = list[:min(len(list), maxLines)]
+	title, list = shown(title, list)
 	return named(title, caption, len(list), func(t theme) (*plot.Plot, error) {
 		names, points, widths := []string{}, plotter.XYs{}, plotter.XErrors{}
 		for i, s := range list {
@@ -148,7 +157,7 @@ func spans(title, caption string, list []span) figure {
 	})
 }
 
-// decades are ticks at 1, 2 and 5 of each power of ten.
+// decades returns ticks at 1, 2 and 5 of each power of ten.
 func decades(least, most float64) (list []plot.Tick) {
 	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
 		for _, n := range []float64{1, 2, 5} {
@@ -163,24 +172,34 @@ func decades(least, most float64) (list []plot.Tick) {
 type curve struct {
 	name   string
 	points plotter.XYs
+	gaps   []int // points before which it is interrupted, ascending
 	dashed bool
 }
 
+// parts are the points between gaps.
+func (c curve) parts() (list []plotter.XYs) {
+	from := 0
+	for _, to := range append(slices.Clone(c.gaps), len(c.points)) {
+		list, from = append(list, c.points[from:to]), to
+	}
+	return list
+}
+
 // sizes is goodput in Gb/s against the size of messages in bytes.
-func sizes(title, caption string, list []curve) figure {
+func sizes(title, caption, unit string, list []curve) figure {
 	return figure{title, caption, plotHeight, func(t theme) (*plot.Plot, error) {
 		p, err := curves(t, title, list, true)
 		if err != nil {
 			return nil, err
 		}
-		p.X.Scale, p.X.Label.Text, p.Y.Label.Text = plot.LogScale{}, "size of a message", "Gb/s"
+		p.X.Scale, p.X.Label.Text, p.Y.Label.Text = plot.LogScale{}, unit, "Gb/s"
 		p.X.Tick.Marker = plot.TickerFunc(powers)
 		p.Y.Min, p.Y.Max = 0, cmp.Or(p.Y.Max*legendRoom, 1)
 		return p, nil
 	}}
 }
 
-// powers are ticks at powers of two, at most ten.
+// powers returns ticks at powers of two, at most ten.
 func powers(least, most float64) (list []plot.Tick) {
 	from, to := math.Floor(math.Log2(least)), math.Ceil(math.Log2(most))
 	step := max(math.Ceil((to-from)/10), 1)
@@ -191,7 +210,7 @@ func powers(least, most float64) (list []plot.Tick) {
 	return list
 }
 
-// times is a rate in Gb/s against seconds.
+// times plots rates in Gb/s against seconds.
 func times(title, caption string, list []curve) figure {
 	return figure{title, caption, plotHeight, func(t theme) (*plot.Plot, error) {
 		p, err := curves(t, title, list, false)
@@ -212,33 +231,37 @@ func curves(t theme, title string, list []curve, dots bool) (*plot.Plot, error) 
 	lines.Vertical.Color, lines.Horizontal.Color = t.grid, t.grid
 	p.Add(lines)
 	for i, c := range list {
-		line, points, err := plotter.NewLinePoints(c.points)
-		if err != nil {
-			return nil, err
+		for k, part := range c.parts() {
+			line, points, err := plotter.NewLinePoints(part)
+			if err != nil {
+				return nil, err
+			}
+			line.LineStyle = draw.LineStyle{Color: t.rail(i), Width: 1.6}
+			if c.dashed {
+				line.LineStyle = draw.LineStyle{Color: t.alert, Width: 1, Dashes: []vg.Length{5, 3}}
+			}
+			p.Add(line)
+			if dots && !c.dashed {
+				points.GlyphStyle = draw.GlyphStyle{Color: t.rail(i), Radius: 2.6, Shape: draw.CircleGlyph{}}
+				p.Add(points)
+			}
+			if k == 0 {
+				p.Legend.Add(plain(c.name)+" ", line)
+			}
 		}
-		line.LineStyle = draw.LineStyle{Color: t.rail(i), Width: 1.6}
-		if c.dashed {
-			line.LineStyle = draw.LineStyle{Color: t.alert, Width: 1, Dashes: []vg.Length{5, 3}}
-		}
-		p.Add(line)
-		if dots && !c.dashed {
-			points.GlyphStyle = draw.GlyphStyle{Color: t.rail(i), Radius: 2.6, Shape: draw.CircleGlyph{}}
-			p.Add(points)
-		}
-		p.Legend.Add(plain(c.name)+" ", line)
 	}
 	return p, nil
 }
 
-// share is a bar of parts, one for each rail. Any unit; a rail that carried nothing has 0.
+// share is a bar with a part for each rail, in any unit; 0 for a rail that carried nothing.
 type share struct {
 	name  string
 	parts []float64
 }
 
-// shares are bars of 100 %, divided as the rails carried.
+// shares draws bars of 100 %, split by what the rails carried.
 func shares(title, caption string, rails []string, list []share) figure {
-	list = list[:min(len(list), maxLines)]
+	title, list = shown(title, list)
 	return named(title, caption, len(list)+1, func(t theme) (*plot.Plot, error) {
 		var names []string
 		for _, s := range list {
@@ -272,7 +295,7 @@ func shares(title, caption string, rails []string, list []share) figure {
 			p.Legend.Add(plain(rail)+" ", bars)
 		}
 		p.X.Min, p.X.Max = 0, 100
-		p.Y.Max++ // for the legend
+		p.Y.Max++ // room for the legend
 		p.Legend.XOffs = -4
 		return p, nil
 	})

@@ -1,4 +1,4 @@
-// Package report draws what benchmarks measured: an HTML page without outside resources, or a picture.
+// Package report draws the results of benchmarks: an HTML page without external resources, or a picture.
 package report
 
 import (
@@ -15,7 +15,7 @@ import (
 //go:embed page.tmpl
 var layout string
 
-// Report is what is shown of one benchmark or of one recorded command.
+// Report is the report of one benchmark or one recorded command.
 type Report struct {
 	title, subtitle, verdict string
 	good                     bool
@@ -33,14 +33,14 @@ type section struct {
 type table struct {
 	Head []cell
 	Rows [][]cell
-	Long bool // of sentences, which wrap
+	Long bool // the section has sentences, which wrap
 }
 
 type cell struct {
 	Text, Class string
 }
 
-// WritePicture writes all plots below each other, as [PNG] or [SVG]. The error is [ErrNoPlot] if there is none.
+// WritePicture writes all plots below each other, as [PNG] or [SVG]. It fails with [ErrNoPlot] if there are none.
 func (r Report) WritePicture(w io.Writer, format string) error {
 	var all []figure
 	for _, s := range r.sections {
@@ -49,7 +49,7 @@ func (r Report) WritePicture(w io.Writer, format string) error {
 	return picture(w, format, all)
 }
 
-// drawn is a figure as the page has it.
+// drawn is a figure as the page shows it.
 type drawn struct {
 	Light, Dark    template.HTML
 	Title, Caption string
@@ -67,10 +67,12 @@ func (r Report) WriteHTML(w io.Writer) error {
 		for _, f := range s.figures {
 			one := drawn{Title: f.title, Caption: f.caption}
 			var err error
-			if one.Light, err = f.inline(light()); err != nil {
+			one.Light, err = f.inline(light())
+			if err != nil {
 				return err
 			}
-			if one.Dark, err = f.inline(dark()); err != nil {
+			one.Dark, err = f.inline(dark())
+			if err != nil {
 				return err
 			}
 			part.Figures = append(part.Figures, one)
@@ -93,7 +95,7 @@ func (r *Report) add(s section) {
 	}
 }
 
-// fromGrid is a table of the terminal; its first row has the titles.
+// fromGrid converts a table of the terminal; its first row has the titles.
 func fromGrid(rows [][]grid.Cell) (t table) {
 	for i, row := range rows {
 		var line []cell
@@ -110,7 +112,7 @@ func fromGrid(rows [][]grid.Cell) (t table) {
 			if c.Right {
 				class += " figure"
 			}
-			line = append(line, cell{c.Text, class})
+			line = append(line, cell{terminal.Plain(c.Text), class})
 		}
 		if i == 0 {
 			t.Head = line
@@ -121,7 +123,7 @@ func fromGrid(rows [][]grid.Cell) (t table) {
 	return t
 }
 
-// words is a table of texts.
+// words returns a table of texts.
 func words(head []string, rows [][]string) table {
 	cells := func(list []string) (row []cell) {
 		for _, s := range list {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// measured is a benchmark of everything, as the package above writes it.
+// measured is a benchmark with every kind of row, as package bench writes it.
 func measured(t testing.TB) suite.Suite {
 	t.Helper()
 	f, err := os.Open(filepath.Join("..", "testdata", "suite.json"))
@@ -42,7 +43,7 @@ func page(t testing.TB, r Report) string {
 	return b.String()
 }
 
-// elements are the names of the elements of XML, with the values of their attributes.
+// elements returns the names of a document's XML elements, and the values of their attributes.
 func elements(t testing.TB, text string) (names, values []string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(text))
@@ -62,7 +63,7 @@ func elements(t testing.TB, text string) (names, values []string) {
 	}
 }
 
-// TestBench: every table and plot is there, in two themes, and nothing is fetched.
+// TestBench: every table and plot is there, in two themes, and the page loads nothing external.
 func TestBench(t *testing.T) {
 	s := measured(t)
 	s.Node = "spark-01"
@@ -73,7 +74,7 @@ func TestBench(t *testing.T) {
 		suite.Row{Name: "broken", Failure: "no route to rail 7"})
 	text := page(t, Bench(s))
 	for _, want := range []string{"<title>railscope bench: spark-01 to spark-02:10092</title>", "rail 1: mtu",
-		"ip link set eth1 mtu 9000", "<td class=\" figure\">185.50</td>", "NCCL_IB_HCA", "Host and GPU memory",
+		"ip link set eth1 mtu 9000", "<td class=\" figure\">185.50</td>", "NCCL_IB_HCA", "By memory",
 		"Goodput by size of messages", "Share of each rail", "Latency", "broken: no route to rail 7", "Llama 3 8B",
 		`class="verdict good"`} {
 		if !strings.Contains(text, want) {
@@ -91,12 +92,35 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestRing: the report of a ring has its figures, its nodes and a plot of what they carried, and nothing of a peer.
+func TestRing(t *testing.T) {
+	f, err := os.Open("../testdata/ring-step.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := suite.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := page(t, Bench(s))
+	for _, want := range []string{"<title>railscope bench: all-reduce over 3 nodes</title>", "bus bandwidth", "18.75 GB/s",
+		"spark-02:10092", "2 GiB", "Goodput", "1 rail had no part"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if strings.Contains(text, "OF LINE") {
+		t.Error("it has the comparison of a peer")
+	}
+}
+
 // TestHostile: names from outside end up as text, in HTML and in SVG.
 func TestHostile(t *testing.T) {
 	s := measured(t)
 	const name = `<script>alert(1)</script>"'&`
 	s.Node, s.Peer, s.Verdict, s.Notes = name, name, name, []string{name}
-	s.Rows[4].Name, s.Rows[4].PerRail[0].Rail = name, name
+	s.Rows[4].Name, s.Rows[5].PerRail[0].Rail = name, name
 	s.Settings[0] = suite.Setting{Name: name, Here: name, There: name}
 	text := page(t, Bench(s))
 	if strings.Contains(text, "<script>alert") {
@@ -117,7 +141,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestPicture: all plots below each other, twice as many pixels as points.
+// TestPicture: all plots are below each other, with 2 pixels per point.
 func TestPicture(t *testing.T) {
 	s := measured(t)
 	var b bytes.Buffer
@@ -136,7 +160,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// TestFew: what was not measured is not there, and nothing else breaks.
+// TestFew: data that was not measured is absent, and the rest of the report works.
 func TestFew(t *testing.T) {
 	one := suite.Row{Name: "all rails, WRITE", Transport: "rdma", Memory: "host", Rails: []string{"0"}}
 	zero := one
@@ -158,6 +182,71 @@ func TestFew(t *testing.T) {
 	}
 	if err := Bench(many).WritePicture(io.Discard, PNG); err != nil {
 		t.Errorf("5,000 rows: %v", err)
+	}
+}
+
+// TestGaps: a size, a row and a rail's part that were not measured are named in their plots, and no line leads over
+// what was not measured.
+func TestGaps(t *testing.T) {
+	s := measured(t)
+	whole := lines(t, *sweep(s))
+	s.Sweep[2].Goodput, s.Sweep[2].Reason = nil, "disturbed"
+	s.Rows[4].Goodput, s.Rows[4].Reason = nil, "budget"
+	for i := range s.Rows[5].PerRail {
+		s.Rows[5].PerRail[i].CounterBytes, s.Rows[5].PerRail[i].Goodput = nil, nil
+	}
+	s.Rows[6].Latency[0].Samples = 7
+	if got := lines(t, *sweep(s)); got != whole+1 {
+		t.Errorf("%d lines through the sizes, %d where all are measured", got, whole)
+	}
+	var b bytes.Buffer
+	if err := Bench(s).WritePicture(&b, SVG); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"size of a message; not measured: 1 MiB (disturbed)", "rail 1, WRITE (budget)",
+		"all rails, WRITE (not known)", "rail 0, READ, 8 B (P50 of 7)"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in the plots", want)
+		}
+	}
+	for i := range s.Sweep[1:] {
+		s.Sweep[i+1].Goodput, s.Sweep[i+1].Reason = nil, "budget"
+	}
+	if got := unit([]string{"a", "b", "c", "d", "e", "f"}); !strings.HasSuffix(got, "not measured: a, b, c, d and 2 more") {
+		t.Errorf("%q", got)
+	}
+	if sweep(s) != nil {
+		t.Error("a line through one size")
+	}
+}
+
+// lines counts the lines of goodput in a plot of sizes.
+func lines(t *testing.T, f figure) (n int) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := picture(&b, SVG, []figure{f}); err != nil {
+		t.Fatal(err)
+	}
+	colour := light().rail(0)
+	r, g, blue, _ := colour.RGBA()
+	for line := range strings.Lines(b.String()) {
+		if strings.Contains(line, "<path") && strings.Contains(line, "fill:none") &&
+			strings.Contains(strings.ToUpper(line), fmt.Sprintf("STROKE:#%02X%02X%02X", r>>8, g>>8, blue>>8)) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestReportOfRound: the report has what each rail did, and what the figures depend on.
+func TestReportOfRound(t *testing.T) {
+	s := measured(t)
+	s.Rails[1].Solo, s.Rails[1].WhySolo = nil, &suite.Why{Reason: "disturbed"}
+	text := page(t, Bench(s))
+	for _, want := range []string{"<h2>Rails</h2>", ">rocep1s0f1<", ">STRIPED Gb/s<", "disturbed</td>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
 	}
 }
 
@@ -188,9 +277,21 @@ func TestRun(t *testing.T) {
 	if text := page(t, Compared(c)); !strings.Contains(text, "median, rdma") {
 		t.Errorf("no medians in %s", text)
 	}
+	c.Runs[1].Figure = new(9.5)
+	c.Runs = append(c.Runs, record.Run{Transport: record.TCP, Seconds: 1, ExitCode: 3})
+	var b bytes.Buffer
+	if err := Compared(c).WritePicture(&b, SVG); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Time of each run", "Figure of each run", "run 1, rdma", "run 1, rdma (none)",
+		"run 3, tcp (exit code 3)"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in the plots of a comparison", want)
+		}
+	}
 }
 
-// FuzzBench: a file of JSON makes a report or an error.
+// FuzzBench: any JSON file yields a report or an error.
 func FuzzBench(f *testing.F) {
 	data, err := os.ReadFile(filepath.Join("..", "testdata", "suite.json"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Run is the report of a command that was watched.
+// Run returns the report of a recorded command.
 func Run(rec record.Record) Report {
 	r := Report{title: "railscope run: " + terminal.Plain(strings.Join(rec.Command, " ")),
 		subtitle: fmt.Sprintf("%s, %.1f s, exit code %d", rec.Start.UTC().Format(time.RFC1123), rec.Seconds, rec.ExitCode),
@@ -28,7 +28,7 @@ func Run(rec record.Record) Report {
 	return r
 }
 
-// carried is the share of each rail by direction.
+// carried returns the share of each rail by direction.
 func carried(rec record.Record) *figure {
 	list := []share{{name: "sent"}, {name: "received"}}
 	var names []string
@@ -52,7 +52,7 @@ func carried(rec record.Record) *figure {
 	return &f
 }
 
-// overTime is what each rail carried, in both directions together.
+// overTime returns the rate of each rail over time, both directions together.
 func overTime(rec record.Record) *figure {
 	var list []curve
 	for _, one := range rec.Rails {
@@ -73,11 +73,36 @@ func overTime(rec record.Record) *figure {
 	return &f
 }
 
-// Compared is the report of a command that ran over RDMA and over TCP.
+// Compared returns the report of a command that ran over RDMA and over TCP.
 func Compared(c record.Comparison) Report {
 	r := Report{title: "railscope run: " + terminal.Plain(strings.Join(c.Command, " ")),
 		subtitle: fmt.Sprintf("%d runs, over RDMA and over TCP in turn", len(c.Runs)), verdict: terminal.Plain(c.Verdict),
 		good: c.Good}
-	r.add(section{Title: "Runs", Tables: []table{fromGrid(c.Table()), fromGrid(c.CollectiveTable())}})
+	r.add(section{Title: "Runs", Tables: []table{fromGrid(c.Table()), fromGrid(c.CollectiveTable())},
+		figures: plots(ofRuns("Time of each run", "seconds", c, func(r record.Run) *float64 { return &r.Seconds }),
+			ofRuns("Figure of each run", "as the command printed it", c, func(r record.Run) *float64 { return r.Figure }))})
 	return r
+}
+
+// ofRuns has a bar for each run, those over TCP in their own colour; nil: no run has the value.
+func ofRuns(title, unit string, c record.Comparison, of func(record.Run) *float64) *figure {
+	var list []rate
+	known := false
+	for i, r := range c.Runs {
+		one, v := rate{name: fmt.Sprintf("run %d, %s", i+1, r.Transport), tcp: r.Transport == record.TCP}, of(r)
+		switch {
+		case r.ExitCode != 0:
+			one.name += fmt.Sprintf(" (exit code %d)", r.ExitCode)
+		case !drawable(v):
+			one.name += " (none)"
+		default:
+			one.value, known = *v, true
+		}
+		list = append(list, one)
+	}
+	if !known {
+		return nil
+	}
+	f := rates(title, "Over RDMA and over TCP in turn.", unit, list)
+	return &f
 }

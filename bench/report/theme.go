@@ -9,10 +9,10 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// theme has the colours of a plot.
+// theme has the colors of a plot.
 type theme struct {
 	name                    string
-	background              color.Color // nil: that of the page
+	background              color.Color // color behind the plot; nil: that of the page
 	ink, muted, grid, alert color.Color
 	rdma, tcp               color.Color
 	rails                   []color.Color
@@ -22,7 +22,8 @@ func rgb(hex uint32) color.Color {
 	return color.RGBA{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex), A: 255}
 }
 
-// Colours that people with any kind of colour vision tell apart (Okabe and Ito, 2008), darker or lighter with the page.
+// light and dark return colors that people with any kind of color vision can distinguish (Okabe and Ito, 2008),
+// adjusted to the page's background.
 func light() theme {
 	return theme{name: "light", ink: rgb(0x1f2328), muted: rgb(0x59636e), grid: rgb(0xe4e7eb), alert: rgb(0xb3261e),
 		rdma: rgb(0x0072b2), tcp: rgb(0x8a9099),
@@ -44,7 +45,7 @@ const (
 	titleSize = 11
 )
 
-// style gives a plot the theme's colours, a sans-serif font, and lines across it instead of frames.
+// style gives a plot the theme's colors, a sans-serif font, and horizontal lines instead of frames.
 func (t theme) style(p *plot.Plot) *plot.Plot {
 	p.BackgroundColor = t.background
 	p.Title.Padding = 6

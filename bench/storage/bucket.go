@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 )
@@ -26,10 +27,10 @@ type Bucket struct {
 	mayBeStored bool
 }
 
-// maxParts is what S3 allows in one upload.
+// maxParts is the number of parts that S3 allows in one upload.
 const maxParts = 10_000
 
-// Open returns the target that a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX names.
+// Open returns the target for a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
 func Open(ctx context.Context, name string, o Options) (Target, error) {
 	scheme, rest, ok := strings.Cut(name, "://")
 	if !ok {
@@ -54,7 +55,8 @@ func Open(ctx context.Context, name string, o Options) (Target, error) {
 	settings := minio.Options{Secure: u.Scheme == "https", Creds: s3Credentials(), MaxRetries: 3}
 	var transport http.RoundTripper = base
 	if scheme == "gs" {
-		if settings.Creds, transport, err = gcsCredentials(ctx, base); err != nil {
+		settings.Creds, transport, err = gcsCredentials(ctx, base)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -77,8 +79,26 @@ func (b *Bucket) Create(ctx context.Context, size, part int64) (err error) {
 	return err
 }
 
-// WritePart uploads one part.
+// partGrace is the time that a part in flight has to finish after an interruption.
+const partGrace = 5 * time.Second
+
+// WritePart uploads one part. After an interruption it still waits up to partGrace for the part: a server may store a
+// part whose request was canceled after the abort of the upload, and nothing would remove it (AbortMultipartUpload in
+// the S3 API).
 func (b *Bucket) WritePart(ctx context.Context, i int, data []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	interrupted := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(interrupted, func() {
+		select {
+		case <-time.After(partGrace):
+			cancel()
+		case <-ctx.Done():
+		}
+	})()
 	p, err := b.core.PutObjectPart(ctx, b.name, b.key, b.upload, i+1, bytes.NewReader(data), int64(len(data)),
 		minio.PutObjectPartOptions{})
 	b.parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: p.ETag}
@@ -87,7 +107,7 @@ func (b *Bucket) WritePart(ctx context.Context, i int, data []byte) error {
 
 // Finish completes the upload.
 func (b *Bucket) Finish(ctx context.Context) error {
-	b.mayBeStored = true // also if the answer is lost
+	b.mayBeStored = true // even if the response is lost
 	_, err := b.core.CompleteMultipartUpload(ctx, b.name, b.key, b.upload, b.parts, minio.PutObjectOptions{})
 	return err
 }
@@ -108,7 +128,7 @@ func (b *Bucket) ReadPart(ctx context.Context, i int, data []byte) (err error) {
 	return err
 }
 
-// Remove aborts the upload, also one whose start was not answered, and removes the object.
+// Remove aborts the upload, even one whose start got no response, and removes the object.
 func (b *Bucket) Remove(ctx context.Context) error {
 	if !b.begun {
 		return nil
@@ -117,7 +137,7 @@ func (b *Bucket) Remove(ctx context.Context) error {
 	if b.upload == "" {
 		list, err := b.core.ListMultipartUploads(ctx, b.name, b.key, "", "", "", maxParts)
 		if err != nil {
-			return nil //nolint:nilerr // the bucket does not even list: Create has failed, and its error says why
+			return nil //nolint:nilerr // listing fails, too: the error of Create has the reason
 		}
 		uploads = nil
 		for _, u := range list.Uploads {
@@ -129,7 +149,7 @@ func (b *Bucket) Remove(ctx context.Context) error {
 	var errs []error
 	for _, upload := range uploads {
 		err := b.core.AbortMultipartUpload(ctx, b.name, b.key, upload)
-		if minio.ToErrorResponse(err).Code != "NoSuchUpload" { // else it was completed
+		if minio.ToErrorResponse(err).Code != "NoSuchUpload" { // otherwise the upload was completed
 			errs = append(errs, err)
 		}
 	}
@@ -142,5 +162,5 @@ func (b *Bucket) Remove(ctx context.Context) error {
 	return nil
 }
 
-// Describe adds nothing.
+// Describe implements [Target] and adds nothing.
 func (b *Bucket) Describe(*Result) {}

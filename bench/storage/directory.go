@@ -18,16 +18,16 @@ import (
 // alignment satisfies O_DIRECT on every common file system.
 const alignment = 4096
 
-// aligned returns n bytes at an address for O_DIRECT, with room for a last block that is not full.
+// aligned returns n bytes at an aligned address, with capacity for a full last block.
 func aligned(n int64) []byte {
 	b := make([]byte, n+2*alignment)
-	skip := int64(-uintptr(unsafe.Pointer(&b[0])) % alignment) //nolint:gosec // the address only
+	skip := int64(-uintptr(unsafe.Pointer(&b[0])) % alignment) //nolint:gosec // only uses the address
 	return b[skip : skip+n : skip+(n+alignment-1)/alignment*alignment]
 }
 
 // Directory is a target in a file system: one file per part in a new subdirectory.
 type Directory struct {
-	path, below string // below is empty until it exists
+	path, below string // below is empty until it is created
 	memory      bool
 	advised     atomic.Bool
 	statfs      func(string, *unix.Statfs_t) error
@@ -36,14 +36,14 @@ type Directory struct {
 // NewDirectory returns a target below an existing directory.
 func NewDirectory(path string) *Directory { return &Directory{path: path, statfs: unix.Statfs} }
 
-// newName returns the random name of what a run writes.
+// newName returns a random name for the files or object of a run.
 func newName() string {
 	var b [4]byte
 	rand.Read(b[:]) //nolint:errcheck // never fails
 	return "railscope-" + hex.EncodeToString(b[:])
 }
 
-// Create makes the subdirectory, if 20 % of the file system remain free.
+// Create makes the subdirectory if 20 % of the file system remains free.
 func (d *Directory) Create(_ context.Context, size, _ int64) error {
 	var st unix.Statfs_t
 	if err := d.statfs(d.path, &st); err != nil {
@@ -87,7 +87,7 @@ func (d *Directory) Finish(context.Context) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// ReadPart reads past the page cache: by O_DIRECT, else after the kernel was advised to drop the file's pages.
+// ReadPart bypasses the page cache: with O_DIRECT, or else by advising the kernel to drop the file's pages first.
 func (d *Directory) ReadPart(_ context.Context, i int, data []byte) error {
 	err := readFile(d.part(i), data, unix.O_DIRECT)
 	if !errors.Is(err, unix.EINVAL) {
@@ -113,7 +113,8 @@ func readFile(name string, data []byte, flag int) (err error) {
 	}
 	for read := 0; read < len(data); {
 		n, err := f.Read(into[read:])
-		if read += n; err == io.EOF && read < len(data) {
+		read += n
+		if err == io.EOF && read < len(data) {
 			return io.ErrUnexpectedEOF
 		} else if err != nil && err != io.EOF {
 			return err
@@ -130,7 +131,7 @@ func (d *Directory) Remove(context.Context) error {
 	return os.RemoveAll(d.below)
 }
 
-// Describe says how the page cache was bypassed, and whether the file system is memory.
+// Describe sets how the page cache was bypassed, and whether the file system is in memory.
 func (d *Directory) Describe(r *Result) {
 	r.Memory, r.Cache = d.memory, "direct"
 	if d.advised.Load() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Interface is what a network interface carried meanwhile, other traffic included.
+// Interface is the traffic of a network interface during the measurement, other traffic included.
 type Interface struct {
 	Name     string `json:"name"`
 	Sent     int64  `json:"sent_bytes"`
@@ -40,7 +40,7 @@ func readCounter(dir, name string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 }
 
-// carried returns the interfaces that carried something, the busiest first.
+// carried returns the interfaces with traffic, the busiest first.
 func carried(before, after map[string]Interface) []Interface {
 	result := []Interface{}
 	for name, a := range after {

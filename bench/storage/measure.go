@@ -5,40 +5,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/railscope/railscope/internal/stats"
 )
 
-// Options say what is written and how.
+// Options configure a measurement.
 type Options struct {
 	Size, Part int64
 	Streams    int
-	Timeout    time.Duration // of one target, without the removal
-	Root       string        // of /sys, for the interfaces
-	Endpoint   string        // of buckets; empty: AWS, and Google
+	Timeout    time.Duration // limit for one target, without the removal
+	Root       string        // directory of /sys, for the interfaces
+	Endpoint   string        // URL for buckets; empty for AWS or Google
 }
 
-// Percentiles are of the times of parts.
+// Percentiles are percentiles of the times of parts.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 }
 
-// PartSeconds are the times of parts in both directions.
+// PartSeconds holds the times of parts in both directions.
 type PartSeconds struct {
 	Save Percentiles `json:"save"`
 	Load Percentiles `json:"load"`
 }
 
-// Result is what one target did.
+// Result is the result of one target.
 type Result struct {
 	Target             string      `json:"target"`
 	Bytes              int64       `json:"bytes"`
 	GzipBytes          int64       `json:"gzip_bytes"`
-	GzipOfBytes        int64       `json:"gzip_of_bytes"` // what was compressed: the first parts
+	GzipOfBytes        int64       `json:"gzip_of_bytes"` // number of bytes that were compressed: the first parts
 	Streams            int         `json:"streams"`
 	SaveSeconds        float64     `json:"save_seconds"`
 	LoadSeconds        float64     `json:"load_seconds"`
@@ -51,20 +52,20 @@ type Result struct {
 	Failure            string      `json:"failure,omitempty"`
 }
 
-// Target is a place for one checkpoint. Parts are written and read by several streams at once.
+// Target is a place for one checkpoint. Several streams write and read parts concurrently.
 type Target interface {
 	Create(ctx context.Context, size, part int64) error
 	WritePart(ctx context.Context, index int, data []byte) error
-	Finish(ctx context.Context) error // the checkpoint is durable afterwards
+	Finish(ctx context.Context) error // makes the checkpoint durable
 	ReadPart(ctx context.Context, index int, data []byte) error
-	Remove(ctx context.Context) error // also after a failure or before Create
+	Remove(ctx context.Context) error // also works after a failure or before Create
 	Describe(*Result)
 }
 
-// removeTimeout is how long a removal may take after an interruption.
+// removeTimeout limits a removal after an interruption.
 const removeTimeout = 30 * time.Second
 
-// Measure saves to the target, loads from it and removes what it wrote. Failures are in the result.
+// Measure saves to the target, loads from it and removes the data. Failures are in the result.
 func Measure(ctx context.Context, name string, target Target, o Options) Result {
 	r := Result{Target: name, Streams: o.Streams, Interfaces: []Interface{}}
 	if err := measure(ctx, target, o, &r); err != nil {
@@ -77,7 +78,7 @@ func measure(ctx context.Context, target Target, o Options, r *Result) (err erro
 	if o.Size <= 0 || o.Part <= 0 || o.Streams <= 0 {
 		return errors.New("size, part size and streams must be positive")
 	}
-	defer func() { // a fresh context: it removes also after an interruption
+	defer func() { // the fresh context allows removal after an interruption
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		err = errors.Join(err, target.Remove(ctx))
@@ -88,7 +89,8 @@ func measure(ctx context.Context, target Target, o Options, r *Result) (err erro
 		return err
 	}
 	p := newPattern(min(o.Part, o.Size))
-	if r.GzipOfBytes, r.GzipBytes, err = p.compressed(ctx, o); err != nil {
+	r.GzipOfBytes, r.GzipBytes, err = p.compressed(ctx, o)
+	if err != nil {
 		return err
 	}
 	before := readInterfaces(o.Root)
@@ -102,8 +104,8 @@ func measure(ctx context.Context, target Target, o Options, r *Result) (err erro
 	return nil
 }
 
-// save times the writes and the end that makes them durable, by the wall clock. Between two parts a stream only stamps
-// its buffer.
+// save measures the wall-clock time of the writes and of the call that makes them durable. Between two parts a stream
+// only stamps its buffer.
 func save(ctx context.Context, target Target, o Options, p pattern, r *Result) error {
 	start := time.Now()
 	times, _, err := streams(ctx, o, p, 1, func(ctx context.Context, i int, data []byte) (time.Duration, error) {
@@ -125,7 +127,7 @@ func save(ctx context.Context, target Target, o Options, p pattern, r *Result) e
 	return nil
 }
 
-// load times the reads, by the wall clock. Each part is verified while its stream reads the next.
+// load measures the wall-clock time of the reads. Each part is verified while its stream reads the next.
 func load(ctx context.Context, target Target, o Options, p pattern, r *Result) error {
 	start := time.Now()
 	times, end, err := streams(ctx, o, p, 2, func(ctx context.Context, i int, data []byte) (time.Duration, error) {
@@ -142,7 +144,7 @@ func load(ctx context.Context, target Target, o Options, p pattern, r *Result) e
 	return nil
 }
 
-// streams runs do for every part, and after for its buffer while the stream goes on with another of its buffers. It
+// streams runs do for every part. It runs after on the part's buffer while the stream continues with another buffer. It
 // returns the time of each part, and when the last do ended.
 func streams(ctx context.Context, o Options, p pattern, buffers int,
 	do func(ctx context.Context, index int, data []byte) (time.Duration, error),
@@ -184,16 +186,11 @@ func streams(ctx context.Context, o Options, p pattern, buffers int,
 	return times, slices.MaxFunc(ends, time.Time.Compare), err
 }
 
-// percentiles are by nearest rank.
 func percentiles(times []time.Duration) Percentiles {
-	slices.Sort(times)
-	at := func(q float64) float64 {
-		return times[max(int(math.Ceil(q*float64(len(times))))-1, 0)].Seconds()
-	}
-	return Percentiles{P50: at(0.5), P99: at(0.99)}
+	return Percentiles{P50: stats.Quantile(times, 0.5).Seconds(), P99: stats.Quantile(times, 0.99).Seconds()}
 }
 
-// Failed is the result of a target that could not be opened.
+// Failed returns the result of a target that could not be opened.
 func Failed(name string, o Options, err error) Result {
 	return Result{Target: name, Streams: o.Streams, Interfaces: []Interface{}, Failure: err.Error()}
 }

@@ -9,11 +9,11 @@ import (
 	"math/rand/v2"
 )
 
-// pattern is what is written: random bytes that no compression shortens, with a stamp in each block that names its part
-// and place, so that no two blocks are equal and a misplaced one is found.
+// pattern is the content of a checkpoint: random bytes that cannot be compressed. A stamp in each block has its part
+// and offset, so that no two blocks are equal and misplaced ones are found.
 type pattern struct {
 	base []byte
-	run  uint64 // of this measurement
+	run  uint64 // random number of this measurement
 }
 
 const (
@@ -31,24 +31,25 @@ func newPattern(part int64) pattern {
 	return p
 }
 
-// buffer is one for parts of this pattern, aligned for O_DIRECT.
+// buffer returns a buffer for parts of this pattern, aligned for O_DIRECT.
 func (p pattern) buffer() []byte {
 	b := aligned(int64(len(p.base)))
 	copy(b, p.base)
 	return b
 }
 
-// mark is the stamp of a block.
+// mark returns the stamp of a block.
 func (p pattern) mark(index, offset int) (b [stampSize]byte) {
 	binary.LittleEndian.PutUint64(b[:], p.run+uint64(index)) //nolint:gosec // not negative
 	binary.LittleEndian.PutUint64(b[8:], uint64(offset))     //nolint:gosec // not negative
 	return b
 }
 
-// stamp makes a buffer that part. It has the bytes of the pattern.
+// stamp turns a buffer with the pattern's bytes into a part.
 func (p pattern) stamp(data []byte, index int) {
 	for at := 0; at < len(data); at += blockSize {
-		if len(data)-at < stampSize { // the last of a part; the buffer may have been stamped there for another
+		// The last block of a part is short. The buffer may have another part's stamp there.
+		if len(data)-at < stampSize {
 			copy(data[at:], p.base[at:])
 			return
 		}
@@ -74,10 +75,10 @@ func (p pattern) verify(data []byte, index int) error {
 	return nil
 }
 
-// gzipBound is how much is compressed: more takes longer than the transfer and shows the same.
+// gzipBound limits the bytes to compress: more would take longer than the transfer, with the same result.
 const gzipBound = 256 << 20
 
-// counter counts what is written to it.
+// counter counts the bytes that are written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -85,7 +86,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// compressed returns how many bytes were compressed, and to how many.
+// compressed returns how many bytes were compressed, and their compressed size.
 func (p pattern) compressed(ctx context.Context, o Options) (of, to int64, err error) {
 	var n counter
 	w, err := gzip.NewWriterLevel(&n, gzip.BestSpeed)

@@ -24,7 +24,7 @@ func roomy(path string) *Directory {
 	return d
 }
 
-// corrupting changes a byte of the last part, and cancels if asked.
+// corrupting changes a byte of the last part, and cancels if requested.
 type corrupting struct {
 	*Directory
 	cancel context.CancelFunc
@@ -73,7 +73,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestPattern: every changed byte is found, also in a block too short for a stamp, and a part in the place of another.
+// TestPattern: every changed byte is found, even in a block too short for a stamp, and so is a misplaced part.
 func TestPattern(t *testing.T) {
 	for _, size := range []int{1, 15, 16, 4096, 4100, 3*4096 + 17} {
 		p := newPattern(int64(3*4096 + 17))

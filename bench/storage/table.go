@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/units"
 )
 
 // WriteJSON writes results as a JSON array.
@@ -25,7 +26,7 @@ func WriteTable(w io.Writer, results []Result, color bool) error {
 		figures := make([]string, 9)
 		if r.Failure == "" {
 			s, l := r.PartSeconds.Save, r.PartSeconds.Load
-			figures = []string{grid.Mebibytes(r.Bytes),
+			figures = []string{units.Mebibytes(r.Bytes),
 				grid.ThreeDigits(r.SaveSeconds), grid.Gigabits(r.SaveBytesPerSecond), grid.ThreeDigits(s.P50),
 				grid.ThreeDigits(s.P99), grid.ThreeDigits(r.LoadSeconds), grid.Gigabits(r.LoadBytesPerSecond),
 				grid.ThreeDigits(l.P50), grid.ThreeDigits(l.P99)}
@@ -48,7 +49,7 @@ func (r Result) notes() string {
 	if r.Failure != "" {
 		return "failed: " + r.Failure
 	}
-	notes := []string{"GZIP " + grid.Mebibytes(r.GzipBytes) + " of " + grid.Mebibytes(r.GzipOfBytes)}
+	notes := []string{"GZIP " + units.Mebibytes(r.GzipBytes) + " of " + units.Mebibytes(r.GzipOfBytes)}
 	if r.Cache != "" {
 		notes = append(notes, map[string]string{"direct": "read by O_DIRECT", "advised": "read after posix_fadvise"}[r.Cache])
 	}
@@ -60,7 +61,7 @@ func (r Result) notes() string {
 		if i.Rail {
 			name += " (a rail)"
 		}
-		notes = append(notes, name+" sent "+grid.Mebibytes(i.Sent)+", received "+grid.Mebibytes(i.Received))
+		notes = append(notes, name+" sent "+units.Mebibytes(i.Sent)+", received "+units.Mebibytes(i.Received))
 	}
 	return strings.Join(notes, "; ")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTable: a target that failed is a row, and the reason is below.
+// TestTable: a failed target has a row, and its reason follows the table.
 func TestTable(t *testing.T) {
 	results := []Result{{Target: "/checkpoints", Bytes: 14e9, GzipBytes: 268_500_000, GzipOfBytes: 256 << 20, Streams: 4,
 		SaveSeconds: 7.04, SaveBytesPerSecond: 14e9 / 7.04, LoadSeconds: 2.5, LoadBytesPerSecond: 14e9 / 2.5,
@@ -32,7 +32,7 @@ s3://bucket/x            -       -      -           -      -       -      -     
 	}
 }
 
-// TestInterfaces: those that carried something, the busiest first, and which are rails.
+// TestInterfaces: interfaces with traffic are listed, the busiest first, and rails are marked.
 func TestInterfaces(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, file, text string) {

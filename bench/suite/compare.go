@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/railscope/railscope/internal/stats"
 )
 
 // maxFile bounds a saved suite, in bytes.
@@ -51,6 +53,13 @@ func (r Row) same(other Row) bool {
 
 func mergeRows(list []Suite, of func(Suite) []Row) []Row {
 	rows := slices.Clone(of(list[len(list)-1]))
+	for _, s := range slices.Backward(list) { // what the last did not come to
+		for _, row := range of(s) {
+			if !slices.ContainsFunc(rows, row.same) {
+				rows = append(rows, row)
+			}
+		}
+	}
 	for i := range rows {
 		row := &rows[i]
 		row.Runs = []float64{}
@@ -61,8 +70,9 @@ func mergeRows(list []Suite, of func(Suite) []Row) []Row {
 				}
 			}
 		}
-		if len(row.Runs) > 0 && row.Goodput != nil {
+		if len(row.Runs) > 0 && (row.Goodput != nil || row.Skipped) {
 			row.Goodput = new(slices.Max(row.Runs))
+			row.Failure, row.Reason, row.Skipped = "", "", false
 		}
 	}
 	return rows
@@ -113,21 +123,15 @@ func compareRow(was, is Row) Change {
 	case len(was.Runs) == 0:
 		c.Missing = "without a figure before"
 		return c
+	case len(is.Runs) == 0 && is.Skipped:
+		c.Before, c.Missing = stats.Median(was.Runs), "not measured now: "+is.Reason
+		return c
 	case len(is.Runs) == 0: // it fails now
-		c.Before, c.Changed = median(was.Runs), true
+		c.Before, c.Changed = stats.Median(was.Runs), true
 		return c
 	}
-	c.Before, c.After = median(was.Runs), median(is.Runs)
+	c.Before, c.After = stats.Median(was.Runs), stats.Median(is.Runs)
 	disjoint := slices.Min(is.Runs) > slices.Max(was.Runs) || slices.Max(is.Runs) < slices.Min(was.Runs)
 	c.Changed = disjoint && (c.After > c.Before*(1+leastChange) || c.After < c.Before*(1-leastChange))
 	return c
-}
-
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
 }

@@ -1,36 +1,49 @@
-// Package tables shows what a benchmark measured as tables, for terminal and report.
+// Package tables formats results of a benchmark as tables, for terminal and report.
 package tables
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/suite"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Ways of moving a KV cache, as rows of [suite.KVCache] are called.
+// Ways of moving a KV cache: names in rows of [suite.KVCache].
 const (
 	OneRail  = "one rail"
 	AllRails = "all rails"
 	OverTCP  = "TCP"
 )
 
-// SmallMessage is the size of the messages of a round's latencies, in bytes.
+// SmallMessage is the message size of a round's latencies, in bytes.
 const SmallMessage = 8
 
-// LeastSamples are those from which a P95 and a P99 are shown.
+// LeastSamples is the least number of samples for which a P95 and a P99 are shown.
 const LeastSamples = 100
 
-// timeOf is a figure of a row's latency of messages of so many bytes, in µs.
+// timeOf returns a latency figure of a row for messages of this size, in µs.
 func timeOf(row suite.Row, bytes int64, of func(suite.Latency) float64, least int) grid.Cell {
 	i := slices.IndexFunc(row.Latency, func(l suite.Latency) bool { return l.Bytes == bytes })
 	if i < 0 || row.Latency[i].Samples < least {
 		return grid.Number("")
 	}
-	return grid.Number(grid.Microseconds(time.Duration(of(row.Latency[i]) * 1e9)))
+	return grid.Number(microseconds(of(row.Latency[i])))
+}
+
+func microseconds(seconds float64) string { return grid.Microseconds(time.Duration(seconds * 1e9)) }
+
+// rateOf formats a rate, or the reason why it was not measured in one word.
+func rateOf(bytesPerSecond *float64, reason string) grid.Cell {
+	if bytesPerSecond == nil && reason != "" {
+		return grid.Number(terminal.Plain(reason)).ColorIf(true, terminal.Yellow)
+	}
+	return grid.Rate(bytesPerSecond)
 }
 
 func mean(l suite.Latency) float64 { return l.Mean }
@@ -38,11 +51,50 @@ func p50(l suite.Latency) float64  { return l.P50 }
 func p95(l suite.Latency) float64  { return l.P95 }
 func p99(l suite.Latency) float64  { return l.P99 }
 
-// Comparison has a line for each row.
+// Rails returns a table with a line for each rail of a round, or nothing if nothing was measured.
+func Rails(rails []suite.Rail, overTCP bool) [][]grid.Cell {
+	striped, measured := "STRIPED Gb/s", false
+	if overTCP {
+		striped = "TCP Gb/s"
+	}
+	rows := [][]grid.Cell{{grid.Name("RAIL"), grid.Name("DEVICE"), grid.Name("PEER DEVICE"), grid.Number("P50 µs"),
+		grid.Number("P99 µs"), grid.Number("MAX µs"), grid.Number("SOLO Gb/s"), grid.Number(striped),
+		grid.Number("OF EXPECTED")}}
+	for _, r := range rails {
+		measured = measured || r.Latency != nil || r.Solo != nil || r.Striped != nil
+		row := []grid.Cell{grid.Name(r.Rail), grid.Name(r.Device), grid.Name(r.Peer)}
+		for _, of := range []func(suite.Latency) float64{p50, p99, func(l suite.Latency) float64 { return l.Max }} {
+			text := ""
+			if r.Latency != nil {
+				text = microseconds(of(*r.Latency))
+			}
+			row = append(row, grid.Number(text))
+		}
+		expected := ""
+		if r.Striped != nil && r.Expected != nil && *r.Expected > 0 {
+			expected = terminal.Percent(*r.Striped / *r.Expected)
+		}
+		rows = append(rows, append(row, rateOf(r.Solo, reason(r.WhySolo)), rateOf(r.Striped, reason(r.WhyStriped)),
+			grid.Number(expected)))
+	}
+	if !measured {
+		return nil
+	}
+	return rows
+}
+
+func reason(w *suite.Why) string {
+	if w == nil {
+		return ""
+	}
+	return w.Reason
+}
+
+// Comparison returns a table with a line per row.
 func Comparison(rows []suite.Row) [][]grid.Cell {
 	table := [][]grid.Cell{grid.Titles("COMPARISON", "Gb/s", "OF LINE", "× TCP", "8 B: MEAN", "P50", "P99 µs",
 		"4 KiB: P50", "P99 µs")}
-	for _, row := range tried(rows) {
+	for _, row := range Tried(rows) {
 		line, ratio := "", ""
 		if row.Goodput != nil && row.LineRate != nil {
 			line = terminal.Percent(*row.Goodput / *row.LineRate)
@@ -51,41 +103,77 @@ func Comparison(rows []suite.Row) [][]grid.Cell {
 			ratio = grid.Ratio(*row.Speedup)
 		}
 		table = append(table, []grid.Cell{grid.Name(row.Name).ColorIf(row.Failure != "", terminal.Red),
-			grid.Rate(row.Goodput), grid.Number(line), grid.Number(ratio), timeOf(row, SmallMessage, mean, 1),
+			rateOf(row.Goodput, row.Reason), grid.Number(line), grid.Number(ratio), timeOf(row, SmallMessage, mean, 1),
 			timeOf(row, SmallMessage, p50, 1), timeOf(row, SmallMessage, p99, LeastSamples), timeOf(row, 4096, p50, 1),
 			timeOf(row, 4096, p99, LeastSamples)})
+	}
+	if !slices.ContainsFunc(rows, func(row suite.Row) bool {
+		return slices.ContainsFunc(row.Latency, func(l suite.Latency) bool { return l.Bytes == 4096 })
+	}) {
+		for i := range table { // the column was not requested
+			table[i] = table[i][:len(table[i])-2]
+		}
 	}
 	return table
 }
 
-// tried are the rows of what began. Of what did not, a note says why.
-func tried(rows []suite.Row) []suite.Row {
+// maxRatio is the maximum width of the names in a ratio's rows.
+const maxRatio = 70
+
+// Ratios returns a table of what rows carry relative to others.
+func Ratios(list []suite.Ratio) (table [][]grid.Cell) {
+	for i, one := range list {
+		if i == 0 {
+			table = append(table, []grid.Cell{grid.Name("RATIO"), grid.Number(""), {Text: ""}})
+		}
+		table = append(table, []grid.Cell{{Text: terminal.Plain(one.Name)}, grid.Number(grid.Ratio(one.Ratio)),
+			{Text: grid.Shorten(terminal.Plain(one.Row+" ÷ "+one.Of), maxRatio)}})
+	}
+	return table
+}
+
+// Tried returns the rows of measurements that began. A note explains those that did not.
+func Tried(rows []suite.Row) []suite.Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(row suite.Row) bool {
-		return row.Goodput == nil && len(row.Rails) == 0
+		return row.Goodput == nil && len(row.Rails) == 0 && row.Transport != "tcp"
 	})
 }
 
-// maxPorts is how many columns of rails fit beside each other.
+// maxPorts is how many columns of rails fit on a line.
 const maxPorts = 8
 
-// ByPorts are the bytes that the ports counted during each measurement, by rail or member of a bond.
-func ByPorts(rows []suite.Row) [][]grid.Cell {
-	var names []string
+// Ports returns the names of the rails of rows, in rail order, then those of members of bonds. Names without a
+// wanted part are left out.
+func Ports(rows []suite.Row, wanted func(suite.Part) bool) (names []string) {
+	isRail := func(name string) bool {
+		return slices.ContainsFunc(rows, func(row suite.Row) bool { return slices.Contains(row.Rails, name) })
+	}
+	order := map[bool]int{true: 0, false: 1}
 	for _, row := range rows {
 		for _, p := range row.PerRail {
-			if p.CounterBytes != nil && !slices.Contains(names, p.Rail) && len(names) < maxPorts {
+			if wanted(p) && !slices.Contains(names, p.Rail) {
 				names = append(names, p.Rail)
 			}
 		}
 	}
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Or(order[isRail(a)]-order[isRail(b)], rail.NaturalCompare(a, b))
+	})
+	return names
+}
+
+// ByPorts returns the bytes that the ports counted during each measurement, by rail or member of a bond.
+func ByPorts(rows []suite.Row) [][]grid.Cell {
+	names := Ports(rows, func(p suite.Part) bool { return p.CounterBytes != nil })
+	names = names[:min(len(names), maxPorts)]
 	if len(names) == 0 {
 		return nil
 	}
 	table := [][]grid.Cell{{grid.Name("MiB BY THE PORTS")}}
 	for _, name := range names {
-		table[0] = append(table[0], grid.Cell{Text: terminal.Plain(shortRail(name)), Right: true})
+		table[0] = append(table[0], grid.Cell{Text: shortRail(name), Right: true})
 	}
-	for _, row := range tried(rows) {
+	for _, row := range Tried(rows) {
 		line := []grid.Cell{grid.Name(row.Name)}
 		for _, name := range names {
 			text := ""
@@ -108,7 +196,7 @@ func shortRail(name string) string {
 	return grid.Shorten(name, 10)
 }
 
-// Sweep has a line for each size.
+// Sweep returns a table with a line per size.
 func Sweep(rows []suite.Row) [][]grid.Cell {
 	if len(rows) == 0 {
 		return nil
@@ -120,13 +208,13 @@ func Sweep(rows []suite.Row) [][]grid.Cell {
 			samples = fmt.Sprint(row.Latency[0].Samples)
 		}
 		table = append(table, []grid.Cell{grid.Name(row.Name).ColorIf(row.Failure != "", terminal.Yellow),
-			grid.Rate(row.Goodput), timeOf(row, row.Size, mean, 1), timeOf(row, row.Size, p50, 1),
+			rateOf(row.Goodput, row.Reason), timeOf(row, row.Size, mean, 1), timeOf(row, row.Size, p50, 1),
 			timeOf(row, row.Size, p95, LeastSamples), timeOf(row, row.Size, p99, LeastSamples), grid.Number(samples)})
 	}
 	return table
 }
 
-// Caches are a row per cache, with the time of each way.
+// Caches returns a table with a row per cache, and the time of each way.
 func Caches(list []suite.KVCache) (table [][]grid.Cell) {
 	ways := []string{OneRail, AllRails, OverTCP}
 	for i, c := range list {
@@ -147,7 +235,11 @@ func Caches(list []suite.KVCache) (table [][]grid.Cell) {
 		for _, way := range ways {
 			text := ""
 			for _, one := range list {
-				if one.Model != c.Model || one.Tokens != c.Tokens || one.Row != way || one.Seconds == nil {
+				if one.Model != c.Model || one.Tokens != c.Tokens || one.Row != way {
+					continue
+				}
+				if one.Seconds == nil {
+					text = terminal.Plain(one.Reason)
 					continue
 				}
 				text = grid.ThreeDigits(*one.Seconds)
@@ -162,7 +254,7 @@ func Caches(list []suite.KVCache) (table [][]grid.Cell) {
 	return table
 }
 
-// Changes are the rows of a Comparison with a saved suite.
+// Changes returns the rows of a comparison with a saved suite.
 func Changes(list []suite.Change) (table [][]grid.Cell) {
 	for i, c := range list {
 		if i == 0 {
@@ -181,15 +273,9 @@ func Changes(list []suite.Change) (table [][]grid.Cell) {
 		if c.Before > 0 && c.After > 0 {
 			change = fmt.Sprintf("%+.1f %%", 100*(c.After/c.Before-1))
 		}
-		table = append(table, []grid.Cell{grid.Name(c.Name), grid.Rate(positive(c.Before)), grid.Rate(positive(c.After)),
+		table = append(table, []grid.Cell{grid.Name(c.Name), grid.Rate(stats.Positive(c.Before)),
+			grid.Rate(stats.Positive(c.After)),
 			grid.Number(change), {Text: what, Colour: colour}})
 	}
 	return table
-}
-
-func positive(v float64) *float64 {
-	if v <= 0 {
-		return nil
-	}
-	return &v
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/internal/outfile"
 )
 
-// fleetSettings are the flags of railscope fleet, which documents them and always passes all of them on.
+// fleetSettings are the flags of railscope fleet, which documents them and always passes all of them.
 type fleetSettings struct {
 	prometheus, httpConfig, selector, topology string
 	file, save, format                         string
-	timeoutSeconds                             float64
+	timeoutSeconds, maxAgeSeconds              float64
 	color                                      bool
 }
 
-// define defines the command, and returns its name.
+// define defines the command and returns its name.
 func (s *fleetSettings) define(app *kingpin.Application) string {
 	cmd := app.Command("fleet", "What railscope fleet runs.").Hidden()
 	cmd.Flag("prometheus", "").StringVar(&s.prometheus)
@@ -32,12 +33,18 @@ func (s *fleetSettings) define(app *kingpin.Application) string {
 	cmd.Flag("file", "").StringVar(&s.file)
 	cmd.Flag("save", "").StringVar(&s.save)
 	cmd.Flag("timeout", "Seconds.").Required().Float64Var(&s.timeoutSeconds)
+	cmd.Flag("max-age", "Seconds.").Required().Float64Var(&s.maxAgeSeconds)
 	cmd.Flag("format", "").Required().EnumVar(&s.format, "table", "json", "html", "drain")
 	cmd.Flag("color", "").BoolVar(&s.color)
 	return cmd.FullCommand()
 }
 
 func (s *fleetSettings) run(ctx context.Context) error {
+	if s.save != "" {
+		if err := outfile.Check(s.save); err != nil {
+			return misuse{fmt.Errorf("--save: %w", err)}
+		}
+	}
 	leaves, err := s.leaves()
 	if err != nil {
 		return misuse{err}
@@ -51,11 +58,11 @@ func (s *fleetSettings) run(ctx context.Context) error {
 		if err := answers.Write(&text); err != nil {
 			return err
 		}
-		if err := os.WriteFile(s.save, []byte(text.String()), 0o644); err != nil { //nolint:gosec // for others to read
+		if err := outfile.Write(s.save, []byte(text.String())); err != nil {
 			return fmt.Errorf("--save: %w", err)
 		}
 	}
-	shown := fleet.NewShown(answers.State(leaves), answers)
+	shown := fleet.NewRecent(answers, leaves, time.Now(), time.Duration(s.maxAgeSeconds*float64(time.Second)))
 	switch s.format {
 	case "json":
 		err = shown.WriteJSON(os.Stdout)
@@ -72,7 +79,7 @@ func (s *fleetSettings) run(ctx context.Context) error {
 	return err
 }
 
-// leaves reads the topology, if there is one.
+// leaves reads the topology, if one is given.
 func (s *fleetSettings) leaves() (fleet.Topology, error) {
 	if s.topology == "" {
 		return nil, nil
@@ -81,7 +88,7 @@ func (s *fleetSettings) leaves() (fleet.Topology, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--topology: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	t, err := fleet.ReadTopology(f)
 	if err != nil {
 		return nil, fmt.Errorf("--topology %s: %w", s.topology, err)
@@ -89,7 +96,7 @@ func (s *fleetSettings) leaves() (fleet.Topology, error) {
 	return t, nil
 }
 
-// answers asks Prometheus, or reads what it has said.
+// answers queries Prometheus, or reads saved answers.
 func (s *fleetSettings) answers(ctx context.Context) (fleet.Answers, error) {
 	switch {
 	case (s.prometheus == "") == (s.file == ""):
@@ -117,7 +124,7 @@ func (s *fleetSettings) read() (fleet.Answers, error) {
 		if err != nil {
 			return fleet.Answers{}, misuse{fmt.Errorf("--file: %w", err)}
 		}
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // the file was only read
 		in = f
 	}
 	answers, err := fleet.ReadAnswers(in)

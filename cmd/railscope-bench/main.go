@@ -1,4 +1,5 @@
-// Command railscope-bench is the part of railscope that needs large libraries. railscope runs it from its own folder.
+// Command railscope-bench holds the commands of railscope that need large libraries. railscope runs it from its own
+// directory.
 package main
 
 import (
@@ -11,15 +12,17 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/version"
+
+	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Exit codes, as those of railscope: 1 is a failure, 2 a command line that must be changed.
+// Exit codes, the same as railscope's: 1 for a failure, 2 for an invalid command line.
 const (
 	exitFailure = 1
 	exitMisuse  = 2
 )
 
-// errReported is a failure that the output of the command explains.
+// errReported is returned if the output of the command explains the failure.
 var errReported = errors.New("reported")
 
 // misuse is an error that the user fixes on the command line.
@@ -51,7 +54,7 @@ func execute(args []string) int {
 		return 0
 	}
 	if !errors.Is(err, errReported) {
-		fmt.Fprintln(os.Stderr, "railscope-bench:", err)
+		fmt.Fprintln(os.Stderr, "railscope-bench:", terminal.PlainLines(err.Error()))
 	}
 	if _, ok := errors.AsType[misuse](err); ok {
 		return exitMisuse

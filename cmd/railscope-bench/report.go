@@ -18,13 +18,13 @@ import (
 
 type reportSettings struct{ of, as string }
 
-// What a report can be of, and as.
+// Kinds and formats of a report.
 const (
 	ofBench, ofRun = "bench", "run"
 	asHTML         = "html"
 )
 
-// define defines the command, and returns its name.
+// define defines the command and returns its name.
 func (s *reportSettings) define(app *kingpin.Application) string {
 	cmd := app.Command("report", "Write a report or a picture of the JSON on standard input to standard output.")
 	cmd.Flag("of", "Command that wrote the JSON: bench or run.").Default(ofBench).EnumVar(&s.of, ofBench, ofRun)
@@ -32,7 +32,7 @@ func (s *reportSettings) define(app *kingpin.Application) string {
 	return cmd.FullCommand()
 }
 
-// maxInput bounds the JSON on standard input, in bytes: a command that ran for days has many points.
+// maxInput limits the JSON on standard input, in bytes: a command that ran for days has many points.
 const maxInput = 256 << 20
 
 func (s *reportSettings) run(context.Context) error {

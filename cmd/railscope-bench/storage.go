@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/bench/storage"
 )
 
-// storageSettings are the flags of railscope storage, which documents them and always passes all of them on.
+// storageSettings are the flags of railscope storage, which documents them and always passes all of them.
 type storageSettings struct {
 	targets        []string
 	format         string
@@ -20,7 +20,7 @@ type storageSettings struct {
 	timeoutSeconds float64
 }
 
-// define defines the command, and returns its name.
+// define defines the command and returns its name.
 func (s *storageSettings) define(app *kingpin.Application) string {
 	cmd := app.Command("storage", "What railscope storage runs.").Hidden()
 	cmd.Arg("target", "").Required().StringsVar(&s.targets)

@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// attributed lets the process source see the queue pairs of kernel/qps (device and process), and the GPUs.
+// attributed lets the process source see the GPUs, and the queue pairs in kernel/qps, listed as device and process.
 func attributed(t *testing.T, root sysfstest.Root) func(*collectorprocess.Options) {
 	t.Helper()
 	pairs := map[string][]rdmanl.QP{}
@@ -35,10 +35,10 @@ func attributed(t *testing.T, root sysfstest.Root) func(*collectorprocess.Option
 	}
 }
 
-// answers are the lines of a file below kernel/.
+// answers calls each for the lines of a file below kernel/.
 func answers(t *testing.T, root sysfstest.Root, name string, each func(line string) error) {
 	t.Helper()
-	data, _ := os.ReadFile(filepath.Join(root.Dir, "kernel", name)) // without it, none
+	data, _ := os.ReadFile(filepath.Join(root.Dir, "kernel", name)) // empty without the file
 	for line := range strings.Lines(string(data)) {
 		if err := each(line); err != nil && strings.TrimSpace(line) != "" {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func answers(t *testing.T, root sysfstest.Root, name string, each func(line stri
 	}
 }
 
-// queuePairs is the RDMA core of a captured machine.
+// queuePairs replaces the kernel's list of queue pairs of a captured machine.
 type queuePairs struct {
 	root  sysfstest.Root
 	pairs map[string][]rdmanl.QP
@@ -68,7 +68,8 @@ func (k queuePairs) QueuePairs(device string, _ rdmanl.QPLimits, each func(rdman
 	return nil
 }
 
-// gpus is NVML with the GPUs of kernel/gpus: index and process that holds memory of it. Without the file there is none.
+// gpus returns an NVML session with the GPUs in kernel/gpus, listed as index and process that holds its memory.
+// Without the file NVML is not installed.
 func gpus(t *testing.T, root sysfstest.Root) *nvml.Session {
 	t.Helper()
 	list := heldGPUs{}
@@ -113,10 +114,11 @@ func (g heldGPU) Processes(graphics bool) ([]nvml.Process, error) {
 	return []nvml.Process{g.by}, nil
 }
 
-// statistics is ethtool with those of kernel/statistics: a file per interface with names and values.
+// statistics returns an ethtool with the statistics in kernel/statistics: one file per interface with names and
+// values.
 func statistics(root sysfstest.Root) ethtool.Ioctl {
 	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{}}
-	list, _ := os.ReadDir(root.Sys("class/net")) // none: none
+	list, _ := os.ReadDir(root.Sys("class/net")) // empty without the directory
 	for _, e := range list {
 		device, _ := filepath.EvalSymlinks(root.Sys("class/net", e.Name(), "device"))
 		netdev := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: filepath.Base(device)}

@@ -20,7 +20,9 @@ import (
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hostport"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/internal/outfile"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 type benchSettings struct {
@@ -37,7 +39,8 @@ type benchSettings struct {
 
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	cmd := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. "+
-		"The exit code is 0 if every rail carried what is expected, else 1, also after a fallback to TCP.")
+		"The exit code is 0 if every rail carried what is expected, and all that was asked for was measured; 1 if a rail "+
+		"did not, also after a fallback to TCP; 3 if all is well so far, and something was not measured.")
 	cmd.Arg("peer", "The peer, host or host:port. It must answer probes (probe.listen in its configuration). With "+
 		"--all-reduce or --model, the nodes of a ring in order.").Required().StringsVar(&s.peers)
 	tokenFlag(cmd, &s.tokenFile)
@@ -78,16 +81,17 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err != nil {
 		return err
 	}
+	if err := s.reports.check(); err != nil {
+		return err
+	}
 	if s.ring.asked() {
 		if err := s.checkRing(); err != nil {
 			return misuse{err}
 		}
 		return s.runRing(ctx, cfg, w)
 	}
-	if err := s.reports.check(); err != nil {
-		return err
-	}
-	if s.peer = s.peers[0]; len(s.peers) > 1 {
+	s.peer = s.peers[0]
+	if len(s.peers) > 1 {
 		return misuse{errors.New("several nodes make a ring, which needs --all-reduce or --model; bench probes one peer")}
 	}
 	opts, peer, err := s.probeOptions(cfg)
@@ -103,66 +107,86 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 			return misuse{errors.New("railscope demo simulates a single round alone: leave out all flags of other " +
 				"measurements, --save, --compare, --report and --plot, or stop the demo to measure real rails")}
 		}
-		return s.benchDemo(ctx, peer, w)
 	}
-	results, out := s.rounds(ctx, cfg, opts, peer)
+	results, out, err := s.rounds(ctx, cfg, opts, peer)
+	if err != nil {
+		return err
+	}
 	last := results[len(results)-1]
 	out.Earlier = results[:len(results)-1]
 	all := bench.Suite(last, out)
 	if before != nil {
 		out.Compared = suite.Compare(*before, all)
 	}
-	if err := s.write(ctx, w, last, out); err != nil {
+	if err := s.write(ctx, w, last, out, all); err != nil {
 		return err
 	}
-	for _, c := range out.Compared {
-		if c.Worse() {
-			return errReported
-		}
+	if slices.ContainsFunc(out.Compared, suite.Change.Worse) {
+		return errReported
 	}
-	return benchError(results)
+	if err := benchError(results); err != nil || len(all.Incomplete.Unmeasured) == 0 {
+		return err
+	}
+	return errIncomplete
 }
 
 // savedRounds are those of --save and --compare: enough to know the spread of a figure.
 const savedRounds = 5
 
+// runs is how often everything is measured.
+func (s *benchSettings) runs() int {
+	if s.save != "" || s.compare != "" {
+		return savedRounds
+	}
+	return 1
+}
+
 // rounds makes the rounds, and returns what is to be shown beside them.
-func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts probe.Options,
-	peer string) (list []probe.Result, out bench.Options) {
+func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts options.Options,
+	peer string) (list []result.Result, out bench.Options, err error) {
 	finder, store := s.newFinder(cfg, listBudget)
-	keeper := newKeeper(s.common, cfg, finder, store, nil)
-	g := gatherer(s.common, finder, keeper, nil)
-	node := newProbeNode(s.common, nil, finder, keeper, g, s.logger())
-	defer node.Close()
-	out = bench.Options{Node: s.nodeFindings(ctx, g), Color: page().Color, Settings: environment(), Caches: s.caches}
-	progress, clear := func(probe.Progress) {}, func() {}
+	g := gatherer(s.common, finder, newKeeper(s.common, cfg, finder, store, nil), nil)
+	h := byHand{common: s.common, cfg: cfg, opts: opts, ask: benchAsk{Peer: peer, Set: map[string]string{},
+		Extras: opts.Extras}, logger: s.logger()}
+	defer h.close()
+	for key, value := range s.options {
+		if *value != "" {
+			h.ask.Set[key] = *value
+		}
+	}
+	out = bench.Options{Node: s.nodeFindings(ctx, g), Color: page().Color, Caches: s.caches,
+		Settings:  append([]suite.Setting{commandLine(os.Args[1:])}, environment()...),
+		GPUsIfAny: s.extras.memory == hostMemory}
+	progress, clear, begin := func(result.Progress) {}, func() {}, func(int, int) {}
 	if isTerminal(os.Stderr) {
 		bar := bench.NewBar(os.Stderr)
-		progress, clear = bar.Update, bar.Clear
+		progress, clear, begin = bar.Update, bar.Clear, bar.Round
 	}
-	n := 1
-	if s.save != "" || s.compare != "" {
-		n = savedRounds
-	}
-	for range n {
-		res := probe.Bench(ctx, node, opts, peer, progress)
+	n := s.runs()
+	for i := range n {
+		begin(i+1, n)
+		res, simulated, err := h.round(ctx, progress)
 		clear()
-		if list = append(list, res); res.Outcome == probe.Failed || res.Outcome == probe.Skipped {
+		if err != nil {
+			return nil, out, err
+		}
+		out.Simulated = simulated
+		if simulated {
+			out.Node, out.Settings = nil, nil // they are those of the real node
+		}
+		list = append(list, res)
+		if res.Outcome == result.Failed || res.Outcome == result.Skipped && res.StripedFailure == nil {
 			break
 		}
 	}
-	return list, out
+	return list, out, nil
 }
 
 // readSaved reads the file of --compare before anything is measured, and checks that the file of --save can be written.
 func (s *benchSettings) readSaved() (*suite.Suite, error) {
 	if s.save != "" {
-		f, err := os.OpenFile(s.save, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
+		if err := outfile.Check(s.save); err != nil {
 			return nil, misuse{fmt.Errorf("--save: %w", err)}
-		}
-		if err := f.Close(); err != nil {
-			return nil, err
 		}
 	}
 	if s.compare == "" {
@@ -177,25 +201,47 @@ func (s *benchSettings) readSaved() (*suite.Suite, error) {
 	if err != nil {
 		return nil, misuse{fmt.Errorf("--compare %s: %w", s.compare, err)}
 	}
+	if of := map[bool]string{true: "a ring", false: "one peer"}; (saved.Ring != nil) != s.ring.asked() {
+		return nil, misuse{fmt.Errorf("--compare %s: it is of %s, and this benchmark is of %s", s.compare,
+			of[saved.Ring != nil], of[s.ring.asked()])}
+	}
 	return &saved, nil
 }
 
-func (s *benchSettings) write(ctx context.Context, w io.Writer, res probe.Result, o bench.Options) error {
-	if s.save != "" {
-		var text bytes.Buffer
-		if err := bench.WriteJSON(&text, res, o); err != nil {
-			return err
-		}
-		if err := replaceFile(s.save, text.Bytes()); err != nil {
-			return err
-		}
+// saveAs writes the file of --save.
+func (s *benchSettings) saveAs(json func(io.Writer) error) error {
+	var text bytes.Buffer
+	if err := json(&text); err != nil {
+		return err
 	}
-	return errors.Join(writeRound(w, s.format, res, o), s.reports.write(ctx, "bench", func(to io.Writer) error {
-		return bench.WriteJSON(to, res, o)
-	}))
+	return outfile.Write(s.save, text.Bytes())
 }
 
-func writeRound(w io.Writer, format string, res probe.Result, o bench.Options) error {
+func (s *benchSettings) write(ctx context.Context, w io.Writer, res result.Result, o bench.Options,
+	all suite.Suite) error {
+	return errors.Join(writeRound(w, s.format, res, o), s.saveTo(res, o, all),
+		s.reports.write(ctx, "bench", func(to io.Writer) error {
+			return bench.WriteJSON(to, res, o)
+		}))
+}
+
+// saveTo writes the file of --save, unless nothing was measured: an earlier one is worth more.
+func (s *benchSettings) saveTo(res result.Result, o bench.Options, all suite.Suite) error {
+	switch {
+	case s.save == "":
+		return nil
+	case !all.HasFigures():
+		return fmt.Errorf("--save: %s is not written, because nothing was measured: %s", s.save,
+			strings.TrimRight(all.Verdict, "."))
+	}
+	var text bytes.Buffer
+	if err := bench.WriteJSON(&text, res, o); err != nil {
+		return err
+	}
+	return outfile.Write(s.save, text.Bytes())
+}
+
+func writeRound(w io.Writer, format string, res result.Result, o bench.Options) error {
 	switch format {
 	case "json":
 		return bench.WriteJSON(w, res, o)
@@ -208,7 +254,7 @@ func writeRound(w io.Writer, format string, res probe.Result, o bench.Options) e
 // nodeFindings returns what is wrong with this node: what the running railscope knows, else what it examines itself.
 func (c *common) nodeFindings(ctx context.Context, g *facts.Gatherer) []finding.Finding {
 	if running, err := c.runningStatus(ctx, doctorBudget); err == nil && running.Examined() {
-		return standing(running)
+		return slices.DeleteFunc(standing(running), func(f finding.Finding) bool { return f.Recovering })
 	}
 	f := g.Gather(ctx, facts.OneNode)
 	if ctx.Err() != nil {
@@ -222,24 +268,31 @@ func (c *common) nodeFindings(ctx context.Context, g *facts.Gatherer) []finding.
 	return found
 }
 
-// benchError is nil if every rail carried what is expected in every round.
-func benchError(results []probe.Result) error {
-	if slices.ContainsFunc(results, func(r probe.Result) bool { return r.Outcome != probe.OK }) {
-		return errReported
+// benchError is nil if every rail carried what is expected in every round. Of a disturbed one, nothing is known.
+func benchError(results []result.Result) (err error) {
+	for _, r := range results {
+		switch {
+		case r.Outcome == result.Skipped && r.StripedFailure != nil:
+			err = errIncomplete
+		case r.Outcome != result.OK:
+			return errReported
+		}
 	}
-	return nil
+	return err
 }
 
 // probeOptions returns the options of the configuration, overridden by the command line.
-func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, peer string, err error) {
-	if peer, err = parsePeer("PEER", s.peer); err != nil {
+func (s *benchSettings) probeOptions(cfg *config.Config) (opts options.Options, peer string, err error) {
+	peer, err = parsePeer("PEER", s.peer)
+	if err != nil {
 		return opts, "", err
 	}
 	extras, caches, err := s.extras.list()
 	if err != nil {
 		return opts, "", err
 	}
-	if s.caches = caches; *s.options["timeout"] == "" {
+	s.caches = caches
+	if *s.options["timeout"] == "" {
 		*s.options["timeout"] = "1m"
 		if s.extras.all || s.extras.sweep != "" || len(caches) > 0 {
 			*s.options["timeout"] = "10m"
@@ -251,7 +304,7 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
 	opts = *probeOptions(&config.Config{Probe: p})
-	opts.Budget = probe.Budget{Share: 1} // does not delay a round by hand
+	opts.Budget = options.Budget{Share: 1} // does not delay a round by hand
 	opts.Extras = extras
 	return opts, peer, checkToken(s.tokenFile)
 }

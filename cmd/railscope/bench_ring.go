@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +16,11 @@ import (
 	"github.com/alecthomas/units"
 
 	"github.com/railscope/railscope/bench"
+	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // ringSettings are the flags of a ring over several nodes.
@@ -66,12 +70,6 @@ func (s *ringSettings) bytes() (int64, error) {
 
 // checkRing refuses what only a benchmark of one peer has.
 func (s *benchSettings) checkRing() error {
-	if s.reports.asked() || s.save != "" || s.compare != "" {
-		return errors.New("--save, --compare, --report and --plot are of a benchmark of one peer; a ring has none of them")
-	}
-	if s.format == "csv" {
-		return errors.New("a ring is written as table or json, not as csv")
-	}
 	for key, value := range s.options {
 		if *value != "" {
 			return fmt.Errorf("--%s is of a benchmark of one peer; the members of a ring use their own configuration",
@@ -79,19 +77,20 @@ func (s *benchSettings) checkRing() error {
 		}
 	}
 	list, _, err := s.extras.list()
-	if err == nil && len(list) > 0 {
-		err = errors.New("a ring measures all rails by RDMA WRITE: leave out --all, --sweep, --kv-cache and the like")
+	if err == nil && (len(list) > 0 || s.extras.rails != "") {
+		err = errors.New("a ring measures all rails by RDMA WRITE: leave out --all, --sweep, --rails, --kv-cache and all " +
+			"other flags of extra measurements")
 	}
-	return err
+	if err == nil && s.ring.stepTime < 0 {
+		err = fmt.Errorf("--step-time must be positive, not %v", s.ring.stepTime)
+	}
+	return cmp.Or(err, checkToken(s.tokenFile))
 }
 
 func (s *benchSettings) runRing(ctx context.Context, cfg *config.Config, w io.Writer) error {
 	bytes, err := s.ring.bytes()
 	if err != nil {
 		return misuse{err}
-	}
-	if s.ring.stepTime < 0 {
-		return misuse{fmt.Errorf("--step-time must be positive, not %v", s.ring.stepTime)}
 	}
 	var nodes []string
 	for _, text := range s.peers {
@@ -101,30 +100,69 @@ func (s *benchSettings) runRing(ctx context.Context, cfg *config.Config, w io.Wr
 		}
 		nodes = append(nodes, node)
 	}
-	if err := checkToken(s.tokenFile); err != nil {
+	before, err := s.readSaved()
+	if err != nil {
+		return err
+	}
+	o := bench.RingOptions{Start: time.Now(), Bytes: bytes, StepTime: s.ring.stepTime}
+	runs, err := s.rings(ctx, cfg, nodes, bytes)
+	if err != nil {
 		return misuse{err}
 	}
+	all := bench.Ring(runs, o)
+	if before != nil {
+		all.Compared = suite.Compare(*before, all)
+	}
+	return cmp.Or(s.writeRing(ctx, w, all), ringError(all))
+}
+
+// rings measures the ring as often as --save and --compare need it, until a run measures nothing.
+func (s *benchSettings) rings(ctx context.Context, cfg *config.Config, nodes []string, bytes int64,
+) (runs []result.RingResult, err error) {
 	p := *cmp.Or(cfg.Probe, config.DefaultProbe())
 	p.TokenFile = cmp.Or(s.tokenFile, p.TokenFile)
 	progress := func(string) {}
 	if isTerminal(os.Stderr) {
 		progress = func(node string) {
-			fmt.Fprintf(os.Stderr, "%s\n", cmp.Or(node, "all at once"))
+			fmt.Fprintf(os.Stderr, "%s\n", cmp.Or(terminal.Plain(node), "all at once"))
 		}
 	}
-	res, err := probe.Ring(ctx, probeOptions(&config.Config{Probe: &p}).Security, nodes, progress)
-	if err != nil {
-		return misuse{err}
+	for range s.runs() {
+		res, err := probe.Ring(ctx, probeOptions(&config.Config{Probe: &p}).Security, nodes, progress)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, res)
+		if measured, _, _ := res.Seconds(bytes); measured == nil {
+			break
+		}
 	}
-	o := bench.RingOptions{Bytes: bytes, StepTime: s.ring.stepTime, Color: page().Color}
+	return runs, nil
+}
+
+func (s *benchSettings) writeRing(ctx context.Context, w io.Writer, all suite.Suite) error {
+	object := func(to io.Writer) error { return bench.WriteRingJSON(to, all) }
+	write := func() error { return bench.WriteRing(w, all, page().Color) }
 	switch s.format {
 	case "json":
-		err = bench.WriteRingJSON(w, res, o)
-	default:
-		err = bench.WriteRing(w, res, o)
+		write = func() error { return object(w) }
+	case "csv":
+		write = func() error { return bench.WriteCSV(w, all) }
 	}
-	if measured, _, _ := res.Seconds(bytes); err == nil && measured == nil {
-		err = errReported
+	var err error
+	switch {
+	case s.save != "" && all.Good:
+		err = s.saveAs(object)
+	case s.save != "":
+		err = fmt.Errorf("--save: %s is not written: the ring was not measured", s.save)
 	}
-	return err
+	return errors.Join(write(), err, s.reports.write(ctx, "bench", object))
+}
+
+// ringError is nil if all nodes carried their part, and no less than before.
+func ringError(all suite.Suite) error {
+	if !all.Good || slices.ContainsFunc(all.Compared, suite.Change.Worse) {
+		return errReported
+	}
+	return nil
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/railscope/railscope/bench/kvcache"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/text"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // extraSettings are the flags of measurements besides those of a round.
@@ -29,11 +31,12 @@ type extraSettings struct {
 const (
 	usualSweep = "64KiB..64MiB"
 	allModels  = "models"
+	hostMemory = "host"
 )
 
 func (s *extraSettings) define(cmd *kingpin.CmdClause) {
-	cmd.Flag("all", "Measure what the tutorials compare: TCP with 1 and 4 streams, TCP over a bond, each rail, all "+
-		"rails, RDMA WRITE and READ, memory of the host and of GPUs, and messages of 8 B and 4 KiB.").BoolVar(&s.all)
+	cmd.Flag("all", "Compare TCP with 1 and 4 streams, over one rail and over a bond, each rail, all rails, RDMA WRITE "+
+		"and READ, plain memory of the host and memory that GPUs use, and messages of 8 B and 4 KiB.").BoolVar(&s.all)
 	cmd.Flag("sweep", "Also measure transfers of sizes from FROM to TO, doubled each time, in equal parts over the "+
 		"rails. Without a value: "+usualSweep+".").PlaceHolder("FROM..TO").StringVar(&s.sweep)
 	cmd.Flag("rails", "Also measure these rails at once, and make the sweep over these. Each "+
@@ -53,11 +56,11 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 	cmd.Flag("loopback", "Also measure each rail to itself and to each other rail of this node: without the wire to "+
 		"the peer.").BoolVar(&s.loopback)
 	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an ECMP "+
-		"fabric (1 to %d).", probe.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
-	cmd.Flag("memory", "Also measure from memory of the GPU nearest to each rail to that of the peer's: "+
-		strings.Join(probe.Memories(), ", ")+", or gpu for the first of these that works. The peer must allow it "+
-		"(probe.extras: [gpu] in its configuration).").Default("host").
-		EnumVar(&s.memory, slices.Concat([]string{"host", "gpu"}, probe.Memories())...)
+		"fabric (1 to %d).", result.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
+	cmd.Flag("memory", "Also measure from memory that the GPU nearest to each rail uses to that of the peer's: "+
+		strings.Join(result.Memories(), ", ")+", or gpu for the first of these that works; if that is cuda_host, "+
+		"cuda_staged as well. The peer must allow it (probe.extras: [gpu] in its configuration).").Default(hostMemory).
+		EnumVar(&s.memory, slices.Concat([]string{hostMemory, "gpu"}, result.Memories())...)
 	cmd.Flag("pairs", "Also measure two rails at a time, beside each alone: which of them share something.").
 		BoolVar(&s.pairs)
 }
@@ -79,8 +82,8 @@ func withValues(args []string) []string {
 }
 
 // list returns the extras in the order in which they are made, and the KV caches that are asked for.
-func (s *extraSettings) list() (list []probe.Extra, caches []bench.Cache, err error) {
-	add := func(wanted bool, e probe.Extra) {
+func (s *extraSettings) list() (list []result.Extra, caches []bench.Cache, err error) {
+	add := func(wanted bool, e result.Extra) {
 		if wanted {
 			list = append(list, e)
 		}
@@ -89,40 +92,61 @@ func (s *extraSettings) list() (list []probe.Extra, caches []bench.Cache, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.paths < 0 || s.paths > probe.MaxPaths {
-		return nil, nil, fmt.Errorf("--paths must be from 1 to %d, not %d", probe.MaxPaths, s.paths)
+	if s.paths < 0 || s.paths > result.MaxPaths {
+		return nil, nil, fmt.Errorf("--paths must be from 1 to %d, not %d", result.MaxPaths, s.paths)
 	}
 	sizes, err := s.sizes()
 	if err != nil {
 		return nil, nil, err
 	}
-	if caches, err = s.caches(); err != nil {
+	caches, err = s.caches()
+	if err != nil {
 		return nil, nil, err
 	}
-	var rails []string
-	if s.rails != "" {
-		rails = strings.Split(s.rails, ",")
+	rails, err := s.chosenRails()
+	if err != nil {
+		return nil, nil, err
 	}
 	read := s.op == "read"
-	add(s.all || read || len(caches) > 0, probe.Extra{Kind: probe.Reads})
-	add(s.bidirectional, probe.Extra{Kind: probe.Both})
-	add(len(counts) > 0, probe.Extra{Kind: probe.QueuePairs, Counts: counts})
-	add(len(rails) > 1, probe.Extra{Kind: probe.Subset, Rails: rails})
-	add(s.all, probe.Extra{Kind: probe.Messages, Counts: []int{4096}})
-	add(len(sizes) > 0, probe.Extra{Kind: probe.Sizes, Counts: sizes, Rails: rails, Read: read})
-	add(s.loopback, probe.Extra{Kind: probe.Loopback})
-	add(s.paths > 0, probe.Extra{Kind: probe.Paths, Counts: []int{s.paths}})
-	add(s.pairs, probe.Extra{Kind: probe.Contention})
+	add(s.all || read || len(caches) > 0, result.Extra{Kind: result.Reads})
+	add(s.bidirectional, result.Extra{Kind: result.Both})
+	add(len(counts) > 0, result.Extra{Kind: result.QueuePairs, Counts: counts})
+	add(len(rails) > 1, result.Extra{Kind: result.Subset, Rails: rails})
+	add(s.all, result.Extra{Kind: result.Messages, Counts: []int{4096}})
+	add(len(sizes) > 0, result.Extra{Kind: result.Sizes, Counts: sizes, Rails: rails, Read: read})
+	add(s.loopback, result.Extra{Kind: result.Loopback})
+	add(s.paths > 0, result.Extra{Kind: result.Paths, Counts: []int{s.paths}})
+	add(s.pairs, result.Extra{Kind: result.Contention})
 	switch {
-	case s.memory == "gpu", s.memory == "host" && s.all:
-		add(true, probe.Extra{Kind: probe.GPU})
-	case s.memory != "host":
-		add(true, probe.Extra{Kind: probe.GPU, Memories: []string{s.memory}})
+	case s.memory == "gpu", s.memory == hostMemory && s.all:
+		add(true, result.Extra{Kind: result.GPU})
+	case s.memory != hostMemory:
+		add(true, result.Extra{Kind: result.GPU, Memories: []string{s.memory}})
 	}
-	add(len(caches) > 0, probe.Extra{Kind: probe.Pages, Counts: pages(caches)})
-	add(s.all, probe.Extra{Kind: probe.TCPTime, Counts: []int{8, 4096}})
-	add(s.all, probe.Extra{Kind: probe.Bond})
+	add(len(caches) > 0, result.Extra{Kind: result.Pages, Counts: pages(caches)})
+	add(s.all, result.Extra{Kind: result.TCPTime, Counts: []int{8, 4096}})
+	add(s.all, result.Extra{Kind: result.Bond})
+	add(s.all, result.Extra{Kind: result.OneTCP})
 	return list, caches, nil
+}
+
+// chosenRails are those of --rails, each once.
+func (s *extraSettings) chosenRails() (rails []string, err error) {
+	if s.rails == "" {
+		return nil, nil
+	}
+	for name := range strings.SplitSeq(s.rails, ",") {
+		name = strings.TrimSpace(name)
+		if name == "" || slices.Contains(rails, name) {
+			return nil, fmt.Errorf("--rails must be names of rails, each once, separated by commas, not %q", s.rails)
+		}
+		rails = append(rails, name)
+	}
+	if len(rails) == 1 && s.sweep == "" {
+		return nil, fmt.Errorf("--rails=%s has no effect without --sweep: each rail alone is always measured (SOLO, "+
+			"and all ÷ one rail)", s.rails)
+	}
+	return rails, nil
 }
 
 // numbers are whole numbers from 1 to most.
@@ -149,9 +173,9 @@ func (s *extraSettings) sizes() (list []int, err error) {
 	from, to, ok := strings.Cut(s.sweep, "..")
 	first, err := units.ParseStrictBytes(from)
 	last, err2 := units.ParseStrictBytes(to)
-	if !ok || err != nil || err2 != nil || first < probe.MinSize || last > probe.MaxSize || first > last {
-		return nil, fmt.Errorf("--sweep must be sizes from %s to %s, such as %s, not %q", grid.Size(probe.MinSize),
-			grid.Size(probe.MaxSize), usualSweep, s.sweep)
+	if !ok || err != nil || err2 != nil || first < result.MinSize || last > result.MaxSize || first > last {
+		return nil, fmt.Errorf("--sweep must be sizes from %s to %s, such as %s, not %q", grid.Size(result.MinSize),
+			grid.Size(result.MaxSize), usualSweep, s.sweep)
 	}
 	for size := first; size <= last; size *= 2 {
 		list = append(list, int(size))
@@ -171,6 +195,9 @@ func (s *extraSettings) caches() (list []bench.Cache, err error) {
 	if s.tensorParallel < 1 || s.tensorParallel > maxTensorParallel {
 		return nil, fmt.Errorf("--tensor-parallel must be from 1 to %d, not %d", maxTensorParallel, s.tensorParallel)
 	}
+	if err := s.divides(); err != nil {
+		return nil, err
+	}
 	switch s.kvCache {
 	case "":
 		return nil, nil
@@ -178,7 +205,10 @@ func (s *extraSettings) caches() (list []bench.Cache, err error) {
 		return bench.Caches("", s.tensorParallel), nil
 	}
 	asked := strings.Split(s.kvCache, ",")
-	for _, word := range asked[:min(len(asked), maxCaches)] {
+	if len(asked) > maxCaches {
+		return nil, fmt.Errorf("--kv-cache: %d names and sizes: the limit is %d", len(asked), maxCaches)
+	}
+	for _, word := range asked {
 		word = strings.TrimSpace(word)
 		if of := bench.Caches(word, s.tensorParallel); len(of) > 0 {
 			list = append(list, of...)
@@ -198,6 +228,27 @@ func (s *extraSettings) caches() (list []bench.Cache, err error) {
 	return list, nil
 }
 
+// divides refuses a number of GPUs over which a server cannot divide the models that are asked for.
+func (s *extraSettings) divides() error {
+	asked, named := strings.Split(s.kvCache, ","), s.kvCache == allModels
+	for _, m := range kvcache.Models() {
+		if s.kvCache != allModels && !slices.ContainsFunc(asked, func(word string) bool {
+			return strings.EqualFold(strings.TrimSpace(word), m.Name)
+		}) {
+			continue
+		}
+		named = true
+		if !m.Divides(s.tensorParallel) {
+			return fmt.Errorf("--tensor-parallel=%d does not divide the %d heads of %s: use a divisor or a multiple of these",
+				s.tensorParallel, m.KVHeads, m.Name)
+		}
+	}
+	if s.kvCache != "" && s.tensorParallel > 1 && !named {
+		return fmt.Errorf("--tensor-parallel=%d has no effect on a size: name a model in --kv-cache", s.tensorParallel)
+	}
+	return nil
+}
+
 // pages are the sizes of pages of caches, each once, ascending.
 func pages(caches []bench.Cache) (list []int) {
 	for _, c := range caches {
@@ -207,12 +258,25 @@ func pages(caches []bench.Cache) (list []int) {
 	return slices.Compact(list)
 }
 
+// commandLine is the command as it can be pasted.
+func commandLine(args []string) suite.Setting {
+	words := []string{"railscope"}
+	for _, arg := range args {
+		word, ok := text.ShellWord(arg)
+		if !ok {
+			word = strconv.Quote(arg)
+		}
+		words = append(words, word)
+	}
+	return suite.Setting{Name: "command", Here: strings.Join(words, " ")}
+}
+
 // environment are the variables of this process that NCCL and UCX read.
 func environment() (list []suite.Setting) {
 	for _, v := range os.Environ() {
 		name, value, _ := strings.Cut(v, "=")
 		if strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "UCX_") {
-			list = append(list, suite.Setting{Name: name, Here: value})
+			list = append(list, suite.Setting{Name: name, Here: terminal.PlainName(value)})
 		}
 	}
 	slices.SortFunc(list, func(a, b suite.Setting) int { return strings.Compare(a.Name, b.Name) })

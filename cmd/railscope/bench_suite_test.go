@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // TestExtraFlags: what the flags of other measurements ask the probe for.
@@ -17,7 +17,7 @@ func TestExtraFlags(t *testing.T) {
 	}{
 		{extraSettings{}, "[]", 0},
 		{extraSettings{op: "read"}, "[read[]]", 0},
-		{extraSettings{all: true}, "[read[] messages[4096] gpu[] tcp_time[8 4096] bond[]]", 0},
+		{extraSettings{all: true}, "[read[] messages[4096] gpu[] tcp_time[8 4096] bond[] tcp_rail[]]", 0},
 		{extraSettings{sweep: "64KiB..256KiB", rails: "0,1"}, "[rails[] sizes[65536 131072 262144]]", 0},
 		{extraSettings{kvCache: "models"}, "[read[] pages[16384 18432 32768]]", 24},
 		{extraSettings{kvCache: "1GB,4GiB,qwen3-32b"}, "[read[] pages[32768]]", 6},
@@ -32,7 +32,7 @@ func TestExtraFlags(t *testing.T) {
 		got := []string{}
 		for _, e := range extras {
 			got = append(got, fmt.Sprintf("%s%v", e.Kind, e.Counts))
-			if !slices.Contains(probe.Kinds(), e.Kind) {
+			if !slices.Contains(result.Kinds(), e.Kind) {
 				t.Errorf("unknown kind %s", e.Kind)
 			}
 		}

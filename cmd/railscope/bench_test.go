@@ -49,12 +49,22 @@ func TestBenchMisuse(t *testing.T) {
 			`model, "Llama 3 8B", .*, not "Llama 9"`},
 		{"no GPUs", []string{"a", "--kv-cache", "--tensor-parallel=0"}, `railscope: --tensor-parallel must be from 1 to 64, ` +
 			`not 0`},
+		{"GPUs that do not divide heads", []string{"a", "--kv-cache", "--tensor-parallel=3"},
+			`railscope: --tensor-parallel=3 does not divide the 8 heads of Llama 3 8B: use a divisor or a multiple of these`},
+		{"GPUs for a size", []string{"a", "--kv-cache=4GB", "--tensor-parallel=2"},
+			`railscope: --tensor-parallel=2 has no effect on a size: name a model in --kv-cache`},
+		{"too many caches", []string{"a", "--kv-cache=" + strings.Repeat("1GB,", 32) + "1GB"},
+			`railscope: --kv-cache: 33 names and sizes: the limit is 32`},
+		{"one rail", []string{"a", "--rails=0"}, `railscope: --rails=0 has no effect without --sweep: each rail alone is .*`},
+		{"a rail twice", []string{"a", "--rails=0,1,0"}, `railscope: --rails must be names of rails, each once, .*`},
+		{"a report of another kind", []string{"a", "--report=x.pdf"},
+			`railscope: --report must end in \.html, not "x\.pdf": for a PDF, print the page from a browser`},
 		{"nothing saved", []string{"a", "--compare=/no/such/file"},
 			`railscope: --compare: open /no/such/file: no such file or directory`},
 		{"not a saved one", []string{"a", "--compare=/etc/hostname"},
 			`railscope: --compare /etc/hostname: not a saved benchmark: .*`},
 		{"nowhere to save", []string{"a", "--save=/no/such/dir/file"},
-			`railscope: --save: open /no/such/dir/file: no such file or directory`},
+			`railscope: --save: write /no/such/dir/file: directory /no/such/dir does not exist: create it`},
 		{"no such format", []string{"a", "--format=xml"},
 			`railscope: invalid --format: enum value must be one of table,json,csv, got 'xml'; .*`},
 	} {
@@ -102,7 +112,8 @@ func TestProbeWithoutRDMA(t *testing.T) {
 		res["stealing_bytes_per_second"] != nil {
 		t.Errorf("bench: %s", out)
 	}
-	if out, _, code = bench1(t, peer, "--token-file="+wrong); code != 1 || !strings.Contains(out, "unauthorized") {
+	out, _, code = bench1(t, peer, "--token-file="+wrong)
+	if code != 1 || !strings.Contains(out, "unauthorized") {
 		t.Errorf("with the wrong token: exit %d, %s", code, out)
 	}
 

@@ -29,12 +29,13 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/internal/statussock"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Bounds of a bundle.
+// Limits of a bundle.
 const (
 	maxBundle      = 16 << 20 // bytes, before compression
-	maxBundlePeers = 16       // that are asked
+	maxBundlePeers = 16       // most peers asked
 	maxKernelLines = 5000
 	bundleTime     = time.Minute
 	statusTime     = 2 * time.Second
@@ -46,7 +47,7 @@ type bundleSettings struct {
 	app          *kingpin.Application
 	output       string
 	includePeers bool
-	kernelLog    string // path
+	kernelLog    string // path of the kernel log
 	now          func() time.Time
 }
 
@@ -56,8 +57,8 @@ func (s *bundleSettings) define(app *kingpin.Application) *bundleSettings {
 		"findings, rails, metrics, settings, versions, kernel log. It prints what the archive holds, and writes it with "+
 		"mode 0600. Tokens, passwords and variables of processes other than those that doctor judges are not in it. Run "+
 		"it as root for all of it.")
-	cmd.Flag("output", "File to create. It must not exist. Without it, railscope-NODE-TIME.tar.gz in the current "+
-		"directory.").PlaceHolder("FILE").StringVar(&s.output)
+	cmd.Flag("output", "File to create, which must not exist and ends in .tar.gz or .tgz. Without it, "+
+		"railscope-NODE-TIME.tar.gz in the current directory.").PlaceHolder("FILE").StringVar(&s.output)
 	cmd.Flag("include-peers", "Ask the peers that the configuration lists by address for their facts, and add these, and "+
 		"what a comparison with each finds.").BoolVar(&s.includePeers)
 	return s
@@ -67,6 +68,9 @@ func (s *bundleSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	defer parts.begin("bundle", nil)()
 	ctx, cancel := context.WithTimeout(ctx, bundleTime)
 	defer cancel()
+	if s.output != "" && !strings.HasSuffix(s.output, ".tar.gz") && !strings.HasSuffix(s.output, ".tgz") {
+		return misuse{fmt.Errorf("--output must end in .tar.gz or .tgz, not %q", s.output)}
+	}
 	cfg, err := s.load()
 	if err != nil {
 		return err
@@ -74,7 +78,7 @@ func (s *bundleSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	finder, store := s.newFinder(cfg, listBudget)
 	keeper := newKeeper(s.common, cfg, finder, store, nil)
 	here := gatherer(s.common, finder, keeper, readJobs(s.common, finder)).Gather(ctx, facts.ByHand)
-	here.Node = s.nameOf(cfg, here)
+	here.Node = s.nameOf(cfg, here, nil)
 
 	at := s.now().UTC()
 	name := "railscope-" + fileWord(here.Node) + "-" + at.Format("20060102T150405Z")
@@ -83,7 +87,7 @@ func (s *bundleSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	b.Add("facts.json", "what was read of the node, with the processes and variables that doctor judges",
 		func(w io.Writer) error { return writeJSON(w, here) })
 	b.Add("rails.json", "railscope rails", func(w io.Writer) error {
-		return inventory.Read(s.sysfs, finder, rdmadev.New(s.sysfs), listBudget).WriteJSON(w)
+		return inventory.Read(s.sysfs, finder, rdmadev.New(s.sysfs), keeper, listBudget).WriteJSON(w)
 	})
 	b.Add("expect.json", "railscope expect", func(w io.Writer) error { return keeper.List().WriteJSON(w) })
 	b.Add("metrics.txt", "railscope metrics, with names of processes and pods", func(w io.Writer) error {
@@ -109,13 +113,13 @@ func (s *bundleSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	if err := b.Create(path); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "Wrote %s (mode 0600). Read it before you pass it on.\n", path)
+	_, err = fmt.Fprintf(w, "Wrote %s (mode 0600). Read it before you pass it on.\n", terminal.Plain(path))
 	return err
 }
 
 var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// fileWord is a name as a part of a file's.
+// fileWord turns a name into a part of a file name.
 func fileWord(name string) string {
 	const most = 100
 	name = notInFileName.ReplaceAllString(name, "-")
@@ -143,7 +147,7 @@ func (s *bundleSettings) writeMetrics(ctx context.Context, cfg *config.Config, w
 		*sources.on[name] = false
 	}
 	*sources.on["process"] = true
-	text, err := sources.readOnce(ctx, s.common, cfg, slog.New(slog.DiscardHandler)) // faults are in it
+	text, err := sources.readOnce(ctx, s.common, cfg, slog.New(slog.DiscardHandler)) // the text contains the errors
 	if err != nil {
 		return err
 	}
@@ -151,7 +155,7 @@ func (s *bundleSettings) writeMetrics(ctx context.Context, cfg *config.Config, w
 	return err
 }
 
-// addStatus adds what a running railscope says. One that is too old to say anything is no reason for a note.
+// addStatus adds the status of the running railscope. A railscope that is too old to have one is not noted.
 func (s *bundleSettings) addStatus(ctx context.Context, b *bundle.Bundle) {
 	const name = "status.json"
 	if s.stateDir == "" {
@@ -210,7 +214,7 @@ func (s *bundleSettings) writeVersions(w io.Writer, here *facts.Facts) error {
 	for _, of := range []struct{ what, path string }{
 		{"kernel", filepath.Join(s.procfs, "sys/kernel/osrelease")}, {"system", filepath.Join(s.rootfs, "etc/os-release")},
 	} {
-		text, _, _ := proc.Head(of.path, 64<<10) // not on every system
+		text, _, _ := proc.Head(of.path, 64<<10) // missing on some systems
 		for line := range strings.Lines(text) {
 			name, value, found := strings.Cut(strings.TrimSpace(line), "=")
 			switch {
@@ -235,7 +239,7 @@ func (s *bundleSettings) writeKernelLog(w io.Writer) error {
 	return err
 }
 
-// addPeers asks the peers for their facts, all at once.
+// addPeers asks all peers for their facts, in parallel.
 func (s *bundleSettings) addPeers(ctx context.Context, b *bundle.Bundle, cfg *config.Config, here *facts.Facts) {
 	opts := probeOptions(cfg)
 	if opts == nil {

@@ -24,10 +24,10 @@ import (
 	"github.com/railscope/railscope/internal/statussock"
 )
 
-// planted is in every place that must not be in a bundle.
+// planted is a secret in every place whose content must not be in a bundle.
 const planted = "swordfish"
 
-// bundleOn are the arguments of bundle for a machine with secrets in every place.
+// bundleOn returns the arguments of bundle for a machine with secrets in every place.
 func bundleOn(t *testing.T, config string) (args []string, kernelLog string) {
 	t.Helper()
 	procfs, rootfs, other := t.TempDir(), t.TempDir(), t.TempDir()
@@ -143,7 +143,7 @@ func serveStatus(t *testing.T, handler http.HandlerFunc) (dir string) {
 	return dir
 }
 
-// TestBundle: the archive has what its manifest says, and no secret of the node.
+// TestBundle: the archive contains what its manifest lists, and no secret of the node.
 func TestBundle(t *testing.T) {
 	args, kernelLog := bundleOn(t, "probe: {peers: [spark-02], token_file: TOKEN}\n")
 	state := serveStatus(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "status of %s\n", r.URL.Path) })
@@ -186,7 +186,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestBundleStatus: a railscope that does not run, or cannot answer yet, is no reason for a note; another failure is.
+// TestBundleStatus: a railscope that is not running, or cannot answer yet, is not noted. Another failure is.
 func TestBundleStatus(t *testing.T) {
 	args, kernelLog := bundleOn(t, "{}")
 	answer := func(status int) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,10 +21,10 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// errUnknown is an outcome of check that its output explains: the state of the node is unknown.
+// errUnknown is returned when the state of the node is unknown. The output of check says why.
 var errUnknown = errors.New("unknown")
 
-// Times of check: without a peer, with one, and after which an examination is too old to count.
+// Time limits of check: without a peer, with one, and the age at which an examination no longer counts.
 const (
 	checkTime     = 2 * time.Second
 	checkPeerTime = 15 * time.Second
@@ -39,10 +40,11 @@ type checkSettings struct {
 }
 
 func (s *checkSettings) define(app *kingpin.Application) *checkSettings {
-	cmd := app.Command("check", "Print one line about this node, for Slurm, node-problem-detector, Nagios and scripts: "+
-		"of the railscope that runs here (--state.dir, else /"+packagedState+"), else of --url, else of what this command "+
-		"examines itself. The exit code is 0 if all is well, 1 if a finding is as bad as --min-severity, 2 if this is not "+
-		"known. See docs/check.md.")
+	cmd := app.Command("check", "Print one line about the health of this node, for Slurm, node-problem-detector, Nagios "+
+		"and scripts. It asks the railscope that runs here (--state.dir, else /"+packagedState+"), else --url, "+
+		"else examines "+
+		"the node itself. The exit code is 0 if the node is healthy, 1 for a finding of --min-severity or worse, 2 if it is "+
+		"unknown. See docs/check.md.")
 	const variable = "RAILSCOPE_CHECK"
 	cmd.Flag("min-severity", "Least severity of a finding for exit code 1: critical, warning or info.").
 		Envar(variable+"_MIN_SEVERITY").Default("critical").EnumVar(&s.minSeverity, "critical", "warning", "info")
@@ -57,13 +59,13 @@ func (s *checkSettings) define(app *kingpin.Application) *checkSettings {
 	return s
 }
 
-// checked is the outcome of check.
+// checked is the result of check.
 type checked struct {
 	Level    string            `json:"level"` // ok, critical, warning, info, unknown
 	Exit     int               `json:"exit"`
-	Text     string            `json:"text"` // the line
+	Text     string            `json:"text"` // the line that check prints
 	Source   string            `json:"source"`
-	Findings []finding.Finding `json:"findings"` // those that count, the worst first
+	Findings []finding.Finding `json:"findings"` // findings that count, the worst first
 }
 
 func (s *checkSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
@@ -82,7 +84,7 @@ func (s *checkSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	var known knowledge
 	select {
 	case known = <-learnt:
-	case <-ctx.Done(): // what hangs is left behind
+	case <-ctx.Done(): // whatever hangs is left behind
 		known.unknown = fmt.Sprintf("no answer within %v", limit)
 	}
 	out := s.judge(known)
@@ -103,35 +105,44 @@ func (s *checkSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	return nil
 }
 
-// parse refuses values that the parser accepts.
+// parse returns an error for values that the parser accepts but check does not.
 func (s *checkSettings) parse() (err error) {
 	switch {
 	case s.timeout < 0:
 		return fmt.Errorf("--timeout must be above 0, such as 2s, not %v", s.timeout)
 	case s.peer != "":
-		if s.peer, err = parsePeer("--peer", s.peer); err != nil {
+		s.peer, err = parsePeer("--peer", s.peer)
+		if err != nil {
 			return err
 		}
 	}
 	return cmp.Or(s.selection.parse(), s.remote.parse(), checkToken(s.tokenFile))
 }
 
-// knowledge is what check learned about the node.
+// knowledge is what check knows about the node.
 type knowledge struct {
-	source      string // who says it
-	rails, up   int
+	source      string // origin of the knowledge, for people
+	rails       status.Rails
+	down        []downRail
 	maintenance bool
 	found       []finding.Finding
-	round       []finding.Finding // of the round with --peer
-	peers       int               // that railscope probes
-	unknown     string            // why nothing, or not all, is known
+	round       []finding.Finding // findings of the round with --peer
+	peers       int               // peers that railscope probes
+	unknown     string            // reason why nothing, or not everything, is known
 }
 
-// learn asks the running railscope, else the one of --url, else examines the node itself, and probes the peer.
+// downRail is a rail that is not up, although it is in use.
+type downRail struct {
+	name     string
+	silenced bool // silenced by an operator
+}
+
+// learn asks the running railscope, or the one at --url, or examines the node itself. It also probes the peer.
 func (s *checkSettings) learn(ctx context.Context) knowledge {
 	known, err := s.ask(ctx)
 	if errors.Is(err, errAlone) && s.url == "" {
-		if known, err = s.examine(ctx); err == nil && s.peer == "" {
+		known, err = s.examine(ctx)
+		if err == nil && s.peer == "" {
 			return known
 		}
 	}
@@ -148,7 +159,7 @@ func (s *checkSettings) learn(ctx context.Context) knowledge {
 	return known
 }
 
-// ask asks a running railscope. Its error wraps errAlone where this command must examine the node itself.
+// ask asks a running railscope. Its error wraps errAlone if this command must examine the node itself.
 func (s *checkSettings) ask(ctx context.Context) (knowledge, error) {
 	known := knowledge{source: "status.sock"}
 	at, err := s.runningStatus(ctx, cmp.Or(s.timeout, checkTime))
@@ -160,19 +171,44 @@ func (s *checkSettings) ask(ctx context.Context) (knowledge, error) {
 	case err != nil:
 		return known, err
 	case !at.Maintenance && !at.Examined() && s.url == "":
-		return known, errAlone // it has just started
+		return known, errAlone // railscope has just started
 	}
-	known.up, known.rails = at.RailsUp()
+	known.rails, known.down = at.Count(), downRails(at)
 	known.maintenance = at.Maintenance
 	known.found, known.peers = standing(at), len(at.Peers)
-	if known.unknown = unknownState(at); known.unknown != "" { // what stands may have been fixed since
-		known.found = slices.DeleteFunc(known.found, func(f finding.Finding) bool { return !f.Peer() })
+	// The findings may be too old: their faults may have been fixed.
+	known.unknown = unknownState(at)
+	if known.unknown != "" {
+		now := at.Examination.Hard != nil && at.At.Sub(*at.Examination.Hard) < checkTime
+		known.found = slices.DeleteFunc(known.found, func(f finding.Finding) bool {
+			return !f.Peer() && !(now && check.Hard(f.Check))
+		})
 	}
 	known.unknown = cmp.Or(known.unknown, unreadRails(at))
 	return known, nil
 }
 
-// unknownState is why a status does not say how the node is; empty: it does.
+// downRails returns the rails of a status that are not up.
+func downRails(s *status.Status) (list []downRail) {
+	for _, r := range s.Rails {
+		if r.Up == nil || *r.Up || r.Unused {
+			continue
+		}
+		silenced := slices.ContainsFunc(s.Findings, func(f finding.Raised) bool {
+			return f.Silenced != "" && f.Rail() == r.Name && explainsDown(f.Finding, r.Name)
+		})
+		list = append(list, downRail{r.Name, silenced})
+	}
+	return list
+}
+
+// explainsDown reports whether a finding explains why a rail is not up. A member of a bond is judged with its bond.
+func explainsDown(f finding.Finding, rail string) bool {
+	return !f.Recovering && (f.Severity == finding.Critical && strings.HasPrefix(f.Subject, "bond ") ||
+		f.Rail() == rail && slices.Contains([]string{"port_down", "netdev_down", "half_unused"}, f.Check))
+}
+
+// unknownState returns why a status does not show the state of the node, or empty.
 func unknownState(s *status.Status) string {
 	switch e := s.Examination; {
 	case !s.Examined() || e.At == nil:
@@ -185,7 +221,7 @@ func unknownState(s *status.Status) string {
 	return ""
 }
 
-// unreadRails is why not all rails are judged; empty: all are.
+// unreadRails returns why some rails are not judged, or empty.
 func unreadRails(s *status.Status) string {
 	for _, r := range s.Rails {
 		if r.Up == nil {
@@ -195,7 +231,7 @@ func unreadRails(s *status.Status) string {
 	return ""
 }
 
-// examine examines the node once. It judges the node, not what this process may do: see [check.Check.Own].
+// examine examines the node once. It judges the node, not the limits of this process: see [check.Check.Own].
 func (s *checkSettings) examine(ctx context.Context) (knowledge, error) {
 	known := knowledge{source: "self"}
 	cfg, err := s.load()
@@ -206,7 +242,9 @@ func (s *checkSettings) examine(ctx context.Context) (knowledge, error) {
 	if err != nil {
 		return known, err
 	}
-	if known.maintenance = exists(cfg.MaintenanceFile()); known.maintenance {
+	_, err = os.Stat(cfg.MaintenanceFile())
+	known.maintenance = err == nil
+	if known.maintenance {
 		return known, nil
 	}
 	finder, store := s.newFinder(cfg, checkTime)
@@ -214,21 +252,39 @@ func (s *checkSettings) examine(ctx context.Context) (knowledge, error) {
 	if err := ctx.Err(); err != nil {
 		return known, fmt.Errorf("examine the node: %w", err) // missing facts would be reported as faults
 	}
-	known.rails = len(f.Rails)
 	for i := range f.Rails {
-		if f.Rails[i].Active() {
-			known.up++
+		switch r := &f.Rails[i]; {
+		case r.Unused:
+			known.rails.Unused++
+		case r.Active() && r.Uncounted:
+			known.rails.NotMeasured++
+			fallthrough
+		case r.Active():
+			known.rails.Up++
+			fallthrough
+		default:
+			known.rails.All++
 		}
 	}
 	found := check.Node(f, func(c check.Check) bool { return !c.Own() || slices.Contains(s.only, c.ID) })
-	known.found = slices.DeleteFunc(found, func(f finding.Finding) bool {
+	silenced := func(f finding.Finding) bool {
 		return slices.ContainsFunc(hidden, func(one finding.Silence) bool { return one.Covers(f, time.Now()) })
-	})
+	}
+	for _, r := range f.Judged() {
+		if r.StateID != 0 && !r.Active() {
+			known.down = append(known.down, downRail{r.Name, slices.ContainsFunc(found, func(f finding.Finding) bool {
+				return silenced(f) && explainsDown(f, r.Name)
+			})})
+		}
+	}
+	known.found = slices.DeleteFunc(found, silenced)
 	return known, nil
 }
 
-// judge makes the outcome.
+// judge derives the result.
 func (s *checkSettings) judge(k knowledge) checked {
+	k.found, k.round = finding.Causes(k.found), finding.Causes(k.round, k.found...)
+	down, less := s.judgeDown(&k)
 	found := s.of(slices.Concat(k.found, k.round))
 	slices.SortStableFunc(found, finding.Finding.Compare)
 	bad := append(s.counting(k), s.bad(s.of(k.round))...)
@@ -243,22 +299,55 @@ func (s *checkSettings) judge(k knowledge) checked {
 	case k.unknown != "":
 		out.Level, out.Exit = status.Unknown, exitUnknown
 		out.Text = line(out.Level, k.unknown, 0)
+	case less != nil: // a finding below --min-severity; a rail that is down is still not healthy
+		out.Level = string(less.Severity)
+		out.Text = line(out.Level, less.Title()+", "+k.rails.String(), 0)
 	default:
-		out.Text = line(out.Level, rails(k)+others(found), 0)
+		out.Text = line(out.Level, rails(k, found)+down+others(found), 0)
 	}
 	return out
 }
 
-// bad returns the findings that are bad enough.
+// judgeDown judges the rails that are not up. A rail without a finding that explains it becomes a finding. excused
+// describes rails that are silenced or ignored. less is the worst finding about another rail.
+func (s *checkSettings) judgeDown(k *knowledge) (excused string, less *finding.Finding) {
+	var silenced, ignored int
+	for _, d := range k.down {
+		i := slices.IndexFunc(k.found, func(f finding.Finding) bool { return explainsDown(f, d.name) })
+		switch {
+		case d.silenced:
+			silenced++
+		case i < 0 && s.wants("port_down"):
+			k.found = append(k.found, finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail " + d.name,
+				Evidence: "its port is not up", Fix: []string{"railscope doctor"}})
+		case i < 0 || !s.wants(k.found[i].Check):
+			ignored++
+		case less == nil || k.found[i].Compare(*less) < 0:
+			less = &k.found[i]
+		}
+	}
+	k.rails.All -= silenced + ignored
+	for _, part := range []struct {
+		n    int
+		word string
+	}{{silenced, "down and silenced"}, {ignored, "down and ignored"}} {
+		if part.n > 0 {
+			excused += fmt.Sprintf(", %d %s", part.n, part.word)
+		}
+	}
+	return excused, less
+}
+
+// bad returns the findings that are severe enough. A finding that is recovering no longer describes the node.
 func (s *checkSettings) bad(list []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(slices.Clone(list), func(f finding.Finding) bool {
-		return f.Severity.Compare(finding.Severity(s.minSeverity)) > 0
+		return f.Recovering || f.Severity.Compare(finding.Severity(s.minSeverity)) > 0
 	})
 }
 
-// counting returns the findings that make the node bad. Left out, unless --only names their check, are those about what
-// a process may do itself: jobs may work. Those about peers count only if they are about more than half of the peers:
-// one faulty node must not take all that probe it out of service.
+// counting returns the findings that make the node bad. It leaves out, unless --only names their check, limits of
+// the process: jobs may work. Findings about peers count only if more than half of the peers have one: one faulty
+// node must not take all nodes that probe it out of service.
 func (s *checkSettings) counting(k knowledge) []finding.Finding {
 	list, peers := s.bad(s.of(k.found)), map[string]bool{}
 	for _, f := range list {
@@ -278,20 +367,23 @@ func (s *checkSettings) counting(k knowledge) []finding.Finding {
 	})
 }
 
-// rails is how many are up.
-func rails(k knowledge) string {
-	if k.up == k.rails {
-		return terminal.Count(k.rails, "rail") + " up"
+// rails returns how many rails are up, or why there are none.
+func rails(k knowledge, found []finding.Finding) string {
+	i := slices.IndexFunc(found, func(f finding.Finding) bool { return f.Check == "no_rails" })
+	if i < 0 {
+		return k.rails.String()
 	}
-	return fmt.Sprintf("%d of %s up", k.up, terminal.Count(k.rails, "rail"))
+	why, _, _ := strings.Cut(found[i].Evidence, ": ")
+	why, _, _ = strings.Cut(why, " (")
+	return why
 }
 
-// others is how many findings there are that are less severe than asked for.
+// others returns the numbers of findings below --min-severity and of recovering findings.
 func others(found []finding.Finding) (text string) {
 	for _, severity := range []finding.Severity{finding.Critical, finding.Warning} {
 		n := 0
 		for _, f := range found {
-			if f.Severity == severity {
+			if f.Severity == severity && !f.Recovering {
 				n++
 			}
 		}
@@ -299,13 +391,22 @@ func others(found []finding.Finding) (text string) {
 			text += ", " + terminal.Count(n, string(severity))
 		}
 	}
+	recovering := 0
+	for _, f := range found {
+		if f.Recovering && f.Severity != finding.Info {
+			recovering++
+		}
+	}
+	if recovering > 0 {
+		text += fmt.Sprintf(", %d recovering", recovering)
+	}
 	return text
 }
 
 // maxLine is the length of the line in bytes, as node-problem-detector counts it.
 const maxLine = 80
 
-// line is a line of at most maxLine bytes. more is how many other findings there are.
+// line formats a line of at most maxLine bytes. more is the number of other findings.
 func line(level, text string, more int) string {
 	prefix, suffix := "railscope: "+level+": ", ""
 	if more > 0 {
@@ -318,7 +419,7 @@ func line(level, text string, more int) string {
 	return prefix + text + suffix
 }
 
-// probe probes the peer once. skipped is why there was no round.
+// probe probes the peer once. skipped says why there was no round.
 func (s *checkSettings) probe(ctx context.Context) (found []finding.Finding, skipped string, err error) {
 	cfg, err := s.load()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/statussock"
 )
 
-// checkOf are the settings of check without flags, on a machine with two healthy rails.
+// checkOf returns the settings of check without flags, on a machine with two healthy rails.
 func checkOf(t *testing.T) checkSettings {
 	t.Helper()
 	empty := t.TempDir()
@@ -26,7 +26,7 @@ func checkOf(t *testing.T) checkSettings {
 		format: "text"}
 }
 
-// outcome is what check prints, and its exit code.
+// outcome returns the output of check, and its exit code.
 func (s checkSettings) outcome(t *testing.T) (text string, exit int) {
 	t.Helper()
 	var b bytes.Buffer
@@ -46,7 +46,7 @@ func raised(check string, severity finding.Severity, subject string) finding.Rai
 	return finding.Raised{Finding: finding.Finding{Check: check, Severity: severity, Subject: subject}}
 }
 
-// statusOf is the status of a node with 8 rails that are up, and these findings.
+// statusOf returns the status of a node with 8 rails that are up, and these findings.
 func statusOf(found ...finding.Raised) status.Status {
 	at, up := time.Now(), true
 	s := status.Status{Version: status.Version, At: at, Examination: status.Examination{At: &at, Done: 2}, Findings: found}
@@ -56,16 +56,16 @@ func statusOf(found ...finding.Raised) status.Status {
 	return s
 }
 
-// answer serves a status on the socket of a directory.
+// answer serves a status on the socket of a new directory.
 func answer(t *testing.T, handler http.HandlerFunc) (dir string) {
 	t.Helper()
 	return answerIn(t, t.TempDir(), handler)
 }
 
-// answerIn makes that in a directory.
+// answerIn serves a status on the socket of dir.
 func answerIn(t *testing.T, dir string, handler http.HandlerFunc) string {
 	t.Helper()
-	open := make(chan error, 1) // the file exists before it takes connections
+	open := make(chan error, 1) // the socket exists before it accepts connections
 	go statussock.New(dir, handler).Run(t.Context(), func() bool { return true }, func(err error) { open <- err })
 	if err := <-open; err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func asJSON(s status.Status) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(s) }
 }
 
-// TestCheck: what a running railscope knows, in one line.
+// TestCheck: the status of a running railscope is reported in one line.
 func TestCheck(t *testing.T) {
 	down, slow := raised("port_down", finding.Critical, "rail 3"), raised("pcie_link_low", finding.Warning, "rail 1")
 	lost, benign := raised("rate_lost", finding.Critical, "rail 5"), raised("step_failed", finding.Info, "peer a")
@@ -97,11 +97,20 @@ func TestCheck(t *testing.T) {
 	failed.Examination.Error = &why
 	old.At = old.At.Add(6 * time.Minute)
 	drained.Maintenance = true
-	unequal, is := statusOf(), false
-	unequal.Rails[2].Up = &is
-	unread, badUnread, oldDown := statusOf(), statusOf(down), statusOf(down)
+	is := false
+	oneDown := func(found ...finding.Raised) status.Status {
+		s := statusOf(found...)
+		s.Rails[3].Name, s.Rails[3].Up = "3", &is
+		return s
+	}
+	noCable := oneDown()
+	noCable.Rails[3].Unused = true
+	recovering, half := down, raised("half_unused", finding.Warning, "rail 3")
+	recovering.Recovering = true
+	unread, badUnread, oldDown, oldNow := statusOf(), statusOf(down), statusOf(down), statusOf(down)
 	unread.Rails[2].Name, unread.Rails[2].Up, badUnread.Rails[2].Up = "2", nil, nil
-	oldDown.At = oldDown.At.Add(6 * time.Minute)
+	oldDown.At, oldNow.At = oldDown.At.Add(6*time.Minute), oldNow.At.Add(6*time.Minute)
+	oldNow.Examination.Hard = &oldNow.At
 	for _, tt := range []struct {
 		name   string
 		status status.Status
@@ -110,7 +119,23 @@ func TestCheck(t *testing.T) {
 		exit   int
 	}{
 		{"nothing", statusOf(), nil, "ok: 8 rails up", 0},
-		{"a rail that no finding is about", unequal, nil, "ok: 7 of 8 rails up", 0},
+		{"a rail that no finding is about", oneDown(), nil, "critical: rail 3: port down", 1},
+		{"one that recovers by its finding, and is down", oneDown(recovering), nil, "critical: rail 3: port down", 1},
+		{"one that recovers", statusOf(recovering), nil, "ok: 8 rails up, 1 recovering", 0},
+		{"one that recovers, asked for", statusOf(recovering), func(s *checkSettings) { s.onlyText = "port_down" },
+			"ok: 8 rails up, 1 recovering", 0},
+		{"a port without cable", noCable, nil, "ok: 7 rails up, 1 unused", 0},
+		{"one that is down, and silenced", oneDown(silenced), nil, "ok: 7 rails up, 1 down and silenced", 0},
+		{"one that is down, and ignored", oneDown(down), func(s *checkSettings) { s.ignoreText = "port_down" },
+			"ok: 7 rails up, 1 down and ignored", 0},
+		{"one that is down, and not asked for", oneDown(down), func(s *checkSettings) { s.onlyText = "rate_lost" },
+			"ok: 7 rails up, 1 down and ignored", 0},
+		{"one that is down by less than asked for", oneDown(half, slow), nil,
+			"warning: rail 3: half unused, 7 of 8 rails up", 0},
+		{"one that is down beside a bond that is empty", oneDown(raised("bond_empty", finding.Warning, "bond b")), nil,
+			"critical: rail 3: port down", 1},
+		{"one that is down in a bond", oneDown(raised("bond_member_down", finding.Critical, "bond b")), nil,
+			"critical: bond b: bond member down", 1},
 		{"a rail that could not be read", unread, nil, "unknown: rail 2: its state could not be read", 2},
 		{"a rail that could not be read, and another is down", badUnread, nil, "critical: rail 3: port down", 1},
 		{"what railscope itself lacks, asked for", statusOf(raised("memlock", finding.Critical, "node")),
@@ -142,6 +167,7 @@ func TestCheck(t *testing.T) {
 			"unknown: the last examination failed: context deadline exceeded", 2},
 		{"the examination hangs", old, nil, "unknown: the last examination ended 6m0s ago", 2},
 		{"the examination hangs, and a rail was down", oldDown, nil, "unknown: the last examination ended 6m0s ago", 2},
+		{"the examination hangs, and a rail is down now", oldNow, nil, "critical: rail 3: port down", 1},
 		{"just started: looks itself", started, nil, "ok: 2 rails up", 0},
 		{"another version", status.Status{Version: 2}, nil,
 			"unknown: status version 2, this railscope reads 1: use the same ve...", 2},
@@ -158,7 +184,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckAlone: without a running railscope it looks itself, also at the maintenance file.
+// TestCheckAlone: without a running railscope, check examines the node itself, and reads the maintenance file.
 func TestCheckAlone(t *testing.T) {
 	s := checkOf(t)
 	s.stateDir = t.TempDir()
@@ -182,7 +208,7 @@ func TestCheckAlone(t *testing.T) {
 		t.Errorf("maintenance: %q, exit %d", got, exit)
 	}
 	s.configFile = file(t, "findings: {silence: [{check: port_down, subject: rail 1, reason: a, until: 2999-12-31}]}\n")
-	if got, exit := s.outcome(t); got != "railscope: ok: 1 of 2 rails up" || exit != 0 {
+	if got, exit := s.outcome(t); got != "railscope: ok: 1 rail up, 1 down and silenced" || exit != 0 {
 		t.Errorf("a silence: %q, exit %d", got, exit)
 	}
 	s.configFile = file(t, "nonsense: 1\n")
@@ -191,7 +217,7 @@ func TestCheckAlone(t *testing.T) {
 	}
 }
 
-// TestCheckTimeout: who does not answer in time tells nothing.
+// TestCheckTimeout: without an answer in time, the state is unknown.
 func TestCheckTimeout(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
@@ -205,7 +231,7 @@ func TestCheckTimeout(t *testing.T) {
 	}
 }
 
-// TestCheckURL: a railscope elsewhere is asked with a password, over TLS, and its password goes nowhere else.
+// TestCheckURL: a railscope elsewhere is asked with a password, over TLS, and the password goes nowhere else.
 func TestCheckURL(t *testing.T) {
 	var reached bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
@@ -249,13 +275,16 @@ func TestCheckURL(t *testing.T) {
 	}
 }
 
-// TestCheckMisuse: invalid flags are refused with what would be valid.
+// TestCheckMisuse: an invalid flag is refused with its valid values.
 func TestCheckMisuse(t *testing.T) {
 	for want, change := range map[string]func(*checkSettings){
 		`--ignore: unknown check "port_dwn"; did you mean "port_down"?`: func(s *checkSettings) { s.ignoreText = "port_dwn" },
-		`--only: unknown check "x"; docs/doctor.md lists them`:          func(s *checkSettings) { s.onlyText = "mtu_low,x" },
-		"--ca-file and --password-file need --url":                      func(s *checkSettings) { s.caFile = "a" },
-		"--url must be http://HOST:PORT or https://HOST:PORT":           func(s *checkSettings) { s.url = "http://a\x7f" },
+		`--only: unknown check "x"; the checks are acs_enabled, `:       func(s *checkSettings) { s.onlyText = "mtu_low,x" },
+		"--only and --ignore leave no check": func(s *checkSettings) {
+			s.onlyText, s.ignoreText = "mtu_low", "mtu_low"
+		},
+		"--ca-file and --password-file need --url":            func(s *checkSettings) { s.caFile = "a" },
+		"--url must be http://HOST:PORT or https://HOST:PORT": func(s *checkSettings) { s.url = "http://a\x7f" },
 		`--url must be http://HOST:PORT or https://HOST:PORT, such as https://spark-02:10091, not "ftp://u:xxxxx@a"`: func(
 			s *checkSettings) {
 			s.url = "ftp://u:password@a"
@@ -278,7 +307,7 @@ func TestCheckMisuse(t *testing.T) {
 	}
 }
 
-// TestCheckPeer: a round with the peer is judged, too.
+// TestCheckPeer: a round with the peer is judged as well.
 func TestCheckPeer(t *testing.T) {
 	for severity, want := range map[string]string{
 		"critical": "railscope: ok: 2 rails up, 1 warning\n0",

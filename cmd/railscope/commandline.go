@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	collectorprocess "github.com/railscope/railscope/collector/process"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe"
 )
 
 type runFunc func(ctx context.Context, parts *unfinished, w io.Writer) error
@@ -27,15 +30,17 @@ type common struct {
 	sysfs, procfs, rootfs          string
 	log                            promslog.Config
 
-	// In tests: what answers in place of the running kernel, and of NVML; nil: they do.
+	// kernel and the following fields replace the running kernel, NVML and the node's rails in tests; nil: the real
+	// ones.
 	kernel    *facts.Kernel
 	processes func(*collectorprocess.Options)
+	probe     func(*probe.NodeOptions)
 }
 
 func (c *common) define(app *kingpin.Application) {
 	c.log = promslog.Config{Level: promslog.NewLevel(), Format: promslog.NewFormat()}
 	app.Flag("config.file", "Configuration file (YAML): which ports are rails, their names, and the peers to probe. "+
-		"Without it every port that is not a virtual function is a rail, and no peer is probed.").
+		"Without it every port that jobs can use is a rail, and no peer is probed.").
 		PlaceHolder("FILE").StringVar(&c.configFile)
 	app.Flag("node.name", "Name of this node for its peers. probe.name in the configuration takes precedence; without "+
 		"both it is the host's name.").PlaceHolder("NAME").StringVar(&c.nodeName)
@@ -45,11 +50,30 @@ func (c *common) define(app *kingpin.Application) {
 	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&c.sysfs)
 	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&c.procfs)
 	app.Flag("path.rootfs", "Mount point of the host's root file system.").Default("/").StringVar(&c.rootfs)
+	app.Validate(func(*kingpin.Application) error { return c.checkPaths() })
 	app.Flag("log.level", "Lowest severity to log: debug, info, warn or error.").Default("info").SetValue(c.log.Level)
 	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(c.log.Format)
 }
 
-func (c *common) logger() *slog.Logger { return promslog.New(&c.log) }
+// checkPaths returns an error for a mount point that is no directory: a node without sysfs is not one without rails.
+func (c *common) checkPaths() error {
+	for _, p := range []struct{ flag, dir string }{{"sysfs", c.sysfs}, {"procfs", c.procfs}, {"rootfs", c.rootfs}} {
+		info, err := os.Stat(p.dir)
+		if err != nil {
+			return fmt.Errorf("--path.%s: %w: mount the host's file system there", p.flag, err)
+		}
+		if !info.IsDir() {
+			return fmt.Errorf("--path.%s: %s is not a directory: mount the host's file system there", p.flag, p.dir)
+		}
+	}
+	return nil
+}
+
+func (c *common) logger() *slog.Logger {
+	logging := c.log
+	logging.Writer = terminal.Writer{Writer: cmp.Or(logging.Writer, io.Writer(os.Stderr))}
+	return promslog.New(&logging)
+}
 
 // logResult logs a failure as a warning, else the success.
 func logResult(logger *slog.Logger, err error, failed, succeeded string, args ...any) {
@@ -60,7 +84,7 @@ func logResult(logger *slog.Logger, err error, failed, succeeded string, args ..
 	logger.Info(succeeded, args...) //nolint:sloglint // callers pass constants
 }
 
-// load reads the configuration. Its errors are misuse.
+// load reads the configuration. An error is a misuse.
 func (c *common) load() (*config.Config, error) {
 	cfg, err := config.Load(c.configFile)
 	if err != nil {
@@ -69,18 +93,18 @@ func (c *common) load() (*config.Config, error) {
 	return cfg, nil
 }
 
-// application returns the command line, and its commands by name.
+// application returns the parser of the command line, and its commands by name.
 func application() (*kingpin.Application, map[string]runFunc) {
 	app := kingpin.New("railscope", "See what the RDMA rails of this node really do.\n\n"+
-		"Every flag has an environment variable, such as RAILSCOPE_PATH_SYSFS for --path.sysfs.")
+		"Flags have environment variables, such as RAILSCOPE_PATH_SYSFS for --path.sysfs: docs/configuration.md lists them.")
 	app.DefaultEnvars()
 	app.Version(version.Print("railscope")).VersionFlag.NoEnvar()
 	app.HelpFlag.Short('h').NoEnvar()
-	app.UsageWriter(os.Stdout) // not standard error: the user has asked for it
+	app.UsageWriter(os.Stdout) // standard output, because the user asked for the help
 	app.UsageTemplate(usage)
 	var all common
 	all.define(app)
-	return app, map[string]runFunc{ // the help has this order
+	return app, map[string]runFunc{ // order of the help
 		"serve":     (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run,
 		"rails":     (&railsSettings{common: &all}).define(app).run,
 		"expect":    (&expectSettings{common: &all}).define(app).run,
@@ -99,11 +123,11 @@ func application() (*kingpin.Application, map[string]runFunc) {
 	}
 }
 
-// parse returns the command that the command line names. Its errors are misuse.
+// parse returns the command that the command line selects. An error is a misuse.
 func parse(args []string) (runFunc, error) {
 	app, commands := application()
 	args = withValues(args)
-	own := args // not those of a command to run
+	own := args // railscope's own arguments, without those of a command to run
 	if i := slices.Index(args, "--"); i >= 0 {
 		own = args[:i]
 	}
@@ -114,11 +138,14 @@ func parse(args []string) (runFunc, error) {
 	if err != nil {
 		return nil, misuse{explain(app, args, err)}
 	}
+	if err := withoutEffect(app, args); err != nil {
+		return nil, misuse{err}
+	}
 	return commands[name], nil
 }
 
-// formatFlag defines --format, the usual one first. Its values depend on the command, so its variable has the name of
-// the command.
+// formatFlag defines --format with the default first. Its values depend on the command, so its environment variable
+// contains the name of the command.
 func formatFlag(cmd *kingpin.CmdClause, variable string, to *string, formats ...string) {
 	last := len(formats) - 1
 	cmd.Flag("format", strings.Join(formats[:last], ", ")+" or "+formats[last]+".").Envar(variable).Default(formats[0]).
@@ -130,8 +157,8 @@ func isTerminal(f *os.File) bool {
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
-// usage is the template of the help. Of a command it shows that command, its own flags first; without one, all
-// commands, because serve may be left out.
+// usage is the template of the help. The help of a command lists its own flags first. Without a command it lists
+// all commands, because serve may be omitted.
 const usage = `{{define "args"}}{{with .FlagSummary}} {{.}}{{end -}}
 {{range .Args}} {{if .Required}}<{{.Name}}>{{else -}}
 [<{{.Name}}>{{if .Value | IsCumulative}}...{{end}}]{{end}}{{end}}{{end -}}
@@ -163,7 +190,7 @@ Commands:
 {{with .Flags | FlagsToTwoColumns}}{{FormatTwoColumnsWithIndent . 4 2}}{{end}}
 {{end}}{{end}}{{end}}`
 
-// missingValue refuses a flag without its value, which the parser ignores before the default command.
+// missingValue returns an error for a flag without its value, which the parser ignores before the default command.
 func missingValue(app *kingpin.Application, args []string) error {
 	for i, arg := range args {
 		f := app.GetFlag(strings.TrimPrefix(arg, "--"))
@@ -175,8 +202,8 @@ func missingValue(app *kingpin.Application, args []string) error {
 	return nil
 }
 
-// explain names the flag or variable of an error of the command line, and valid values. The parser's errors have no
-// type, so it is asked where it stopped.
+// explain adds the flag or variable, and the valid values, to an error of the command line. The parser's errors
+// have no type, so explain looks at where the parser stopped.
 func explain(app *kingpin.Application, args []string, err error) error {
 	parsed, _ := app.ParseContext(args)
 	if parsed == nil {
@@ -187,7 +214,7 @@ func explain(app *kingpin.Application, args []string, err error) error {
 	if cmd != nil {
 		flags = slices.Concat(flags, cmd.Model().Flags)
 	}
-	explicit := cmd != nil && slices.Contains(args, cmd.FullCommand()) // serve may be left out
+	explicit := cmd != nil && slices.Contains(args, cmd.FullCommand()) // serve may be omitted
 	if explicit {
 		help += " " + cmd.FullCommand()
 	}
@@ -204,10 +231,11 @@ func explain(app *kingpin.Application, args []string, err error) error {
 	return fmt.Errorf("%w (see %s --help)", err, help)
 }
 
-// names returns the flags as they are written.
+// names returns the flags as typed on a command line.
 func names(flags []*kingpin.FlagModel) (list []string) {
 	for _, f := range flags {
-		if list = append(list, "--"+f.Name); f.IsBoolFlag() {
+		list = append(list, "--"+f.Name)
+		if f.IsBoolFlag() {
 			list = append(list, "--no-"+f.Name)
 		}
 	}

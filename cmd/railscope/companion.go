@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/railscope/railscope/internal/outfile"
 )
 
-// companionName is the program with the large libraries, which is installed beside this one.
+// companionName is the program with the large libraries. It is installed beside this one.
 const companionName = "railscope-bench"
 
-// companion is the path of that program.
+// companion returns the path of railscope-bench.
 func companion() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -36,10 +38,10 @@ func companion() (string, error) {
 	return path, nil
 }
 
-// removal is how long the other program may take to remove what it wrote, after a signal.
+// removal is how long railscope-bench may take after a signal to remove what it wrote.
 const removal = 45 * time.Second
 
-// runCompanion runs a command of the other program, whose failures that explains.
+// runCompanion runs a command of railscope-bench, which prints its own errors.
 func runCompanion(ctx context.Context, w io.Writer, args []string) error {
 	path, err := companion()
 	if err != nil {
@@ -61,7 +63,7 @@ func runCompanion(ctx context.Context, w io.Writer, args []string) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// reports are the files that a command writes beside its output.
+// reports are the paths of files that a command writes in addition to its output.
 type reports struct{ html, plot string }
 
 func (r *reports) define(cmd *kingpin.CmdClause, env string) {
@@ -73,7 +75,7 @@ func (r *reports) define(cmd *kingpin.CmdClause, env string) {
 
 func (r reports) asked() bool { return r.html != "" || r.plot != "" }
 
-// check refuses what could not be written, before anything is measured.
+// check returns an error, before anything is measured, if a file cannot be written.
 func (r reports) check() error {
 	if !r.asked() {
 		return nil
@@ -81,16 +83,15 @@ func (r reports) check() error {
 	if suffix := r.suffix(); r.plot != "" && suffix != "png" && suffix != "svg" {
 		return misuse{fmt.Errorf("--plot must end in .png or .svg, not %q", r.plot)}
 	}
+	if suffix := strings.ToLower(filepath.Ext(r.html)); r.html != "" && suffix != ".html" && suffix != ".htm" {
+		return misuse{fmt.Errorf("--report must end in .html, not %q: for a PDF, print the page from a browser", r.html)}
+	}
 	for _, one := range []struct{ flag, file string }{{"report", r.html}, {"plot", r.plot}} {
 		if one.file == "" {
 			continue
 		}
-		f, err := os.CreateTemp(filepath.Dir(one.file), "."+companionName+".")
-		if err != nil {
+		if err := outfile.Check(one.file); err != nil {
 			return misuse{fmt.Errorf("--%s: %w", one.flag, err)}
-		}
-		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
-			return err
 		}
 	}
 	_, err := companion()
@@ -101,7 +102,7 @@ func (r reports) suffix() string {
 	return strings.ToLower(strings.TrimPrefix(filepath.Ext(r.plot), "."))
 }
 
-// write writes them from what the JSON of a command has.
+// write writes the files from the JSON output of a command.
 func (r reports) write(ctx context.Context, of string, json func(io.Writer) error) error {
 	if !r.asked() {
 		return nil
@@ -116,7 +117,7 @@ func (r reports) write(ctx context.Context, of string, json func(io.Writer) erro
 		}
 		text, err := drawReport(ctx, of, one.as, input.Bytes())
 		if err == nil {
-			err = replaceFile(one.file, text)
+			err = outfile.Write(one.file, text)
 		}
 		if err != nil {
 			return err
@@ -125,7 +126,7 @@ func (r reports) write(ctx context.Context, of string, json func(io.Writer) erro
 	return nil
 }
 
-// reportTime is how long drawing may take.
+// reportTime is the time limit of drawing.
 const reportTime = time.Minute
 
 func drawReport(ctx context.Context, of, as string, input []byte) ([]byte, error) {

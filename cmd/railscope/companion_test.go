@@ -22,8 +22,8 @@ func built(t *testing.T, names ...string) string {
 	return filepath.Join(dir, "railscope")
 }
 
-// TestReportFiles: a report is written by the program beside railscope, also through a link, and what cannot be written
-// is refused before the command runs.
+// TestReportFiles: the program beside railscope writes the report, also if railscope is started through a link. A
+// path that cannot be written is refused before the command runs.
 func TestReportFiles(t *testing.T) {
 	railscope := built(t, "railscope", "railscope-bench")
 	dir := t.TempDir()

@@ -18,11 +18,12 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/exporter-toolkit/web"
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/demo"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/nvml"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
 )
 
 type demoSettings struct {
@@ -31,7 +32,7 @@ type demoSettings struct {
 	degrade, fail []string
 	fallback      bool
 	failAfter     time.Duration
-	failAfterSet  bool    // by the user
+	failAfterSet  bool    // set by the user
 	rate          float64 // Gb/s
 }
 
@@ -53,15 +54,30 @@ func (s *demoSettings) define(app *kingpin.Application) *demoSettings {
 }
 
 // run runs two simulated nodes until ctx is done, the terminal is closed, or the reader of the pipe is gone. SIGHUP and
-// SIGPIPE kill by default, which would leave the files.
+// SIGPIPE kill by default, which would leave the files. A connection that a peer has closed also raises SIGPIPE.
 func (s *demoSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("demo", nil)()
-	ends := []os.Signal{syscall.SIGPIPE}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup
-		ends = append(ends, syscall.SIGHUP)
+	lost := make(chan os.Signal, 1)
+	signal.Notify(lost, syscall.SIGPIPE)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		signal.Notify(lost, syscall.SIGHUP)
 	}
-	ctx, stop := signal.NotifyContext(ctx, ends...)
-	defer stop()
+	defer signal.Stop(lost)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case sig := <-lost:
+				if sig == syscall.SIGHUP || outputGone() {
+					cancel()
+				}
+			case <-ctx.Done():
+			}
+		}
+	})
 	opts, err := s.options()
 	if err != nil {
 		return misuse{err}
@@ -78,8 +94,15 @@ func (s *demoSettings) run(ctx context.Context, parts *unfinished, w io.Writer) 
 	return s.show(ctx, opts, at, demoProbe(opts.Rate))
 }
 
-// show runs the nodes, which probe each other with the options of rounds.
-func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlaces, rounds probe.Options) error {
+// outputGone reports whether nobody can read standard output or standard error any more.
+func outputGone() bool {
+	outputs := []unix.PollFd{{Fd: 1}, {Fd: 2}}
+	n, err := unix.Poll(outputs, 0)
+	return err == nil && n > 0 // without events to wait for, poll reports only errors and hang-ups
+}
+
+// show runs the nodes, which probe each other with these options.
+func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlaces, rounds options.Options) error {
 	d, err := demo.New("", opts)
 	if err != nil {
 		return err
@@ -102,7 +125,7 @@ func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlace
 		own.Name, own.Listen, own.Peers = n.Name, at.control[i], []string{at.control[1-i]}
 		running.Go(func() {
 			ended <- serveDemo(ctx, n, at.web[i], &own, logger.With("node", n.Name))
-			cancel() // the demo needs both
+			cancel() // the demo needs both nodes
 		})
 	}
 	for range d.Nodes {
@@ -113,7 +136,7 @@ func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlace
 	return err
 }
 
-func serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.Options, logger *slog.Logger) error {
+func serveDemo(ctx context.Context, of *demo.Node, address string, opts *options.Options, logger *slog.Logger) error {
 	settings := nodeSettings{
 		common:        &common{nodeName: of.Name, sysfs: of.Sysfs, procfs: of.Procfs, rootfs: of.Rootfs},
 		sources:       defaultSources(),
@@ -126,7 +149,6 @@ func serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.O
 		return err
 	}
 	defer n.close()
-	n.local.Handle("POST "+pathBench, benchHandler(n.probed, *opts))
 	if err := n.probing.start(ctx, opts); err != nil {
 		return portError(err)
 	}
@@ -135,7 +157,7 @@ func serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.O
 	return portError(n.serve(ctx, flags, func() error { return nil })) // there is no configuration to reload
 }
 
-// portError adds to the error of a port in use which ports the demo needs.
+// portError adds the ports that the demo needs to the error of a port in use.
 func portError(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w (the demo needs four consecutive ports; --web.listen-address is the first)", err)
@@ -143,12 +165,13 @@ func portError(err error) error {
 	return err
 }
 
-// demoProbe returns the options of probes over rails of this rate, in Gb/s. A burst takes the same time at every rate.
-func demoProbe(rate float64) probe.Options {
-	opts := probe.DefaultOptions()
+// demoProbe returns the options of probes over rails of this rate, in Gb/s. Bursts take the same time at every
+// rate.
+func demoProbe(rate float64) options.Options {
+	opts := options.DefaultOptions()
 	opts.Interval, opts.Timeout, opts.Burst = 15*time.Second, 15*time.Second, 100*time.Millisecond
-	// The rails only exist here.
-	opts.Budget = probe.Budget{Share: 1}
+	// Only the demo uses these rails.
+	opts.Budget = options.Budget{Share: 1}
 	opts.SoloEvery = 2 // a rail that is slow alone is reported after two full rounds
 	// The simulated job uses more; a loaded machine counts bytes too late for a lower limit.
 	opts.BusyAbove = 0.5
@@ -193,7 +216,7 @@ func (s *demoSettings) options() (demo.Options, error) {
 
 type demoPlaces struct{ web, control [demo.Nodes]string }
 
-// demoAddresses returns four consecutive ports from the first on.
+// demoAddresses returns addresses with four consecutive ports, starting with the port of first.
 func demoAddresses(first string) (at demoPlaces, err error) {
 	host, text, err := net.SplitHostPort(first)
 	port, errPort := strconv.Atoi(text)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestDemoCommands: bench, doctor and check with the files of the demo say what the demo does.
+// TestDemoCommands: bench, doctor and check with the demo's files report the demo's state.
 func TestDemoCommands(t *testing.T) {
 	t.Parallel()
 	first := fourPorts(t)
@@ -46,7 +46,7 @@ func TestDemoCommands(t *testing.T) {
 	}
 	r.line(t, `"msg":"(Finding)","node":"demo-1","check":"goodput_below_expected"`)
 	out, code = run("check", "--min-severity=warning")
-	if !strings.HasPrefix(out, "railscope: warning: ") || !strings.Contains(out, "goodput below expected") || code != 1 {
+	if !strings.HasPrefix(out, "railscope: critical: ") || !strings.Contains(out, "goodput below expected") || code != 1 {
 		t.Errorf("check: exit %d, %s", code, out)
 	}
 	if code := r.stop(t, syscall.SIGTERM); code != 0 {

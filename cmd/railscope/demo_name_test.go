@@ -9,8 +9,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// TestDemoNames: doctor calls a node of the demo as serve does, and any other by
-// the name of the host.
+// TestDemoNames: doctor calls a node of the demo by its name in serve, and any other node by its host name.
 func TestDemoNames(t *testing.T) {
 	d, err := demo.New(t.TempDir(), demo.Options{})
 	if err != nil {

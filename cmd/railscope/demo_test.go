@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -24,7 +25,7 @@ import (
 )
 
 // fourPorts returns the first of four consecutive free ports. They are below the ephemeral ports of Linux, which
-// another connection could take before the demo does.
+// another connection could occupy before the demo does.
 func fourPorts(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -51,12 +52,12 @@ type shown struct {
 	text string
 }
 
-// scrape scrapes, and holds that no counter went back.
+// scrape reads the metrics, and fails if a counter went back. It returns false without an answer.
 func (n *shown) scrape(t *testing.T) bool {
 	t.Helper()
 	resp, err := http.Get(n.url + "/metrics")
 	if err != nil {
-		return false // not yet
+		return false // not serving yet
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -115,7 +116,7 @@ func TestDemo(t *testing.T) {
 			"\nrailscope_probe_rail_up{") == 2
 	}
 	for name, tc := range map[string]struct {
-		rate string // Gb/s: little, because the race detector and other tests take most of this machine
+		rate string // Gb/s: low, because the race detector and other tests need most of this machine
 		args []string
 		seen func(node int, n *shown) bool
 	}{
@@ -123,7 +124,7 @@ func TestDemo(t *testing.T) {
 			return well(n) && n.between(0, 0.3, "probe_imbalance_ratio") && n.between(0, 0.1,
 				`rails_imbalance_ratio{direction="transmit",role="compute"}`) &&
 				n.between(0, 0, `fallback_suspected{reason="rdma_idle_tcp_busy"}`) &&
-				n.between(0, 0.01, "probe_counter_mismatch_ratio") && n.value("gpu_memory_used_bytes") > 10e9
+				n.between(0, 0.01, "probe_bytes_mismatch_ratio") && n.value("gpu_memory_used_bytes") > 10e9
 		}},
 		"degraded": {"0.2", []string{"--degrade=rail1=0.3"}, func(_ int, n *shown) bool {
 			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.55,
@@ -144,7 +145,7 @@ func TestDemo(t *testing.T) {
 				"probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive",role="compute"}`)
 		}},
 	} {
-		// All begin now: of subtests only so many run at a time as there are processors, and most of this is waiting.
+		// All start now: subtests run only as many at a time as there are processors, and mostly wait.
 		nodes, fail, end := showAll(t, append([]string{"--rate=" + tc.rate}, tc.args...)...)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,8 +156,8 @@ func TestDemo(t *testing.T) {
 			}
 			fail()
 			watch(t, nodes, func(i int, n *shown) bool {
-				// What the probe has learned, in another source: of a port that never fails, since it is learned
-				// when a round opens it.
+				// A round learns the maximum MTU when it opens a port, so a port that never fails shows it in
+				// another source.
 				return tc.seen(i, n) && n.value(`port_mtu_bytes{device="demo1",kind="max"`) == 4096
 			})
 			for i, n := range nodes {
@@ -166,7 +167,7 @@ func TestDemo(t *testing.T) {
 				}
 				for _, e := range regexp.MustCompile(`(?m)^railscope_source_errors_total.*$`).FindAllString(n.text,
 					-1) {
-					if !strings.Contains(e, `reason="timeout"`) { // which is this machine's doing
+					if !strings.Contains(e, `reason="timeout"`) { // timeouts are caused by this machine
 						t.Error(e)
 					}
 				}
@@ -185,7 +186,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// showAll starts a demo, and returns its nodes, the function that takes the ports of --fail down, and the one that ends
+// showAll starts a demo, and returns its nodes, a function that takes the ports of --fail down, and one that ends
 // it.
 func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(), end func() error) {
 	t.Helper()
@@ -239,16 +240,16 @@ func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) 
 	}
 }
 
-// TestDemoEnds: the first line is the notice, every signal ends the demo with exit code 0, and no file is left, also
-// when its terminal or the reader of its output is gone.
+// TestDemoEnds: the first line is the notice, every signal ends the demo with exit code 0, and no file is left
+// behind, even when its terminal or the reader of its output is gone.
 func TestDemoEnds(t *testing.T) {
-	// Under nohup SIGHUP is ignored, and children inherit that. They do not inherit a handler.
+	// Under nohup SIGHUP is ignored. Children inherit that, but not a handler.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hup) })
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
 		t.Run(sig.String(), func(t *testing.T) {
-			t.Parallel() // most of it is waiting for the first round
+			t.Parallel() // mostly waits for the first round
 			testDemoEnds(t, sig)
 		})
 	}
@@ -256,11 +257,31 @@ func TestDemoEnds(t *testing.T) {
 
 func testDemoEnds(t *testing.T, sig os.Signal) {
 	tmp := t.TempDir()
-	cmd := command(t, []string{"TMPDIR=" + tmp}, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json")
-	var out bytes.Buffer
-	cmd.Stdout = &out
+	address := fourPorts(t)
+	cmd := command(t, []string{"TMPDIR=" + tmp}, "demo", "--web.listen-address="+address, "--log.format=json")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	cmd.Stdout = write
 	r := follow(t, cmd)
+	write.Close()
 	r.line(t, `"msg":"(Probe (?:finished|skipped))"`)
+	first, err := bufio.NewReader(read).ReadString('\n')
+	if err != nil || strings.TrimSpace(first) != demo.Notice {
+		t.Errorf("the first line is %q: %v", first, err)
+	}
+	if sig == syscall.SIGPIPE {
+		if err := r.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // a connection that a peer has closed is no reason to end
+		if code, _ := httpGet(t, "http://"+address+"/-/healthy"); code != 200 {
+			t.Errorf("%d after a broken connection", code)
+		}
+		read.Close()
+	}
 	if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
 		t.Errorf("while it runs: %v %v", left, err)
 	}
@@ -271,8 +292,5 @@ func testDemoEnds(t *testing.T, sig os.Signal) {
 	t.Logf("%v ended it after %v", sig, time.Since(asked))
 	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
 		t.Errorf("left after %v: %v %v", sig, left, err)
-	}
-	if first, _, _ := strings.Cut(out.String(), "\n"); first != demo.Notice {
-		t.Errorf("the first line is %q", first)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// limited starts railscope with so many file descriptors at most.
+// limited starts railscope with this limit of file descriptors.
 func limited(t *testing.T, descriptors int, args ...string) *running {
 	t.Helper()
 	args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors), os.Args[0],
@@ -27,7 +27,7 @@ func limited(t *testing.T, descriptors int, args ...string) *running {
 	return r
 }
 
-// seriesOf are the names and labels of a scrape.
+// seriesOf returns the names and labels of a scrape.
 func seriesOf(body string) map[string]bool {
 	series := map[string]bool{}
 	for line := range strings.Lines(body) {
@@ -39,9 +39,8 @@ func seriesOf(body string) map[string]bool {
 	return series
 }
 
-// TestFewDescriptors: with fewer file descriptors than files of devices, metrics
-// are answered, nothing of them is missing, and connections that take what is left
-// cost nothing for good.
+// TestFewDescriptors: with fewer file descriptors than device files, scrapes are answered completely, and
+// connections that take the remaining descriptors do no lasting harm.
 func TestFewDescriptors(t *testing.T) {
 	sys := t.TempDir()
 	if err := sysfstest.WriteMlx5(sys, 11); err != nil {
@@ -57,7 +56,7 @@ func TestFewDescriptors(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		_, body := few.get(t, "/metrics")
-		got := seriesOf(body) // more than at first: balance is judged after 10 s
+		got := seriesOf(body) // more series than at first: balance is judged after 10 s
 		for series := range seriesOf(all) {
 			if !got[series] {
 				t.Errorf("%s: %s is missing", when, series)

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/configuration.md anew")
 
-// TestDocs holds docs/configuration.md equal to the command line, the table of
-// keys, and the endpoints and exit codes that the tests beside this one try.
+// TestDocs: docs/configuration.md equals the command line, the table of keys, and the endpoints and exit codes that
+// other tests here verify.
 func TestDocs(t *testing.T) {
 	const path, example = "../../docs/configuration.md", "../../docs/railscope.yml"
 	yaml, err := os.ReadFile(example)
@@ -55,7 +55,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// model is the command line, with the environment variables that parsing gives its flags.
+// model returns the command line, with the environment variables that parsing gives its flags.
 func model(t *testing.T) *kingpin.ApplicationModel {
 	t.Helper()
 	app, _ := application()
@@ -65,7 +65,7 @@ func model(t *testing.T) *kingpin.ApplicationModel {
 	return app.Model()
 }
 
-// flagsText is the command line: flags of all commands, then of each.
+// flagsText lists the flags of all commands, then those of each.
 func flagsText(t *testing.T) string {
 	app := model(t)
 	var b strings.Builder
@@ -84,7 +84,7 @@ func flagsText(t *testing.T) string {
 	return b.String()
 }
 
-// flagsTable leaves out what only asks for help.
+// flagsTable omits flags that only ask for help.
 func flagsTable(b *strings.Builder, flags []*kingpin.FlagModel) {
 	b.WriteString("| flag | variable | default | |\n|---|---|---|---|\n")
 	for _, f := range flags {
@@ -93,7 +93,8 @@ func flagsTable(b *strings.Builder, flags []*kingpin.FlagModel) {
 		}
 		name, def := "--"+f.Name, strings.Join(f.Default, " ")
 		if f.IsBoolFlag() {
-			if name = "--[no-]" + f.Name; f.Name == "version" {
+			name = "--[no-]" + f.Name
+			if f.Name == "version" {
 				name = "--version"
 			}
 		}
@@ -101,7 +102,7 @@ func flagsTable(b *strings.Builder, flags []*kingpin.FlagModel) {
 	}
 }
 
-// keysText is a table for each part of the configuration.
+// keysText returns a table for each part of the configuration.
 func keysText() string {
 	var b strings.Builder
 	section := ""
@@ -122,11 +123,12 @@ func keysText() string {
 	return strings.TrimPrefix(b.String(), "\n")
 }
 
-// TestPagesNameFlags: flags and variables of railscope that pages name are there.
+// TestPagesNameFlags: flags and variables of railscope that pages mention exist.
 func TestPagesNameFlags(t *testing.T) {
 	app := model(t)
 	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_LIBCUDA": true, "RAILSCOPE_REQUIRE_FUSE": true,
-		"--collector.NAME": true, "--no-collector.NAME": true, "--web.enable-otlp-receiver": true} // of Prometheus
+		// The last flag is one of Prometheus.
+		"--collector.NAME": true, "--no-collector.NAME": true, "--web.enable-otlp-receiver": true}
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
 		for _, f := range group.Flags {
 			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true
@@ -137,7 +139,7 @@ func TestPagesNameFlags(t *testing.T) {
 	if err != nil || err2 != nil || len(pages)+len(runbooks) < 40 {
 		t.Fatal(err, err2, len(pages)+len(runbooks))
 	}
-	// Of all flags only those that can be no other program's, and those on a command line of ours.
+	// Only flags that no other program has, and flags on a command line of railscope, are checked.
 	ours := regexp.MustCompile(`\bRAILSCOPE_[A-Z_]+|--(?:no-)?(?:collector|path|web|log|sample|nccl|config)\.[A-Za-z._-]*[A-Za-z]`)
 	line := regexp.MustCompile("(?:^|`|[ /])railscope (?:serve|rails|bench|doctor|metrics|bundle|demo)[^`#]*")
 	for _, page := range slices.Concat(pages, runbooks, []string{"../../README.md"}) {
@@ -180,9 +182,10 @@ func exitsText() string {
 	return b.String()
 }
 
-// order is that of the commands in the reference.
+// order returns the position of a command in the reference.
 func order(command string) int {
-	return slices.Index([]string{"serve", "rails", "bench", "doctor", "metrics", "bundle", "demo"}, command)
+	return slices.Index([]string{"serve", "rails", "expect", "check", "bench", "read", "nixlbench", "run", "storage", "rules",
+		"doctor", "fleet", "metrics", "bundle", "demo"}, command)
 }
 
 func code(s string) string {

@@ -24,6 +24,8 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // doctorBudget is how long doctor waits for one device, file or process.
@@ -47,8 +49,8 @@ func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
 	return s
 }
 
-// gatherer reads the facts of this node. The page and peers share one, so that a hanging file blocks one thread. jobs
-// is [facts.Options.Jobs].
+// gatherer returns a reader of this node's facts. The page and peers share one, so that a file that hangs blocks
+// one thread. jobs is [facts.Options.Jobs].
 func gatherer(c *common, finder *rail.Finder, keeper *expect.Keeper, jobs func() ([]facts.GPUJob, bool),
 ) *facts.Gatherer {
 	return facts.New(facts.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot,
@@ -56,7 +58,16 @@ func gatherer(c *common, finder *rail.Finder, keeper *expect.Keeper, jobs func()
 	})
 }
 
-// gpuJobs are the jobs that the process source found in its last read; of nil none are known.
+// hardBudget is how long a reading of hard facts waits for a device. A healthy device takes milliseconds.
+const hardBudget = 250 * time.Millisecond
+
+// hardGatherer returns a reader of hard facts, independent of a gatherer that may wait for seconds.
+func hardGatherer(c *common, finder *rail.Finder, keeper *expect.Keeper) *facts.Gatherer {
+	return facts.New(facts.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot,
+		Budget: hardBudget, Expect: keeper, Kernel: c.kernel})
+}
+
+// gpuJobs returns the jobs that the process source found in its last read. known is false if processes is nil.
 func gpuJobs(processes *collectorprocess.Source) (list []facts.GPUJob, known bool) {
 	if processes == nil {
 		return nil, false
@@ -82,7 +93,7 @@ func readJobs(c *common, finder *rail.Finder) func() ([]facts.GPUJob, bool) {
 	}
 }
 
-// sharedFacts is the answer of the control channel to a peer's doctor.
+// sharedFacts returns the answer of the control channel to a peer's doctor.
 func sharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
 }
@@ -105,9 +116,9 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	var peerErr error
 	var asking sync.WaitGroup
 	if peer != "" {
-		asking.Go(func() { there, peerErr = fetchFacts(ctx, peer, security) })
+		asking.Go(func() { there, peerErr = s.factsOf(ctx, peer, security) })
 	}
-	var running *status.Status // nil: none
+	var running *status.Status // nil: none runs
 	asking.Go(func() { running, _ = s.runningStatus(ctx, doctorBudget) })
 	here := g.Gather(ctx, facts.ByHand)
 	asking.Wait()
@@ -118,7 +129,7 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	if ctx.Err() != nil {
 		return errors.New("stopped before everything was read") // missing facts would be reported as faults
 	}
-	here.Node = s.nameOf(cfg, here)
+	here.Node = s.nameOf(cfg, here, running)
 	if there != nil && there.Node == here.Node {
 		there.Node += " at " + peer
 	}
@@ -130,7 +141,8 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 		last.addTo(&found)
 	}
 	if running != nil {
-		found.AddRunning(remembered(running, store != nil))
+		found.AddRunning(last.contradict(remembered(running, store != nil), running))
+		found.Date(standing(running))
 	}
 	found.Took(time.Since(start))
 	if s.format == "json" {
@@ -144,16 +156,20 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	return err
 }
 
-// nameOf is the name of this node for its peers, of which its facts have that of the host.
-func (c *common) nameOf(cfg *config.Config, here *facts.Facts) string {
-	name := cmp.Or(c.nodeName, here.Node)
+// nameOf returns the name of this node for its peers: the configured one, else that of the running railscope, which
+// may be nil. The facts contain the name of the host.
+func (c *common) nameOf(cfg *config.Config, here *facts.Facts, running *status.Status) string {
+	var name string
 	if cfg.Probe != nil {
-		name = cmp.Or(cfg.Probe.Name, name)
+		name = cfg.Probe.Name
 	}
-	return name
+	if running != nil {
+		name = cmp.Or(name, running.Node)
+	}
+	return cmp.Or(name, c.nodeName, here.Node)
 }
 
-// page is the terminal or file of the report.
+// page describes the terminal or file that receives the report.
 func page() (p report.Page) {
 	if isTerminal(os.Stdout) {
 		p.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -165,26 +181,31 @@ func page() (p report.Page) {
 }
 
 // peerToAsk returns the peer to ask, empty for none, and how this node authenticates to it.
-func (s *doctorSettings) peerToAsk(cfg *config.Config) (peer string, security probe.Security, err error) {
+func (s *doctorSettings) peerToAsk(cfg *config.Config) (peer string, security options.Security, err error) {
 	if opts := probeOptions(cfg); opts != nil {
 		security = opts.Security
 	}
 	security.TokenFile = cmp.Or(s.tokenFile, security.TokenFile)
-	if s.peer == "" && !s.peerGiven { // --peer= is the empty variable of a script
+	if s.peer == "" && !s.peerGiven { // a script with an empty variable passes --peer=
 		return "", security, nil
 	}
-	if peer, err = parsePeer("--peer", s.peer); err != nil {
+	peer, err = parsePeer("--peer", s.peer)
+	if err != nil {
 		return "", security, err
 	}
 	return peer, security, checkToken(s.tokenFile)
 }
 
-// fetchFacts asks a peer for its facts. The node has its probe name rather than the name of its host.
-func fetchFacts(ctx context.Context, peer string, security probe.Security) (*facts.Facts, error) {
+// fetchFacts asks a peer for its facts, and replaces the name of its host with its probe name.
+func fetchFacts(ctx context.Context, peer string, security options.Security) (*facts.Facts, error) {
 	node, data, err := probe.FetchFacts(ctx, peer, security)
 	if err != nil {
 		return nil, err
 	}
+	return parseFacts(node, data)
+}
+
+func parseFacts(node string, data []byte) (*facts.Facts, error) {
 	f, err := facts.Parse(data)
 	if err == nil {
 		f.Node = cmp.Or(node, f.Node)
@@ -194,8 +215,8 @@ func fetchFacts(ctx context.Context, peer string, security probe.Security) (*fac
 
 func peerFix(err error) []string {
 	const version = "# install the same version of railscope on both nodes and restart it"
-	f, ok := errors.AsType[*probe.Failure](err)
-	if !ok { // it answers in an unknown form
+	f, ok := errors.AsType[*result.Failure](err)
+	if !ok { // the form of the answer is unknown
 		return []string{version}
 	}
 	switch f.Reason {

@@ -22,6 +22,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // TestDoctorMisuse: errors that the user fixes on the command line exit with code 2.
@@ -61,8 +62,8 @@ func doctor1(t *testing.T, sys string, args ...string) (out, errs string, code i
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
-// found runs doctor and returns what it found of rails and of the peer, as
-// "check subject"; the exit code must fit.
+// found runs doctor and returns its findings about rails and the peer, as "check subject". The exit code must
+// match.
 func found(t *testing.T, sys string, args ...string) (list []string, nodes int) {
 	t.Helper()
 	out, errs, code := doctor1(t, sys, append(args, "--format=json")...)
@@ -82,7 +83,7 @@ func found(t *testing.T, sys string, args ...string) (list []string, nodes int) 
 	return list, len(r.Nodes)
 }
 
-// TestDoctor runs it over a made-up machine, whole and broken, and with a peer.
+// TestDoctor: doctor examines a synthetic machine, healthy and broken, and with a peer.
 func TestDoctor(t *testing.T) {
 	sys := tree(t)
 	if list, nodes := found(t, sys); len(list) > 0 || nodes != 1 {
@@ -104,8 +105,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestDoctorPeer: a peer is asked over the probe's control channel, and one that
-// cannot be asked is a fault.
+// TestDoctorPeer: a peer is asked over the probe's control channel. A peer that cannot be asked is a fault.
 func TestDoctorPeer(t *testing.T) {
 	sys, dir := tree(t), t.TempDir()
 	token, wrong := filepath.Join(dir, "token"), filepath.Join(dir, "wrong")
@@ -122,19 +122,19 @@ func TestDoctorPeer(t *testing.T) {
 		"--config.file="+file(t, "probe: {name: spark-02, listen: 127.0.0.1:0, token_file: "+token+"}\n"))
 	peer := answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	out, _, _ := doctor1(t, sys, "--peer="+peer, "--token-file="+token)
-	if !strings.Contains(out, "2 rails on ") || !strings.Contains(out, "peer_rails") {
+	if !strings.Contains(out, "rail 1 is unpaired: spark-02 has 1 rail, ") || strings.Count(out, "unpaired:") != 1 {
 		t.Errorf("a rail less: %s", out)
 	}
 	named, _, _ := doctor1(t, sys, "--peer="+peer,
 		"--config.file="+file(t, "probe: {name: spark-01, peers: [nobody], token_file: "+token+"}\n"))
 	same, _, _ := doctor1(t, sys, "--peer="+peer, "--token-file="+token, "--node.name=spark-02")
-	if !strings.Contains(named, "WARNING  spark-01: peer spark-02  peer_rails") || !strings.Contains(same,
-		"WARNING  spark-02: peer spark-02 at "+peer+"  peer_rails") {
+	if !strings.Contains(named, "INFO  spark-01: rail 1  unpaired\n  found  rail 1 is unpaired: spark-02 has 1 rail, "+
+		"spark-01 2") || !strings.Contains(same, "unpaired: spark-02 at "+peer+" has 1 rail, spark-02 2") {
 		t.Errorf("nodes are not called what they call themselves: %s%s", named, same)
 	}
 	config := "--config.file=" + file(t, "probe: {peers: [nobody], token_file: "+token+"}\n")
 	if list, nodes := found(t, sys, "--peer="+peer, config); len(list) != 1 || nodes != 2 ||
-		!strings.HasPrefix(list[0], "rail_failed rail 1 ") {
+		!strings.HasPrefix(list[0], "unpaired rail 1 ") {
 		t.Errorf("the token of the configuration: %q, %d nodes", list, nodes)
 	}
 	if list, nodes := found(t, sys, "--peer="+peer,
@@ -150,7 +150,7 @@ func TestDoctorPeer(t *testing.T) {
 	}
 }
 
-// TestDoctorStopped: who stops it gets no report of half of the facts.
+// TestDoctorStopped: a doctor that is stopped prints no report of incomplete facts.
 func TestDoctorStopped(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // never answers
 	if err != nil {
@@ -164,7 +164,7 @@ func TestDoctorStopped(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := l.Accept() // it is waiting for an answer now
+	conn, err := l.Accept() // doctor is waiting for an answer now
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestDoctorStopped(t *testing.T) {
 	}
 }
 
-// TestPeerFix: what is to be done depends on why the peer could not be asked.
+// TestPeerFix: the fix depends on why the peer could not be asked.
 func TestPeerFix(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
@@ -187,10 +187,10 @@ func TestPeerFix(t *testing.T) {
 	}{
 		{fmt.Errorf("%w: it is version 0.0.9", probe.ErrNoFacts), "same version"},
 		{fmt.Errorf("%w: the peer speaks version 2, this node 3", facts.ErrVersion), "same version"},
-		{&probe.Failure{Reason: "unauthorized"}, "--token-file=FILE"},
-		{&probe.Failure{Reason: "tls"}, "probe.tls"},
-		{&probe.Failure{Reason: "protocol"}, "not to that of its metrics"},
-		{&probe.Failure{Reason: "peer_unreachable"}, "this port open"},
+		{&result.Failure{Reason: "unauthorized"}, "--token-file=FILE"},
+		{&result.Failure{Reason: "tls"}, "probe.tls"},
+		{&result.Failure{Reason: "protocol"}, "not to that of its metrics"},
+		{&result.Failure{Reason: "peer_unreachable"}, "this port open"},
 		{errors.New("the peer's facts make no sense"), "same version"},
 	} {
 		list := peerFix(tc.err)
@@ -202,7 +202,7 @@ func TestPeerFix(t *testing.T) {
 	}
 }
 
-// TestDoctorColours: colours are for terminals, and for those who want them.
+// TestDoctorColours: colours appear on terminals, and on request.
 func TestDoctorColours(t *testing.T) {
 	for _, tc := range []struct {
 		env     []string
@@ -224,7 +224,7 @@ func TestDoctorColours(t *testing.T) {
 		tty.Close()
 		read := make(chan string, 1)
 		go func() {
-			text, _ := io.ReadAll(screen) // EIO when the last one has closed the other end
+			text, _ := io.ReadAll(screen) // EIO when the last process has closed the other end
 			read <- string(text)
 		}()
 		_ = cmd.Wait() // exit 1: there are no rails
@@ -250,15 +250,16 @@ func terminalPair(t *testing.T) (screen, tty *os.File) {
 	if err != nil {
 		t.Skipf("this machine has no pseudo terminals: %v", err)
 	}
-	if tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
 		t.Skipf("this machine has no pseudo terminals: %v", err)
 	}
 	t.Cleanup(func() { tty.Close() })
 	return screen, tty
 }
 
-// TestDoctorRound: with a peer, doctor judges a round, too: the last one of the running railscope, else one of its own.
-// Two nodes without a fault of their own are not good when RDMA between them is not.
+// TestDoctorRound: with a peer, doctor also judges a round: the last one of the running railscope, else one of its
+// own. Two nodes without faults are not good if RDMA between them fails.
 func TestDoctorRound(t *testing.T) {
 	token := file(t, "sesame, sesame")
 	peer := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--config.file="+
@@ -267,7 +268,7 @@ func TestDoctorRound(t *testing.T) {
 	old, fresh := statusOf(), statusOf()
 	round := status.Round{Start: time.Now(), Outcome: "degraded", Findings: []finding.Finding{{
 		Check: "goodput_below_expected", Severity: finding.Critical, Subject: "rail 1", Evidence: "64 %",
-		Fix: []string{"railscope doctor --peer=x"}}}}
+		Fix: []string{"# raise the rate"}}}}
 	fresh.Peers = []status.Peer{{Name: peer, Last: &round}}
 	past := round
 	past.Start = past.Start.Add(-time.Hour)

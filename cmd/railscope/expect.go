@@ -20,6 +20,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/statussock"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 type expectSettings struct {
@@ -48,7 +49,7 @@ func (s *expectSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprint(w, text)
+		_, err = fmt.Fprint(w, terminal.PlainLines(text))
 		return err
 	}
 	finder, store := s.newFinder(cfg, listBudget)
@@ -59,7 +60,7 @@ func (s *expectSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	return list.WriteTable(w)
 }
 
-// expectSection is the part of the state with the best that was seen.
+// expectSection is the section of the state with the best values seen.
 const expectSection = "expect"
 
 func expectConfig(c *config.Config) expect.Config {
@@ -67,8 +68,8 @@ func expectConfig(c *config.Config) expect.Config {
 	return expect.Config{Rails: int(e.Rails), Rate: float64(e.Rate), MTU: int(e.MTU), GPUs: int(e.GPUs)}
 }
 
-// newKeeper makes the keeper of what is expected of the finder's rails, with what the store remembers, if there is one.
-// save, which may be nil, keeps it.
+// newKeeper returns a keeper of what is expected of the finder's rails, with the expectations in the store, if
+// there is one. save, which may be nil, saves them.
 func newKeeper(c *common, cfg *config.Config, finder *rail.Finder, store *state.Store,
 	save func(section string, v any)) *expect.Keeper {
 	opts := expect.Options{Sysfs: c.sysfs, Find: finder.Snapshot, Config: expectConfig(cfg), Budget: deviceBudget,
@@ -88,15 +89,16 @@ func newKeeper(c *common, cfg *config.Config, finder *rail.Finder, store *state.
 
 const pathReset = "/-/expect/reset"
 
-// reset forgets what was seen of a rail, and what it carried.
+// reset drops what was seen of a rail, and what it carried.
 func reset(k *expect.Keeper, past *baseline.Keeper, name string) (text string, err error) {
-	if text, err = k.Reset(name); err == nil {
+	text, err = k.Reset(name)
+	if err == nil {
 		past.Forget(name)
 	}
 	return text, err
 }
 
-// resetHandler answers a reset on the socket of the state directory.
+// resetHandler answers a reset request on the socket of the state directory.
 func resetHandler(k *expect.Keeper, past *baseline.Keeper) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := reset(k, past, r.URL.Query().Get("rail"))
@@ -111,10 +113,10 @@ func resetHandler(k *expect.Keeper, past *baseline.Keeper) http.Handler {
 	})
 }
 
-// resetTime is how long the running process may take.
+// resetTime is the time limit for the running process.
 const resetTime = 10 * time.Second
 
-// forget asks the running process to forget what was seen of a rail. Without one, it changes the state itself.
+// forget asks the running process to drop what was seen of a rail. Without one, it changes the state itself.
 func (s *expectSettings) forget(ctx context.Context, cfg *config.Config) (text string, err error) {
 	if s.stateDir == "" {
 		return "", misuse{errors.New("--reset needs --state.dir, that of the running railscope; without one, railscope " +
@@ -146,7 +148,7 @@ func (s *expectSettings) forget(ctx context.Context, cfg *config.Config) (text s
 	return string(body), err
 }
 
-// forgetAlone changes the state of a directory in which no process answers.
+// forgetAlone changes the state in a directory in which no process answers.
 func (s *expectSettings) forgetAlone(cfg *config.Config) (text string, err error) {
 	store := state.Open(s.stateDir, nil)
 	defer func() { err = errors.Join(err, store.Close()) }()

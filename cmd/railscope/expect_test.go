@@ -21,7 +21,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// expectSettingsOf are the flags of expect on a machine of one rail, of which another state is written.
+// expectSettingsOf returns the flags of expect on a machine with one rail, after another state was saved.
 func expectSettingsOf(t *testing.T) expectSettings {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func (s expectSettings) text(t *testing.T) (string, error) {
 	return b.String(), err
 }
 
-// rate is the line of the rate of rail 0.
+// rate returns the output line with the rate of rail 0.
 func (s expectSettings) rate(t *testing.T) string {
 	t.Helper()
 	text, err := s.text(t)
@@ -68,7 +68,7 @@ func (s expectSettings) rate(t *testing.T) string {
 
 const lostRate = "rail 0 mlx5_0/1 0000:18:00.0 rate 100 Gb/s 400 Gb/s LOST best seen, 2026-11-02 to 2026-11-20"
 
-// TestExpect: the state of serve is read, and not written.
+// TestExpect: expect reads the state of serve, and does not write it.
 func TestExpect(t *testing.T) {
 	s := expectSettingsOf(t)
 	before, _ := os.ReadFile(filepath.Join(s.stateDir, "state.json"))
@@ -99,7 +99,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestExpectReset: the command asks the running process, and without one changes the state itself.
+// TestExpectReset: the command asks the running process. Without one, it changes the state itself.
 func TestExpectReset(t *testing.T) {
 	alone := expectSettingsOf(t)
 	alone.reset = "0"
@@ -159,11 +159,11 @@ func (s expectSettings) serve(t *testing.T) (keeper *expect.Keeper, stop func())
 	}
 }
 
-// TestExpectResetErrors: what to do is in the error.
+// TestExpectResetErrors: the error says what to do.
 func TestExpectResetErrors(t *testing.T) {
 	s := expectSettingsOf(t)
 	s.reset = "0"
-	store := state.Open(s.stateDir, nil) // a process without a socket
+	store := state.Open(s.stateDir, nil) // stands for a process without a socket
 	_, err := s.text(t)
 	if err == nil || !errors.Is(err, state.ErrLocked) || !strings.Contains(err.Error(), "restart it and retry") {
 		t.Error(err)

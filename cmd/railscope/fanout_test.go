@@ -55,7 +55,7 @@ func TestFanout(t *testing.T) {
 		r.url = "http://" + r.line(t, `"address":"([^"]+)"`)
 	}
 	round := regexp.MustCompile(`railscope_probe_rounds_total\{peer="([^"]+)",result="(\w+)"\} (\d+)`)
-	// pairs are who has measured whom, or why that is not what it must be.
+	// pairs returns who has measured whom, or how that differs from the expectation.
 	pairs := func() (problem string) {
 		asked := map[string]int{}
 		for name, r := range running {
@@ -69,7 +69,8 @@ func TestFanout(t *testing.T) {
 				return fmt.Sprintf("%s asks %v", name, known)
 			}
 			for peer, done := range measured {
-				if asked[peer]++; !done || peer == name || running[peer] == nil {
+				asked[peer]++
+				if !done || peer == name || running[peer] == nil {
 					return fmt.Sprintf("%s asks %s: %v", name, peer, done)
 				}
 			}
@@ -113,7 +114,7 @@ func TestFanout(t *testing.T) {
 	}
 }
 
-// freePorts are addresses of the loopback interface that nobody listens on.
+// freePorts returns addresses of the loopback interface that nobody listens on.
 func freePorts(t *testing.T, n int) (addresses []string) {
 	t.Helper()
 	for range n {
@@ -121,7 +122,7 @@ func freePorts(t *testing.T, n int) (addresses []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // after all have one
+		defer l.Close() // closed after all addresses are chosen
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses

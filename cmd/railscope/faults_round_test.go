@@ -14,7 +14,9 @@ import (
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/probetest"
+	"github.com/railscope/railscope/probe/result"
 	"github.com/railscope/railscope/test/faults"
 )
 
@@ -23,11 +25,11 @@ type prober struct {
 	*node
 	common
 	pair   *probetest.Pair
-	rounds *atomic.Int64 // that have ended
-	paused *atomic.Bool  // no other round starts
+	rounds *atomic.Int64 // finished rounds
+	paused *atomic.Bool  // no further round starts
 }
 
-// roundCounter is a log that counts rounds which were not skipped.
+// roundCounter is a log handler that counts rounds which were not skipped.
 type roundCounter struct {
 	slog.Handler
 	rounds  *atomic.Int64
@@ -38,7 +40,7 @@ func (c roundCounter) Enabled(context.Context, slog.Level) bool { return true }
 
 func (c roundCounter) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c.skipped = c.skipped || slices.ContainsFunc(attrs, func(a slog.Attr) bool {
-		return a.Key == "result" && a.Value.String() == string(probe.Skipped)
+		return a.Key == "result" && a.Value.String() == string(result.Skipped)
 	})
 	return c
 }
@@ -50,13 +52,13 @@ func (c roundCounter) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// fabricOptions are those of quick rounds over the fake fabric.
-func fabricOptions() probe.Options {
-	opts := probe.DefaultOptions()
+// fabricOptions returns the options of quick rounds over the fake fabric.
+func fabricOptions() options.Options {
+	opts := options.DefaultOptions()
 	opts.Security.Insecure = true
 	opts.Interval, opts.Timeout, opts.Burst, opts.SoloEvery = 100*time.Millisecond, 20*time.Second, 50*time.Millisecond, 2
 	opts.LatencySamples, opts.Depth = 20, 128
-	opts.Budget, opts.MinOfExpected = probe.Budget{Share: 1}, 0.25
+	opts.Budget, opts.MinOfExpected = options.Budget{Share: 1}, 0.25
 	return opts
 }
 
@@ -66,7 +68,7 @@ func serveProber(t *testing.T) *prober {
 	p := &prober{pair: probetest.New(t, opts), rounds: &atomic.Int64{}, paused: &atomic.Bool{}}
 	p.common = common{sysfs: p.pair.Sysfs("a"), procfs: t.TempDir(), rootfs: t.TempDir(), nodeName: "a"}
 	s := nodeSettings{common: &p.common, sources: defaultSources(), telemetryPath: "/metrics"}
-	*s.sources.on["sampler"], *s.sources.on["pcie"] = false, false // the fabric has no such files
+	*s.sources.on["sampler"], *s.sources.on["pcie"] = false, false // the fabric lacks their files
 	none := nvml.NewLibrary(filepath.Join(p.rootfs, "none"))
 	m := machine{nvml: nvml.NewSession(none), probe: func(o *probe.NodeOptions) {
 		p.pair.Options("a", o)
@@ -74,7 +76,8 @@ func serveProber(t *testing.T) *prober {
 	}}
 	var err error
 	counting := slog.New(roundCounter{slog.DiscardHandler, p.rounds, false})
-	if p.node, err = assemble(s, m, &config.Config{}, counting); err != nil {
+	p.node, err = assemble(s, m, &config.Config{}, counting)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.close)
@@ -92,7 +95,7 @@ func (p *prober) start(t *testing.T) {
 	}
 }
 
-// await waits for rounds, for each of them a minute at most.
+// await waits for this number of rounds, each at most one minute.
 func (p *prober) await(t *testing.T, rounds int64) {
 	t.Helper()
 	for range rounds {
@@ -105,12 +108,12 @@ func (p *prober) await(t *testing.T, rounds int64) {
 	}
 }
 
-// TestFaultsOfRounds plants each fault of the matrix that rounds find in a pair of nodes: three rounds, and two
-// examinations, find it by its own name, with no other critical finding, and all surfaces show the same. Where the
-// machine is busy, some bursts are slow on a healthy rail: then more rounds follow.
+// TestFaultsOfRounds plants each fault of the matrix that rounds find between two nodes. Three rounds and two
+// examinations find it by its name, without another critical finding, and all surfaces agree. A busy machine may
+// need more rounds, because bursts on a healthy rail can be slow.
 func TestFaultsOfRounds(t *testing.T) {
 	t.Parallel()
-	const atOnce = 6 // they mostly wait, however few processors there are
+	const atOnce = 6 // they mostly wait, on any number of processors
 	var pairs sync.WaitGroup
 	defer pairs.Wait()
 	running := make(chan bool, atOnce)
@@ -133,7 +136,7 @@ func findByRounds(t *testing.T, f faults.Fault) {
 		p.start(t)
 		p.await(t, int64(max(f.Rounds, 1)))
 		p.pair.Plant(f.Fabric)
-		p.await(t, 1) // it may have begun before
+		p.await(t, 1) // this round may have begun before the fault
 	} else {
 		p.pair.Plant(f.Fabric)
 		p.start(t)
@@ -142,11 +145,11 @@ func findByRounds(t *testing.T, f faults.Fault) {
 		p.paused.Store(false)
 		p.await(t, 3)
 		p.paused.Store(true)
-		time.Sleep(100 * time.Millisecond) // the last round is over
+		time.Sleep(100 * time.Millisecond) // lets the last round end
 		p.exam.Examine(t.Context())
 		p.exam.Examine(t.Context())
 		all := surfaces(t, p.node, p.common)
-		diff := unnamed(f, all["status"]) + disagreement(all)
+		diff := unnamed(f, all["status"]) + disagreement(all) + incomplete(p.node)
 		if diff == "" {
 			return
 		}

@@ -21,10 +21,11 @@ import (
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/sysfstest"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/test/faults"
 )
 
-// files are a change of the matrix as doctortest makes it.
+// files applies the file changes of the matrix as doctortest does.
 func files(t *testing.T, change string) string {
 	t.Helper()
 	var gone, files strings.Builder
@@ -53,7 +54,7 @@ func files(t *testing.T, change string) string {
 	return gone.String() + files.String()
 }
 
-// captured is a node that serves, of a captured machine, and what commands on it are given.
+// captured is a serving node on a captured machine, with the flags of commands on it.
 type captured struct {
 	*node
 	common
@@ -61,7 +62,7 @@ type captured struct {
 	state *state.Store
 }
 
-// serveCaptured assembles the node of a fault's machine; nothing is planted yet.
+// serveCaptured assembles the node of a fault's machine, without the fault.
 func serveCaptured(t *testing.T, f faults.Fault) *captured {
 	t.Helper()
 	root := sysfstest.Unpack(t, "../../doctor/testdata/"+f.Machine+".txtar")
@@ -78,16 +79,17 @@ func serveCaptured(t *testing.T, f faults.Fault) *captured {
 	if f.Config != "" {
 		var err error
 		n.configFile = file(t, f.Config)
-		if cfg, err = config.Load(n.configFile); err != nil {
+		cfg, err = config.Load(n.configFile)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := nodeSettings{common: &n.common, sources: defaultSources(), telemetryPath: "/metrics"}
 	for _, name := range []string{"process", "kmsg", "nccl"} {
-		*s.sources.on[name] = true // as for root
+		*s.sources.on[name] = true // enabled, as for root
 	}
 	for _, name := range []string{"bond", "pcie", "gpu", "gpudirect"} {
-		*s.sources.on[name] = false // the machines have only the files that doctor reads
+		*s.sources.on[name] = false // disabled, because the machines have only the files that doctor reads
 	}
 	*s.sources.on["pcie"] = strings.Contains(f.Change, "/hwmon/")
 	s.sources.ncclLogs = []string{filepath.Join(root.Dir, "log/*.log")}
@@ -103,23 +105,24 @@ func serveCaptured(t *testing.T, f faults.Fault) *captured {
 		}
 	}
 	var err error
-	if n.node, err = assemble(s, m, cfg, slog.New(slog.DiscardHandler)); err != nil {
+	n.node, err = assemble(s, m, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.close)
-	opts := probe.DefaultOptions()
+	opts := options.DefaultOptions()
 	opts.Peers = []string{"127.0.0.1:9"}
 	if err := n.probing.start(t.Context(), &opts); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(background(t.Context(), n.running[:1])) // the follower of NCCL's logs
+	t.Cleanup(background(t.Context(), n.running[:1])) // runs the follower of NCCL's logs
 	return n
 }
 
-// sampled is what kernel/sampled says that the sampler saw.
+// sampled sets what the sampler saw from kernel/sampled.
 func (n *captured) sampled(s *sampler.Snapshot) {
 	*s = sampler.Snapshot{Rails: []sampler.Rail{{Name: "0"}}}
-	data, _ := os.ReadFile(filepath.Join(n.root.Dir, "kernel/sampled")) // without it, nothing
+	data, _ := os.ReadFile(filepath.Join(n.root.Dir, "kernel/sampled")) // empty without the file
 	var imbalance float64
 	if _, err := fmt.Sscanf(string(data), "imbalance %g", &imbalance); err == nil {
 		s.Sets[0] = sampler.Set{Known: true, Roles: map[string]float64{"compute": imbalance}}
@@ -129,7 +132,7 @@ func (n *captured) sampled(s *sampler.Snapshot) {
 	}
 }
 
-// examine reads all sources anew, as scrapes do meanwhile, and examines the node.
+// examine reads all sources again, as scrapes do, and examines the node.
 func (n *captured) examine(t *testing.T) {
 	t.Helper()
 	n.scraper.Update(nil, 0, func(*table.Table, map[string]string) {})
@@ -150,19 +153,19 @@ func (n *captured) follow(t *testing.T) {
 	}
 }
 
-// plant makes the change of a fault.
+// plant applies a fault's change.
 func (n *captured) plant(t *testing.T, f faults.Fault) {
 	t.Helper()
-	time.Sleep(25 * time.Millisecond) // longer than the finder keeps a listing
+	time.Sleep(25 * time.Millisecond) // longer than the finder caches a listing
 	doctortest.Apply(t, n.root, files(t, f.Change))
 	if path := filepath.Join(n.root.Dir, "railscope.yml"); exists(path) {
 		r := &reloader{node: n.node, file: path, loader: &config.Loader{}, ctx: t.Context()}
-		_ = r.reload() // it may be refused
+		_ = r.reload() // the reload may be refused
 	}
 }
 
-// TestFaults plants each fault of the matrix in a captured machine: two examinations find it by its own name, with no
-// other critical finding, and all surfaces show the same.
+// TestFaults plants each fault of the matrix in a captured machine. Two examinations find it by its name, without
+// another critical finding, and all surfaces agree.
 func TestFaults(t *testing.T) {
 	for _, f := range faults.List() {
 		if f.Machine == "" || f.ByHand || f.Far != "" {
@@ -180,21 +183,21 @@ func TestFaults(t *testing.T) {
 			n.follow(t)
 			n.examine(t)
 			n.examine(t)
-			if err := n.state.Close(); err != nil { // it is written now
+			if err := n.state.Close(); err != nil { // saves the state now
 				t.Fatal(err)
 			}
 			answerIn(t, n.root.Dir, n.local.ServeHTTP)
 			all := surfaces(t, n.node, n.common)
 			known := n.common
-			known.stateDir = n.root.Dir // doctor itself knows what was better before
+			known.stateDir = n.root.Dir // lets doctor read what was better before
 			all["doctor with the state"] = doctored(t, known)
-			if diff := unnamed(f, all["status"]) + disagreement(all); diff != "" {
+			if diff := unnamed(f, all["status"]) + disagreement(all) + incomplete(n.node); diff != "" {
 				t.Error(diff, explained(n.node))
 			}
 			if f.Later {
 				return
 			}
-			// Where no railscope runs, bench examines the node itself.
+			// Without a running railscope, bench examines the node itself.
 			alone := n.nodeFindings(t.Context(), gatherer(&n.common, n.finder, n.keeper, readJobs(&n.common, n.finder)))
 			live := func(f string) bool {
 				id, _, _ := strings.Cut(f, ",")
@@ -208,7 +211,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// disagreement is how surfaces differ; empty: they do not.
+// disagreement describes how surfaces differ; empty: they agree.
 func disagreement(all map[string][]string) (text string) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if diff := cmp.Diff(all["status"], all[name]); diff != "" {
@@ -218,7 +221,8 @@ func disagreement(all map[string][]string) (text string) {
 	return text
 }
 
-// unnamed is how the findings of severity warning or above differ from those that a row names; its own may be less.
+// unnamed describes how the findings of severity warning and above differ from those that a row names. The fault's
+// own finding may be less severe.
 func unnamed(f faults.Fault, all []string) string {
 	want := slices.Clone(f.Beside)
 	if f.Want != "" {
@@ -240,7 +244,16 @@ func unnamed(f faults.Fault, all []string) string {
 	return ""
 }
 
-// explained is the evidence of all findings.
+// incomplete returns the findings without evidence, a reason, or a useful fix.
+func incomplete(n *node) (text string) {
+	list, _ := n.probing.found.List(time.Now())
+	for _, f := range list {
+		text += doctortest.Incomplete(f.Finding)
+	}
+	return text
+}
+
+// explained returns the evidence of all findings.
 func explained(n *node) (text string) {
 	list, _ := n.probing.found.List(time.Now())
 	for _, f := range list {

@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// newFindings makes the store of what stands, which logs each finding once when it is raised and when it is cleared.
+// newFindings returns the store of findings. It logs each finding once when it is raised and when it is cleared.
 func newFindings(logger *slog.Logger) *finding.Store {
 	return finding.NewStore(func(raised, cleared []finding.Raised) {
 		for _, f := range raised {
@@ -31,11 +31,13 @@ func newFindings(logger *slog.Logger) *finding.Store {
 	})
 }
 
-// fresh is how old series may be that findings are made of: with a scrape every 15 s, no source is read for them.
+// fresh is the maximum age of series from which findings are derived: with a scrape every 15 s, no source is read
+// for them.
 const fresh = 30 * time.Second
 
-// newExaminer makes what examines the node every minute, with jobs also the environments of processes.
-func newExaminer(g *facts.Gatherer, jobs bool, scraper *scrape.Scraper, probing *probing, store *finding.Store,
+// newExaminer returns the examiner, which examines the node every minute, and with jobs also the environments of
+// processes. hard reads hard facts, because g may be busy for seconds.
+func newExaminer(g, hard *facts.Gatherer, jobs bool, scraper *scrape.Scraper, probing *probing, store *finding.Store,
 ) *examine.Examiner {
 	scope := facts.WithoutJobs
 	if jobs {
@@ -43,6 +45,7 @@ func newExaminer(g *facts.Gatherer, jobs bool, scraper *scrape.Scraper, probing 
 	}
 	return examine.New(examine.Options{
 		Gather: func(ctx context.Context) *facts.Facts { return g.Gather(ctx, scope) },
+		Hard:   func(ctx context.Context) *facts.Facts { return hard.Gather(ctx, facts.Hard) },
 		Series: func(view func(facts.Series, map[string]string)) {
 			scraper.Update([]string{"rdma", "netdev", "pcie", "gpu", "sampler", "nccl", "kmsg", "process"}, fresh,
 				func(series *table.Table, failed map[string]string) { view(series, failed) })
@@ -52,13 +55,24 @@ func newExaminer(g *facts.Gatherer, jobs bool, scraper *scrape.Scraper, probing 
 	})
 }
 
-// pageExam returns what the live page shows of findings.
+// pageExam returns a function that returns the findings for the live page.
 func pageExam(found *finding.Store, examining *examine.Examiner) func() exporterpage.Exam {
 	return func() exporterpage.Exam {
 		last := examining.Last()
 		e := exporterpage.Exam{On: true, At: last.At, Took: last.Took, Err: last.Err, Unread: last.Unread,
-			Unused: last.Unused, Done: last.Done}
+			Done: last.Done, Hard: last.Hard}
 		e.Findings, e.More = found.List(time.Now())
 		return e
+	}
+}
+
+// portsNow returns a function that reads the node's hard facts now, and returns the states of the rails' ports.
+func portsNow(examining *examine.Examiner) func(context.Context) ([]exporterpage.Port, bool) {
+	return func(ctx context.Context) (list []exporterpage.Port, read bool) {
+		ports, read := examining.Now(ctx)
+		for _, p := range ports {
+			list = append(list, exporterpage.Port(p))
+		}
+		return list, read
 	}
 }

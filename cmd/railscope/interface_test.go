@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,13 +20,13 @@ import (
 // endpoint is a request that railscope answers.
 type endpoint struct {
 	method, path string
-	answers      string // for people
+	answers      string // answer, for people
 	try          string // the path to try, where it is not path
 	body         string
 	status       int
 }
 
-// webEndpoints are those of --web.listen-address.
+// webEndpoints returns the endpoints of --web.listen-address.
 func webEndpoints() []endpoint {
 	return []endpoint{
 		{method: "GET", path: "/metrics", status: 200,
@@ -47,16 +49,14 @@ func webEndpoints() []endpoint {
 	}
 }
 
-// controlEndpoints are those of probe.listen. The status is that of a node with insecure: true.
+// controlEndpoints returns the endpoints of probe.listen. The status is that of a node with insecure: true.
 func controlEndpoints() []endpoint {
 	const over = "; 410 after the end of the lease"
 	return []endpoint{
 		{method: "POST", path: "/v2/hello",
-			body: `{"version":2,"nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`, status: 200,
-			answers: "a challenge, for anyone: protocol version, nonce, and whether a token is required"},
-		{method: "POST", path: "/v2/prove", body: "{}", status: 200,
-			answers: "with a token: both ends prove that they have it. Every request below and its answer then " +
-				"carry a proof"},
+			body: `{"version":4}`, status: 200,
+			answers: "with a token: both ends prove that they have it, at the start of each connection. Also answered " +
+				"in the clear, with the protocol version alone"},
 		{method: "GET", path: "/v2/node", status: 200, answers: "identity of this node: name, versions, rails, addresses"},
 		{method: "GET", path: "/v2/facts", status: 403,
 			answers: "[facts](security.md#facts) that `railscope doctor --peer` compares; 403 with " +
@@ -92,7 +92,9 @@ func (e endpoint) ask(t *testing.T, url, authorization string) int {
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}
-	res, err := http.DefaultClient.Do(req)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	res, err := transport.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,8 @@ func (e endpoint) ask(t *testing.T, url, authorization string) int {
 	return res.StatusCode
 }
 
-// TestEndpoints: each endpoint answers as documented, and with basic auth or a token only to clients that have it.
+// TestEndpoints: each endpoint answers as documented and, with basic auth or a token, only to clients that have the
+// credentials.
 func TestEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	token, web := filepath.Join(dir, "token"), filepath.Join(dir, "web.yml")
@@ -113,7 +116,7 @@ func TestEndpoints(t *testing.T) {
 	env := []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}
 	r := launch(t, env, "--web.enable-lifecycle", "--web.config.file="+web,
 		"--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
-	control := "http://" + r.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
+	control := "https://" + r.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	r.url = "http://" + r.line(t, `"address":"([^"]+)"`)
 	r.line(t, `"msg":"(Serving)"`)
 	r.line(t, `"msg":"(Token is too short)[^"]*","file":"`+token+`","bytes":6,`)
@@ -126,7 +129,7 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	open := launch(t, env, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, insecure: true}\n"))
-	anyone := "http://" + open.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
+	anyone := "https://" + open.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	for _, e := range controlEndpoints() {
 		if got := e.ask(t, anyone, ""); got != e.status {
 			t.Errorf("%s %s: %d, want %d", e.method, e.path, got, e.status)
@@ -138,12 +141,12 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// exit is a way for a command to end.
+// exit is a way in which a command can end.
 type exit struct {
 	command string
 	code    int
 	when    string
-	try     func(t *testing.T) int // nil: not without hardware, see test/lab/
+	try     func(t *testing.T) int // nil: needs hardware, see test/lab/
 }
 
 func exits() []exit {
@@ -181,22 +184,59 @@ func exits() []exit {
 		}},
 		{"rails", 1, "there are no rails, or the list could not be printed", end(null, "rails")},
 		{"rails", 2, misuse, end(null, "rails", "--format=xml")},
+		{"expect", 0, "the list was printed, or the rail of `--reset` forgotten", end(null, "expect")},
+		{"expect", 1, "the list could not be printed, or nothing forgotten", end(full, "expect")},
+		{"expect", 2, misuse, end(null, "expect", "--reset=0")},
 		{"check", 0, "no finding is as bad as `--min-severity`, or maintenance is active", func(t *testing.T) int {
 			cmd := command(t, nil, "check", "--path.sysfs="+tree(t))
 			_ = cmd.Run() // the exit code is checked
 			return cmd.ProcessState.ExitCode()
 		}},
-		{"check", 1, "a finding is", end(null, "check")},
+		{"check", 1, "a finding is", func(t *testing.T) int {
+			cmd := command(t, nil, "check", "--path.sysfs="+down(t))
+			_ = cmd.Run() // the exit code is checked
+			return cmd.ProcessState.ExitCode()
+		}},
 		{"check", 2, "the state is unknown, for example because nobody answered in time, or the line could not be printed; " +
 			"and " + misuse, end(full, "check")},
-		{"bench", 0, "the result is `ok`: RDMA over all rails, none of them slow", nil},
-		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`; the report has the reason",
-			end(null, "bench", "127.0.0.1:1")},
+		{"bench", 0, "the result is `ok`: RDMA over all rails, none of them slow; all that was asked for was measured", nil},
+		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`, or a row is worse than before; the output " +
+			"has the reason", end(null, "bench", "127.0.0.1:1")},
 		{"bench", 2, misuse, end(null, "bench")},
+		{"bench", 3, "incomplete: nothing is known to be wrong, and something that was asked for was not measured, or a round " +
+			"was disturbed; the last line counts what is missing, and each cell has the reason", nil},
+		{"read", 0, "all files were read", func(t *testing.T) int {
+			return end(null, "read", "../../bench/read/testdata/write_bw.txt")(t)
+		}},
+		{"read", 1, "a file could not be read, a tool reported a failure, a row cannot be attributed, or the table could not " +
+			"be printed",
+			end(null, "read", "/no/such/file")},
+		{"read", 2, misuse, end(null, "read")},
+		{"nixlbench", 0, "all combinations were measured", nil},
+		{"nixlbench", 1, "a combination failed, or ran otherwise than asked for, or etcd does not answer; the table has " +
+			"the reason",
+			end(null, "nixlbench", "127.0.0.1", "--etcd=http://127.0.0.1:1", "--nixlbench=/bin/false")},
+		{"nixlbench", 2, misuse, end(null, "nixlbench", "--nonsense")},
+		{"run", 0, "the command's, whatever it is", end(null, "run", "--", "true")},
+		{"run", 1, "the command's, or a report could not be written",
+			end(null, "run", "--json=/dev/full", "--", "true")},
+		{"run", 2, "the command's; or " + misuse, end(null, "run", "--repeat=0", "--", "true")},
+		{"run", 126, "the command could not be executed", end(null, "run", "--", "/etc/hostname")},
+		{"run", 127, "there is no such command", end(null, "run", "--", "/no/such/command")},
+		{"run", 143, "128 + N: signal N ended the command, here SIGTERM",
+			end(null, "run", "--", "/bin/sh", "-c", "kill -TERM $$")},
+		{"storage", 0, "all targets were measured", nil},
+		{"storage", 1, "a target failed, or railscope-bench is not installed beside railscope",
+			end(null, "storage", "/no/such/directory")},
+		{"storage", 2, misuse, end(null, "storage", "--size=0", "/tmp")},
+		{"fleet", 0, "nothing is to blame", nil},
+		{"fleet", 1, "something is to blame, or no question was answered, or railscope-bench is not installed beside " +
+			"railscope", end(null, "fleet", "--prometheus=http://127.0.0.1:1")},
+		{"fleet", 2, misuse, end(null, "fleet")},
 		{"rules", 0, "the rules were printed", end(null, "rules")},
 		{"rules", 1, "they could not be printed", end(full, "rules")},
 		{"rules", 2, misuse, end(null, "rules", "--disable=RailscopeNothing")},
-		{"doctor", 0, "no fault was found; warnings do not count", func(t *testing.T) int {
+		{"doctor", 0, "no critical finding", func(t *testing.T) int {
 			cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t))
 			out, _ := cmd.CombinedOutput() // the exit code is checked
 			if !bytes.Contains(out, []byte("Nothing wrong")) {
@@ -204,7 +244,12 @@ func exits() []exit {
 			}
 			return cmd.ProcessState.ExitCode()
 		}},
-		{"doctor", 1, "a fault was found, or the report could not be printed", end(null, "doctor")},
+		{"doctor", 1, "a critical finding, or the report could not be printed",
+			func(t *testing.T) int {
+				cmd := command(t, nil, "doctor", "--path.sysfs="+down(t))
+				_ = cmd.Run() // the exit code is checked
+				return cmd.ProcessState.ExitCode()
+			}},
 		{"doctor", 2, misuse, end(null, "doctor", "--peer=a b")},
 		{"metrics", 0, "the metrics were printed or written; `source_success` has what could not be read",
 			end(null, "metrics")},
@@ -214,7 +259,7 @@ func exits() []exit {
 			return end(null, "bundle", "--output="+filepath.Join(t.TempDir(), "a.tar.gz"))(t)
 		}},
 		{"bundle", 1, "it could not be written, for example because the file exists",
-			end(null, "bundle", "--output=/dev/null")},
+			end(null, "bundle", "--output=/no/such/dir/a.tgz")},
 		{"bundle", 2, misuse, end(null, "bundle", "--nonsense")},
 		{"demo", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int {
 			r := follow(t, command(t, nil, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json"))
@@ -233,8 +278,27 @@ func exits() []exit {
 	}
 }
 
-// TestExitCodes: commands exit as documented.
+// down returns a tree with a port that has lost its link.
+func down(t *testing.T) string {
+	t.Helper()
+	sys := tree(t)
+	state := filepath.Join(sys, "class/infiniband/mlx5_1/ports/1/state")
+	if err := os.WriteFile(state, []byte("1: DOWN\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return sys
+}
+
+// TestExitCodes: commands exit as documented, and every command is documented.
 func TestExitCodes(t *testing.T) {
+	_, commands := application()
+	for name := range commands {
+		for code := range 3 { // bench has an additional code
+			if !slices.ContainsFunc(exits(), func(e exit) bool { return e.command == name && e.code == code }) {
+				t.Errorf("exit code %d of %s is not documented", code, name)
+			}
+		}
+	}
 	for _, e := range exits() {
 		if e.try == nil {
 			continue

@@ -13,14 +13,14 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// packagedState is the state directory of the packages' unit, below --path.rootfs.
+// packagedState is the state directory of the packaged unit, below --path.rootfs.
 const packagedState = "var/lib/railscope"
 
-// errAlone is the error of a node on which no railscope answers, or not this user. It is always wrapped.
+// errAlone is returned when no railscope answers on this node, or not to this user. Always wrapped.
 var errAlone = errors.New("no running railscope answers")
 
-// socketDir is where the railscope of this machine has its socket: --state.dir, else the directory of the packages. One
-// that reads a tree instead of sysfs, as the demo does, has it beside the tree.
+// socketDir returns the directory with the socket of this machine's railscope: --state.dir, else that of the
+// packages. A railscope that reads a tree instead of sysfs, such as the demo, has its socket beside the tree.
 func (c *common) socketDir() string {
 	switch {
 	case c.stateDir != "":
@@ -31,13 +31,22 @@ func (c *common) socketDir() string {
 	return filepath.Dir(c.sysfs)
 }
 
-// runningStatus asks the railscope that runs on this machine. Its error wraps errAlone where there is none.
+// runningStatus asks the railscope that runs on this machine for its status. Its error wraps errAlone if there is
+// none.
 func (c *common) runningStatus(ctx context.Context, timeout time.Duration) (*status.Status, error) {
 	s, err := status.Get(ctx, statussock.Client(c.socketDir(), timeout), statussock.URL+status.Path, nil)
-	for _, none := range []error{statussock.ErrNotRunning, os.ErrPermission, syscall.EINVAL, syscall.ENOTDIR} {
-		if errors.Is(err, none) {
-			return nil, errors.Join(errAlone, err)
-		}
+	if none := alone(err); none != nil {
+		return nil, none
 	}
 	return s, err
+}
+
+// alone wraps an error with errAlone if no railscope answers, or not to this user; else it returns nil.
+func alone(err error) error {
+	for _, none := range []error{statussock.ErrNotRunning, os.ErrPermission, syscall.EINVAL, syscall.ENOTDIR} {
+		if errors.Is(err, none) {
+			return errors.Join(errAlone, err)
+		}
+	}
+	return nil
 }

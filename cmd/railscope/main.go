@@ -1,10 +1,11 @@
-// Command railscope shows what the RDMA rails of a node really do.
+// Command railscope measures and reports the state of a node's RDMA rails.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -14,14 +15,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
-// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed, and of check an unknown state.
+// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed, or an unknown state in check.
 const (
 	exitFailure = 1
 	exitMisuse  = 2
 	exitUnknown = 2
+
+	exitIncomplete = 3 // exit code of bench if something was not measured
 )
 
 // workerCommand starts the process that uses libibverbs. It is not for users, so the parser does not know it.
@@ -61,25 +65,35 @@ func execute(args []string, limit time.Duration) int {
 		return exitUnknown
 	case errors.Is(err, errReported):
 		return exitFailure
+	case errors.Is(err, errIncomplete):
+		return exitIncomplete
 	}
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
-	fmt.Fprintln(os.Stderr, "railscope:", err)
+	writeError(os.Stderr, err)
 	if _, ok := errors.AsType[misuse](err); ok {
 		return exitMisuse
 	}
 	return exitFailure
 }
 
-// errReported is a failure that the output of the command explains.
-var errReported = errors.New("reported")
+func writeError(w io.Writer, err error) {
+	fmt.Fprintln(w, "railscope:", terminal.PlainLines(err.Error()))
+}
 
-// misuse is an error that the user fixes on the command line or in the configuration.
+// errReported is returned for a failure that the command has already printed. errIncomplete is returned when
+// something was not measured.
+var (
+	errReported   = errors.New("reported")
+	errIncomplete = errors.New("incomplete")
+)
+
+// misuse is an error on the command line or in the configuration.
 type misuse struct{ error }
 
-// stopLimit is the time that the process has to end after SIGTERM. It is below TimeoutStopSec of the unit and the grace
-// period of Kubernetes, which kill without logging what hung.
+// stopLimit is how long the process may take to end after SIGTERM. TimeoutStopSec of the unit and the grace period
+// of Kubernetes are longer, because they kill without logging what hung.
 const stopLimit = 14 * time.Second
 
 // forced is the message of an exit after stopLimit.
@@ -88,20 +102,20 @@ const forced = "Exit forced, still running"
 // unfinished holds the parts that must end before the process exits, by name. Safe for concurrent use.
 type unfinished struct {
 	mu     sync.Mutex                 // protects all following fields
-	parts  map[string]func() []string // name → details; nil: no details
-	code   int                        // of a forced exit
-	waits  bool                       // there is none
+	parts  map[string]func() []string // details by name; nil: no details
+	code   int                        // exit code of a forced exit
+	waits  bool                       // wait for the parts: no forced exit
 	report func(limit time.Duration, still string)
 }
 
 func newUnfinished() *unfinished {
 	return &unfinished{parts: map[string]func() []string{}, code: exitFailure,
 		report: func(limit time.Duration, still string) {
-			fmt.Fprintf(os.Stderr, "railscope: %s after %v: %s\n", forced, limit, still)
+			fmt.Fprintf(os.Stderr, "railscope: %s after %v: %s\n", forced, limit, terminal.Plain(still))
 		}}
 }
 
-// begin adds a part until done is called.
+// begin adds a part, which ends when done is called.
 func (u *unfinished) begin(name string, details func() []string) (done func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -113,7 +127,7 @@ func (u *unfinished) begin(name string, details func() []string) (done func()) {
 	}
 }
 
-// wait makes the process wait for its parts, however long they take after a signal.
+// wait disables the forced exit: the process waits for its parts.
 func (u *unfinished) wait() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -126,8 +140,8 @@ func (u *unfinished) setExit(code int, report func(limit time.Duration, still st
 	u.code, u.report = code, report
 }
 
-// forceStop calls exit when ctx has been done for limit. A thread that sleeps in the kernel, as in a read from a dead
-// NFS server, cannot be ended: the process is gone when the kernel returns from it.
+// forceStop calls exit when ctx has been done for limit. A thread that sleeps in the kernel, as in a read from a
+// dead NFS server, cannot be ended: the process lasts until the kernel returns from the call.
 func (u *unfinished) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (cancel func() bool) {
 	return context.AfterFunc(ctx, func() {
 		time.Sleep(limit)

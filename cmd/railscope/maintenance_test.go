@@ -14,8 +14,8 @@ import (
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
-// TestMaintenance: while the file exists, and for a while after SIGHUP, no device file of the GPUs is open, and metrics
-// say so.
+// TestMaintenance: while the file exists, and for a while after SIGHUP, no device file of the GPUs is open, and the
+// metrics show it.
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	lib := nvmltest.Build(t, t.TempDir(), "../../collector/gpu/testdata/h200.txtar")

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -23,6 +21,7 @@ import (
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/outfile"
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
@@ -35,11 +34,19 @@ type metricsSettings struct {
 func (s *metricsSettings) define(app *kingpin.Application) *metricsSettings {
 	cmd := app.Command("metrics", "Read every source once and print the metrics, with what is found of this node: for "+
 		"nodes without a port for Prometheus. Sources of what happens over time (sampler, nccl, kmsg) and the probe are "+
-		"not in them.").Validate(func(*kingpin.CmdClause) error { return s.sources.check() })
+		"not in them.").Validate(s.check)
 	cmd.Flag("textfile", "File to write instead, for the textfile collector of node_exporter: its name ends in .prom. It "+
 		"is replaced at once, never half written.").PlaceHolder("FILE").StringVar(&s.textfile)
 	s.sources.define(cmd, true)
 	return s
+}
+
+// check returns an error for values that the parser accepts but metrics does not.
+func (s *metricsSettings) check(*kingpin.CmdClause) error {
+	if s.textfile != "" && !strings.HasSuffix(s.textfile, ".prom") {
+		return fmt.Errorf("--textfile must end in .prom, or node_exporter does not read it, not %q", s.textfile)
+	}
+	return s.sources.check()
 }
 
 func (s *metricsSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
@@ -53,7 +60,7 @@ func (s *metricsSettings) run(ctx context.Context, parts *unfinished, w io.Write
 	case err != nil:
 		return err
 	case s.textfile != "":
-		return replaceFile(s.textfile, text)
+		return outfile.Write(s.textfile, text)
 	}
 	_, err = w.Write(text)
 	return err
@@ -65,7 +72,7 @@ func (s *sourceSettings) readOnce(ctx context.Context, c *common, cfg *config.Co
 	finder, store := c.newFinder(cfg, deviceBudget)
 	keeper := newKeeper(c, cfg, finder, store, nil)
 	g := gatherer(c, finder, keeper, nil)
-	probed := newProbeNode(c, nil, finder, keeper, g, logger)
+	probed := newProbeNode(c, nil, finder, keeper, nil, g, logger)
 	defer probed.Close()
 	m := machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewSession(nvml.NewLibrary(s.nvml))}
 	list, _, err := s.open(c, m, finder, keeper, probed, logger)
@@ -89,33 +96,11 @@ func (s *sourceSettings) readOnce(ctx context.Context, c *common, cfg *config.Co
 	found.SetSilences(hidden)
 	judged := examine.Judge(here, cfg.Probe != nil)
 	found.Update("node", at, judged)
-	found.Update("node", at.Add(1), judged) // nothing is raised before the second time
+	found.Update("node", at.Add(1), judged) // a finding is raised at the second examination
 	return scrape.New(list, scrape.Options{
 		Budget: sourceBudget, Logger: logger, Once: true,
 		Info: scrape.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
 			GoVersion: runtime.Version()},
 		Findings: func() ([]finding.Raised, int) { return found.List(at) },
 	}).Exposition(expfmt.NewFormat(expfmt.TypeTextPlain), false)
-}
-
-// replaceFile writes a file that everybody may read, by rename: a reader sees the old one or the new one.
-func replaceFile(path string, text []byte) (err error) {
-	// The textfile collector reads *.prom, which this name is not.
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write %s: directory %s does not exist: create it, and name it in node_exporter's "+
-			"--collector.textfile.directory", path, filepath.Dir(path))
-	} else if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

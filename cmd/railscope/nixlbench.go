@@ -19,6 +19,7 @@ import (
 	"github.com/railscope/railscope/bench/record"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 type nixlbenchSettings struct {
@@ -68,7 +69,7 @@ func (s *nixlbenchSettings) run(ctx context.Context, parts *unfinished, w io.Wri
 		return err
 	}
 	finder, _ := s.newFinder(cfg, listBudget)
-	rails, _ := finder.Rails() // without those that cannot be read
+	rails, _ := finder.Rails() // rails that cannot be read are left out
 	list, err := s.combinations(rails)
 	if err != nil {
 		return misuse{err}
@@ -77,7 +78,7 @@ func (s *nixlbenchSettings) run(ctx context.Context, parts *unfinished, w io.Wri
 	if err != nil {
 		return misuse{err}
 	}
-	say := func(text string) { fmt.Fprintln(os.Stderr, text) }
+	say := func(text string) { fmt.Fprintln(os.Stderr, terminal.PlainLines(text)) }
 	if settings.Etcd != "" {
 		e, err := nixl.CheckEtcd(ctx, settings)
 		if err != nil {
@@ -100,7 +101,8 @@ func (s *nixlbenchSettings) run(ctx context.Context, parts *unfinished, w io.Wri
 	}
 	var rows []nixl.Row
 	for _, c := range list {
-		if rows = append(rows, r.Run(ctx, c)); ctx.Err() != nil {
+		rows = append(rows, r.Run(ctx, c))
+		if ctx.Err() != nil {
 			break
 		}
 	}
@@ -109,13 +111,13 @@ func (s *nixlbenchSettings) run(ctx context.Context, parts *unfinished, w io.Wri
 	} else {
 		err = nixl.WriteTable(w, settings, rows, page().Color)
 	}
-	if err == nil && slices.ContainsFunc(rows, func(r nixl.Row) bool { return r.Failure != "" }) {
+	if err == nil && slices.ContainsFunc(rows, func(r nixl.Row) bool { return len(r.Causes) > 0 }) {
 		err = errReported
 	}
 	return err
 }
 
-// Bounds of what may be asked for.
+// Limits of the flags.
 const (
 	maxThreads    = 256
 	maxIterations = 10_000_000
@@ -123,7 +125,8 @@ const (
 )
 
 func (s *nixlbenchSettings) settings(ctx context.Context) (out nixl.Settings, err error) {
-	if out.Program, err = exec.LookPath(s.program); err != nil {
+	out.Program, err = exec.LookPath(s.program)
+	if err != nil {
 		return out, fmt.Errorf("%w; install nixlbench (of github.com/ai-dynamo/nixl), or name it by --nixlbench", err)
 	}
 	host := s.peer
@@ -143,13 +146,14 @@ func (s *nixlbenchSettings) settings(ctx context.Context) (out nixl.Settings, er
 		return out, fmt.Errorf("--group must be a name without spaces, slashes and quotes, not %q", s.group)
 	}
 	out.From, out.To = from, to
-	if out.Address = s.address; out.Address == "" && s.etcd == "" {
+	out.Address = s.address
+	if out.Address == "" && s.etcd == "" {
 		out.Address, err = localAddress(ctx, host)
 	}
 	return out, err
 }
 
-// localAddress is this node's IPv4 address on the route to a host. Nothing is sent.
+// localAddress returns this node's IPv4 address on the route to a host. Nothing is sent.
 func localAddress(ctx context.Context, host string) (string, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp4", net.JoinHostPort(host, config.DefaultPort))
@@ -161,7 +165,7 @@ func localAddress(ctx context.Context, host string) (string, error) {
 	return address, err
 }
 
-// combinations are all that are asked for, in order.
+// combinations returns all requested combinations, in order.
 func (s *nixlbenchSettings) combinations(rails []rail.Rail) (list []nixl.Combination, err error) {
 	threads, err := numbers("--threads", s.threads, maxThreads)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestNixlbench: a stand-in runs with sizes in bytes and this node's address; what cannot be asked for is refused.
+// TestNixlbench: a substitute for nixlbench gets sizes in bytes and this node's address. Invalid requests are
+// refused.
 func TestNixlbench(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "nixlbench")
 	const script = "#!/bin/sh\necho \"$@\"\n" +
@@ -23,7 +24,7 @@ func TestNixlbench(t *testing.T) {
 		code      int
 		out, errs string // patterns
 	}{
-		{"one run", []string{"127.0.0.1", with, "--from=64KiB", "--to=4GiB"}, 0, `(?s)UCX +DRAM +all +1 +65536 +72\.80`,
+		{"one run", []string{"127.0.0.1", with, "--from=64KiB", "--to=4GiB"}, 0, `(?s)UCX +DRAM +all +1 +64 KiB +72\.80`,
 			`(?s)start the target on 127\.0\.0\.1 now.*--asio_address=127\.0\.0\.1 .*--max_block_size=4294967296`},
 		{"all of both", []string{"127.0.0.1", with, "--backends=UCX,LIBFABRIC", "--memory=DRAM,VRAM", "--threads=1,8",
 			"--format=json"}, 0, `(?s)"LIBFABRIC".*"threads": 8`, `--enable_pt --progress_threads=8`},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -31,38 +32,39 @@ import (
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/internal/statussock"
+	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/probe"
 )
 
-// How long a scrape waits for one device, and for a source, which may have to find its devices first.
+// Time limits of a scrape for one device, and for a source, which may have to find its devices first.
 const (
 	deviceBudget = time.Second
 	sourceBudget = 4 * deviceBudget
 )
 
-// nodeSettings are the settings of a node that serves metrics: of serve, and of each node of the demo.
+// nodeSettings are the settings of a node that serves metrics: serve, and each node of the demo.
 type nodeSettings struct {
 	*common
 	sources       sourceSettings
 	telemetryPath string
-	lifecycle     bool         // a reload by HTTP is allowed
-	connections   int          // to the web port, at a time
-	pusher        *otlp.Pusher // nil: nothing is pushed
+	lifecycle     bool         // reload by HTTP is allowed
+	connections   int          // maximum of simultaneous connections to the web port
+	pusher        *otlp.Pusher // nil: no OTLP
 }
 
-// machine is what a node reads, apart from the files that the settings name.
+// machine is what a node reads, without the paths in its settings.
 type machine struct {
-	notice      string // on the page, with railscope_demo 1; empty: all data is real
+	notice      string // notice on the page, with railscope_demo 1; empty: all data is real
 	kernel      rail.Kernel
 	nvml        *nvml.Session
-	state       *state.Store               // nil: the state is lost with the process
-	socket      string                     // directory of the demo's socket, which has no state; empty: none
-	ethtool     ethtool.Ioctl              // nil: the kernel's
+	state       *state.Store               // nil: the state ends with the process
+	socket      string                     // directory of the socket of the demo, which has no state; empty: no socket
+	ethtool     ethtool.Ioctl              // nil: the kernel
 	probe       func(o *probe.NodeOptions) // changes the options of the probe; nil: no change
 	maintenance string                     // file to watch; empty: none, as in the demo
-	annotation  string                     // file with an annotation of the pod that says maintenance; empty: none
-	kmsg        string                     // the kernel log; empty: /dev/kmsg
-	sampled     func(*sampler.Snapshot)    // what the sampler saw, in tests; nil: it samples
+	annotation  string                     // file with the pod's annotation for maintenance; empty: none
+	kmsg        string                     // kernel log; empty: /dev/kmsg
+	sampled     func(*sampler.Snapshot)    // replaces readings of the sampler in tests; nil: it samples
 }
 
 func (s *nodeSettings) machine() machine {
@@ -72,7 +74,7 @@ func (s *nodeSettings) machine() machine {
 type node struct {
 	finder  *rail.Finder
 	keeper  *expect.Keeper
-	local   *http.ServeMux // what commands on this machine ask, on the socket of the state directory
+	local   *http.ServeMux // requests of commands on this machine, on the socket of the state directory
 	probing *probing
 	probed  *probe.Node
 	scraper *scrape.Scraper
@@ -83,7 +85,14 @@ type node struct {
 	logger  *slog.Logger
 }
 
-// assemble makes a node of the machine m and the files that s names. Nothing runs yet, and the probe has no options.
+// warnUnmatched logs the configured patterns that match no port.
+func warnUnmatched(finder *rail.Finder, logger *slog.Logger) {
+	for _, pattern := range finder.Snapshot().Idle {
+		logger.Warn("Pattern matches no RDMA port (railscope rails --all lists them)", "pattern", pattern)
+	}
+}
+
+// assemble builds a node from the machine m and the paths in s. Nothing runs yet, and the probe has no options.
 func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger) (*node, error) {
 	finder := rail.NewFinder(s.sysfs, railOptions(cfg), m.kernel, deviceBudget)
 	remember(finder, m.state)
@@ -99,9 +108,9 @@ func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger
 		m.probe = func(o *probe.NodeOptions) { o.Maintenance = watch.Active }
 	}
 	past := newBaselines(m.state)
-	var processes *collectorprocess.Source // nil: it is off
+	var processes *collectorprocess.Source // nil: disabled
 	g := gatherer(s.common, finder, keeper, func() ([]facts.GPUJob, bool) { return gpuJobs(processes) })
-	probed := newProbeNode(s.common, m.probe, finder, keeper, g, logger)
+	probed := newProbeNode(s.common, m.probe, finder, keeper, past, g, logger)
 	list, running, err := s.sources.open(s.common, m, finder, keeper, probed, logger)
 	if err != nil {
 		return nil, err
@@ -117,10 +126,12 @@ func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger
 		return nil, err
 	}
 	applySilences(found, hidden, logger)
-	n := &node{finder: finder, keeper: keeper, watch: watch, running: append(running, keeper.Run),
+	n := &node{finder: finder, keeper: keeper, watch: watch, running: append(running, keeper.Run,
+		func(context.Context) { warnUnmatched(finder, logger) }),
 		probing: newProbing(probed, found, past, m.notice != "", logger), probed: probed, local: http.NewServeMux(),
 		logger: logger}
 	n.local.Handle("POST "+pathReset, resetHandler(keeper, past))
+	(&handRounds{service: n.probing.service, name: probed.Name, simulated: m.notice != ""}).register(n.local)
 	opts := scrape.Options{Budget: sourceBudget, Logger: logger, Info: scrape.Info{
 		Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(),
 		Demo: m.notice != "",
@@ -141,10 +152,13 @@ func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger
 		n.running = append(n.running, func(ctx context.Context) { s.pusher.Run(ctx, n.scraper) })
 	}
 	n.scraper = scrape.New(list, opts)
-	n.exam = newExaminer(g, *s.sources.on["process"], n.scraper, n.probing, found)
+	n.exam = newExaminer(g, hardGatherer(s.common, finder, keeper), *s.sources.on["process"], n.scraper, n.probing, found)
 	n.running = append(n.running, n.exam.Run)
-	page := exporterpage.Options{Node: s.nodeName, Notice: m.notice, Metrics: s.telemetryPath, Started: time.Now(),
-		Exam: pageExam(found, n.exam), Logger: logger}
+	if sysfs.Live(filepath.Join(s.sysfs, "class/net")) {
+		n.running = append(n.running, func(ctx context.Context) { n.exam.Follow(ctx, examine.Events(ctx)) })
+	}
+	page := exporterpage.Options{Name: probed.Name, Own: n.own, Notice: m.notice, Metrics: s.telemetryPath,
+		Started: time.Now(), Exam: pageExam(found, n.exam), Now: portsNow(n.exam), Logger: logger}
 	n.server = exporterhttp.Options{Page: page, Lifecycle: s.lifecycle, MaxConnections: s.connections}
 	answer := exporterstatus.Handler(n.scraper, page)
 	n.local.Handle("GET /{$}", answer)
@@ -152,7 +166,13 @@ func assemble(s nodeSettings, m machine, cfg *config.Config, logger *slog.Logger
 	return n, nil
 }
 
-// answer makes commands on this machine be answered on a socket in dir, while owned returns true.
+// own returns the bytes of the probe's own transfers over the rail of a device's port.
+func (n *node) own(device, port string) (transmit, receive, tcp *uint64) {
+	one := n.probed.AllOwnTraffic()[device+"/"+port]
+	return &one.All[rail.Transmit], &one.All[rail.Receive], new(one.TCP[rail.Transmit] + one.TCP[rail.Receive])
+}
+
+// answer starts the server for commands on this machine on a socket in dir. It runs while owned returns true.
 func (n *node) answer(dir string, owned func() bool) {
 	n.running = append(n.running, func(ctx context.Context) {
 		statussock.New(dir, n.local).Run(ctx, owned, func(err error) {
@@ -171,8 +191,8 @@ func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() e
 
 func (n *node) close() { n.probing.service.Close() }
 
-// How long NVML stays released: after SIGHUP, and after a check that found the maintenance file. The latter is longer
-// than a check that hangs.
+// NVML stays released this long after SIGHUP, and after a check that found the maintenance file. The latter is
+// longer than a check that hangs.
 const (
 	hangupRelease      = time.Minute
 	maintenanceRelease = 5 * time.Second
@@ -183,7 +203,7 @@ type maintenanceWatch struct {
 	*maintenance.Watch
 	nvml   *nvml.Session
 	logger *slog.Logger
-	failed bool // at the last check
+	failed bool // the last check failed
 }
 
 func (w *maintenanceWatch) observe(s maintenance.State) {

@@ -5,7 +5,8 @@ import (
 
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // railOptions returns the options of the finder.
@@ -19,19 +20,19 @@ func railOptions(c *config.Config) rail.Options {
 }
 
 // probeOptions returns the options of the probe; nil: no probe.
-func probeOptions(c *config.Config) *probe.Options {
+func probeOptions(c *config.Config) *options.Options {
 	p := c.Probe
 	if p == nil {
 		return nil
 	}
-	return &probe.Options{
+	return &options.Options{
 		Listen: p.Listen,
 		Name:   p.Name,
 		Peers:  p.Peers,
 		DNS:    p.DNS,
 		Files:  p.Files,
 		Fanout: int(p.Fanout),
-		Security: probe.Security{
+		Security: options.Security{
 			TokenFile:          p.TokenFile,
 			CertFile:           p.TLS.CertFile,
 			KeyFile:            p.TLS.KeyFile,
@@ -46,7 +47,7 @@ func probeOptions(c *config.Config) *probe.Options {
 		Depth:          int(p.Depth),
 		QueuePairs:     int(p.QueuePairs),
 		SoloEvery:      int(p.SoloEvery),
-		Budget:         probe.Budget{Share: p.Budget.Share, Bytes: int64(p.Budget.Bytes)},
+		Budget:         options.Budget{Share: p.Budget.Share, Bytes: int64(p.Budget.Bytes)},
 		BusyAbove:      float64(p.BusyAbove),
 		MinOfExpected:  float64(p.MinOfExpected),
 		TrafficClass:   int(p.TrafficClass),
@@ -58,13 +59,13 @@ func probeOptions(c *config.Config) *probe.Options {
 	}
 }
 
-// pathsOfRounds is how many flow labels of each rail rounds measure.
+// pathsOfRounds is the number of flow labels that rounds measure per rail.
 const pathsOfRounds = 16
 
-func extras(words []string) (list []probe.Extra) {
+func extras(words []string) (list []result.Extra) {
 	for _, word := range words {
-		e := probe.Extra{Kind: probe.Kind(word)}
-		if e.Kind == probe.Paths {
+		e := result.Extra{Kind: result.Kind(word)}
+		if e.Kind == result.Paths {
 			e.Counts = []int{pathsOfRounds}
 		}
 		list = append(list, e)

@@ -7,12 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
 )
 
-// TestProbeOptions: the defaults of the configuration are those of the probe, and every option comes from a key.
+// TestProbeOptions: the defaults of the configuration equal those of the probe, and every option has a key.
 func TestProbeOptions(t *testing.T) {
-	if diff := cmp.Diff(probe.DefaultOptions(),
+	if diff := cmp.Diff(options.DefaultOptions(),
 		*probeOptions(&config.Config{Probe: config.DefaultProbe()})); diff != "" {
 		t.Errorf("-probe +configuration: %s", diff)
 	}
@@ -24,22 +24,24 @@ func TestProbeOptions(t *testing.T) {
 	opts := probeOptions(&config.Config{Probe: p})
 	opts.Security.Name = "of the asked peer, not of the configuration"
 	unset(t, reflect.ValueOf(opts).Elem(), "probe.Options")
-	if config.DefaultPort != probe.DefaultPort {
-		t.Errorf("port %s in the configuration, %s in the probe", config.DefaultPort, probe.DefaultPort)
+	if config.DefaultPort != options.DefaultPort {
+		t.Errorf("port %s in the configuration, %s in the probe", config.DefaultPort, options.DefaultPort)
 	}
-	if p = config.DefaultProbe(); p.Check() != nil {
+	p = config.DefaultProbe()
+	if p.Check() != nil {
 		t.Fatal(p.Check())
 	}
-	p.Timeout = config.Duration(probe.MaxTimeout)
+	p.Timeout = config.Duration(options.MaxTimeout)
 	if bad := p.Check(); bad != nil {
 		t.Errorf("the longest timeout: %+v", bad)
 	}
-	if p.Timeout++; p.Check() == nil {
+	p.Timeout++
+	if p.Check() == nil {
 		t.Error("a timeout longer than that of the probe")
 	}
 }
 
-// fill sets every field to something.
+// fill sets every field to a value other than zero.
 func fill(v reflect.Value) {
 	switch {
 	case v.Kind() == reflect.Struct:

@@ -20,15 +20,15 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-// private are texts that strangers and peers must not see: PIDs, names of processes, and values of their environments.
+// private returns texts that strangers and peers must not see: PIDs, names of processes, and values of their
+// environments.
 func private() []string {
 	return []string{"4193337", "4193338", "4193339", "hushjob", "hush1", "hush2", "hush3", "4711", "hush5", "hush6",
 		"UCX_", "NCCL_"}
 }
 
-// privateProcesses is a procfs of three processes: one that is judged badly, one
-// whose values mean nothing, and one that cannot be read. A file for all jobs is
-// in the root.
+// privateProcesses returns a procfs with three processes: one with findings, one with meaningless values, and one
+// that cannot be read. A file for all jobs is in the root.
 func privateProcesses(t *testing.T) (procfs, rootfs string) {
 	t.Helper()
 	procfs, rootfs = t.TempDir(), t.TempDir()
@@ -60,13 +60,13 @@ func write(t *testing.T, path, content string) {
 }
 
 // TestEnvironmentsStayPrivate: neither the web port nor the control channel sends values of environments, or PIDs.
-// Doctor on the node shows them; doctor on a peer shows the check and the number of processes.
+// Doctor on the node shows them. Doctor on a peer shows the check and the number of processes.
 func TestEnvironmentsStayPrivate(t *testing.T) {
 	t.Parallel()
 	procfs, rootfs := privateProcesses(t)
 	s := nodeSettings{common: &common{sysfs: tree(t), procfs: procfs, rootfs: rootfs}, sources: defaultSources(),
 		telemetryPath: "/metrics", connections: exporterhttp.DefaultMaxConnections}
-	*s.sources.on["process"] = true // so that environments are examined
+	*s.sources.on["process"] = true // environments are then examined
 	n, err := assemble(s, s.machine(), &config.Config{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	served["the facts"] = string(shared)
-	named := []string{"hushjob", "UCX_", "NCCL_"} // the findings of a node that exports its processes name them
+	named := []string{"hushjob", "UCX_", "NCCL_"} // a node that exports its processes names them in findings
 	for what, text := range served {
 		if len(text) == 0 {
 			t.Errorf("%s: empty", what)

@@ -29,22 +29,30 @@ import (
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/trafficclass"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// newProbeNode makes the probe's view of this machine. Its worker is this binary, also when the file has been replaced.
-// change, which may be nil, changes the options.
+// newProbeNode returns the probe's node for this machine. Its worker is this binary, even after the file was
+// replaced. change, which may be nil, changes the options.
 func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finder, keeper *expect.Keeper,
-	g *facts.Gatherer, logger *slog.Logger) *probe.Node {
+	past *baseline.Keeper, g *facts.Gatherer, logger *slog.Logger) *probe.Node {
 	opts := probe.NodeOptions{
 		Version:  cmp.Or(version.Version, "unknown"),
 		Name:     c.nodeName,
 		Sysfs:    c.sysfs,
-		Rails:    finder.Rails,
+		Rails:    probed(finder),
 		Missing:  func() []rail.Missing { return finder.Snapshot().Missing },
 		Expected: keeper.Expected,
+		Past:     past,
+		AtLeast:  func() int { return keeper.Node().ConfiguredRails() },
 		Facts:    sharedFacts(g),
 		Worker:   []string{"/proc/self/exe", workerCommand},
 		Log:      func(line string) { logger.Info("Probe worker wrote a line", "line", line) },
+		WorkerEnded: func(why, during string) {
+			logger.Warn("Probe worker process ended, another one is started when it is needed", "reason", why,
+				"during", cmp.Or(during, "nothing"))
+		},
 		Refused: func(reason, from string) {
 			logger.Warn("Probe client refused (logged once until it stops)", "reason", reason, "address", from)
 		},
@@ -57,12 +65,21 @@ func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finde
 	return probe.NewNode(opts)
 }
 
-// jobClass returns a function that finds the class of the RDMA traffic of this node's jobs, and logs a change.
-func jobClass(c *common, logger *slog.Logger) func(context.Context) probe.Class {
+// probed returns a function that lists the rails that the probe uses. It leaves out the fast paths of a
+// hypervisor's interfaces: no job runs on them and no peer answers there.
+func probed(finder *rail.Finder) func() ([]rail.Rail, error) {
+	return func() ([]rail.Rail, error) {
+		list, err := finder.Rails()
+		return slices.DeleteFunc(slices.Clone(list), func(r rail.Rail) bool { return r.Synthetic != "" }), err
+	}
+}
+
+// jobClass returns a function that finds the class of this node's RDMA jobs, and logs changes.
+func jobClass(c *common, logger *slog.Logger) func(context.Context) result.Class {
 	reader := trafficclass.New(c.procfs, rdmanl.NewForDumps(deviceBudget))
 	var mu sync.Mutex
-	var last probe.Class
-	return func(ctx context.Context) probe.Class {
+	var last result.Class
+	return func(ctx context.Context) result.Class {
 		now := reader.Choose(ctx)
 		mu.Lock()
 		defer mu.Unlock()
@@ -82,18 +99,18 @@ type probing struct {
 	logger  *slog.Logger
 	past    *baseline.Keeper
 
-	simulated bool // the demo
+	simulated bool // the node is part of the demo
 
-	peers []string // that have series
+	peers []string // peers that have series
 
-	last map[string]string // peer → summary of its last round; a change is logged
-	opts *probe.Options    // in use
+	last map[string]string // summary of the last round by peer; changes are logged
+	opts *options.Options  // options in use
 }
 
 func newProbing(node *probe.Node, found *finding.Store, past *baseline.Keeper, simulated bool, logger *slog.Logger,
 ) *probing {
 	p := &probing{found: found, logger: logger, past: past, simulated: simulated, last: map[string]string{}}
-	p.service = probe.NewService(node, p.observe, probe.Events{
+	p.service = probe.NewService(node, p.observe, options.Events{
 		Answering: func(a net.Addr) { logger.Info("Answering probes", "listen", a.String()) },
 		Stopped: func(err error) {
 			logger.Error("Probe port not opened, peers are not answered (retried at least every 30s)",
@@ -118,7 +135,7 @@ func newProbing(node *probe.Node, found *finding.Store, past *baseline.Keeper, s
 	return p
 }
 
-// setPeers sets the peers that have series. Like observe, it is called by one goroutine at a time.
+// setPeers sets the peers that have series. Calls of setPeers and observe must not overlap.
 func (p *probing) setPeers(peers []string) {
 	p.metrics.SetPeers(peers)
 	p.past.SetPeers(peers)
@@ -131,9 +148,9 @@ func (p *probing) setPeers(peers []string) {
 	p.last = last
 }
 
-// prepare checks options and returns the function that applies them, which cannot fail. It does nothing for the options
-// in use. With retry, a port that is in use is not an error. Calls, including commit, must not overlap.
-func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.Context), err error) {
+// prepare checks options and returns a function that applies them, which cannot fail. For the options in use it
+// does nothing. With retry, a port in use is not an error. Calls, including commit, must not overlap.
+func (p *probing) prepare(opts *options.Options, retry bool) (commit func(context.Context), err error) {
 	if reflect.DeepEqual(opts, p.opts) {
 		return func(context.Context) {}, nil
 	}
@@ -147,7 +164,7 @@ func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.
 	}, nil
 }
 
-func (p *probing) start(ctx context.Context, opts *probe.Options) error {
+func (p *probing) start(ctx context.Context, opts *options.Options) error {
 	commit, err := p.prepare(opts, true)
 	if err != nil {
 		return err
@@ -156,16 +173,16 @@ func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 	return nil
 }
 
-// sourcePeer begins the names of the peers' sources of findings.
+// sourcePeer is the prefix of the peers' sources of findings.
 const sourcePeer = "peer "
 
-// How long what rounds with a peer found stands without another one that measured.
+// How long the findings of a round with a peer stay without another round that measured.
 const (
 	roundsStand = time.Hour        // rounds are skipped while jobs use the rails
-	formerStand = 10 * time.Minute // of a peer that is no longer asked: the next ones need two rounds to see the same
+	formerStand = 10 * time.Minute // findings about a former peer: the next peers need two rounds to confirm them
 )
 
-// keepFindings drops what is too old to be shown.
+// keepFindings drops findings that are too old.
 func (p *probing) keepFindings() {
 	p.found.Keep(func(source string, last time.Time) bool {
 		peer, ok := strings.CutPrefix(source, sourcePeer)
@@ -181,18 +198,19 @@ func (p *probing) keepFindings() {
 	})
 }
 
-// observe exports a result, and logs it if it differs from the last one.
-func (p *probing) observe(r probe.Result) {
-	r = compareWithPast(p.past, r)
+// observe exports a result, and logs it if it differs from the previous one.
+func (p *probing) observe(r result.Result) {
 	found := check.Round(r)
 	p.metrics.Observe(r, found)
-	if r.Outcome != probe.Skipped {
-		p.found.Update(sourcePeer+r.Peer, r.Start, found)
+	if r.Outcome != result.Skipped {
+		p.found.UpdateJudged(sourcePeer+r.Peer, r.Start, found, func(f finding.Finding) bool {
+			return check.RoundJudges(&r, f)
+		})
 	}
 	p.keepFindings()
 	debug.FreeOSMemory() // the memory of the round is not needed until the next one
 	transport := string(r.Transport)
-	if p.simulated && r.Transport == probe.RDMA {
+	if p.simulated && r.Transport == result.RDMA {
 		transport = "simulated"
 	}
 	log := p.logger.With("peer", r.Peer, "result", r.Outcome, "transport", transport)
@@ -201,7 +219,7 @@ func (p *probing) observe(r probe.Result) {
 		summary = fmt.Sprint(summary, " ", f.Rail, f.Stage, f.Reason)
 	}
 	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
-		return r.Outcome != probe.Degraded || f.Severity == finding.Info || f.Check == "rail_failed" // logged as a step
+		return r.Outcome != result.Degraded || f.Severity == finding.Info || f.Check == "rail_failed" // logged as a step
 	})
 	for _, f := range found {
 		summary = fmt.Sprint(summary, " ", f.Check, f.Subject)
@@ -212,14 +230,14 @@ func (p *probing) observe(r probe.Result) {
 	}
 	p.last[r.Peer] = summary
 	switch r.Outcome {
-	case probe.OK:
+	case result.OK:
 		log.Info("Probe finished")
-	case probe.Degraded:
-		for _, f := range found[:min(len(found), 1)] { // all of them are findings, once they stand
+	case result.Degraded:
+		for _, f := range found[:min(len(found), 1)] { // the others are logged when the store raises them
 			log = log.With("check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
 		}
 		log.Warn("Probe finished")
-	case probe.Skipped:
+	case result.Skipped:
 		log.Info("Probe skipped", "reason", r.Reason, "detail", r.Detail)
 	default:
 		log.Warn("Probe finished", "reason", r.Reason, "detail", r.Detail)
@@ -229,32 +247,7 @@ func (p *probing) observe(r probe.Result) {
 	}
 }
 
-// compareWithPast adds what the rails carried alone before, and makes a round degraded in which one has become slow.
-func compareWithPast(past *baseline.Keeper, r probe.Result) probe.Result {
-	if r.Transport != probe.RDMA || r.Outcome == probe.Skipped {
-		return r
-	}
-	r.Rails = slices.Clone(r.Rails)
-	for i := range r.Rails {
-		one := &r.Rails[i]
-		if one.Solo == nil || one.Solo.BytesPerSecond() <= 0 {
-			one.Past = past.Last(r.Peer, one.Rail) // what the last full round found holds until the next one
-			continue
-		}
-		expected := 0.0
-		if one.Expected != nil {
-			expected = *one.Expected
-		}
-		before := past.Observe(r.Peer, one.Rail, r.Start, one.Solo.BytesPerSecond(), expected)
-		one.Past = &before
-	}
-	if r.Outcome == probe.OK && r.Degraded() {
-		r.Outcome = probe.Degraded
-	}
-	return r
-}
-
-// newBaselines makes the keeper of what rails carried, with what the store remembers; nil: nothing.
+// newBaselines returns the keeper of what rails carried, with the data of the store, which may be nil.
 func newBaselines(store *state.Store) *baseline.Keeper {
 	const section = "baselines"
 	if store == nil {

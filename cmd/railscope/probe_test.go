@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -11,37 +10,38 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestBenchError: bench ends well after an ok round alone.
+// TestBenchError: bench succeeds only after an OK round.
 func TestBenchError(t *testing.T) {
-	for _, o := range probe.Outcomes() {
-		if err := benchError([]probe.Result{{Outcome: o}}); (err == nil) != (o == "ok") {
+	for _, o := range result.Outcomes() {
+		if err := benchError([]result.Result{{Outcome: o}}); (err == nil) != (o == "ok") {
 			t.Errorf("%s: %v", o, err)
 		}
 	}
 }
 
-// TestObserveDegraded: a degraded round is logged as a warning with its findings, once while only figures change.
+// TestObserveDegraded: a degraded round is logged as a warning with its findings, and only once while just figures
+// change.
 func TestObserveDegraded(t *testing.T) {
 	var out strings.Builder
 	p := newProbing(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
 		slog.New(slog.NewTextHandler(&out, nil)))
-	round := func(rate int64) probe.Result {
+	round := func(rate int64) result.Result {
 		expected, sum := 1e10, float64(rate)
-		return probe.Result{Peer: "b:1", Outcome: probe.Degraded, Transport: probe.RDMA, MinOfExpected: 0.7,
+		return result.Result{Peer: "b:1", Outcome: result.Degraded, Transport: result.RDMA, MinOfExpected: 0.7,
 			Stealing: &sum,
-			Rails: []probe.RailResult{{Rail: "0", Expected: &expected,
-				Stealing: &probe.Flow{Bytes: rate, Active: time.Second}}}}
+			Rails: []result.RailResult{{Rail: "0", Expected: &expected,
+				Stealing: &result.Flow{Bytes: rate, Active: time.Second}}}}
 	}
 	p.observe(round(2e9))
 	p.observe(round(3e9))
-	p.observe(probe.Result{Peer: "b:1", Outcome: probe.OK, Transport: probe.RDMA})
+	p.observe(result.Result{Peer: "b:1", Outcome: result.OK, Transport: result.RDMA})
 	got := regexp.MustCompile(`time=\S+ `).ReplaceAllString(out.String(), "")
 	want := `level=WARN msg="Probe finished" peer=b:1 result=degraded transport=rdma check=goodput_below_expected subject="rail 0" evidence="rail 0 carries 16 Gb/s, 20 % of the 80 Gb/s expected"
 level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
@@ -51,20 +51,20 @@ level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 	}
 }
 
-// TestFindingsOfRoundsEnd: what rounds found stands for an hour without another one that measured, for ten minutes once
-// the peer is one of those that are asked no longer, and not at all once none is.
+// TestFindingsOfRoundsEnd: findings of rounds stand for one hour without another round that measured, for ten
+// minutes after their peer is no longer asked, and end at once when no peer is asked.
 func TestFindingsOfRoundsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProbing(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
 			slog.New(slog.DiscardHandler))
-		round := func(peer string, o probe.Outcome) {
-			p.observe(probe.Result{Peer: peer, Start: time.Now(), Outcome: o, Reason: "tcp_connect"})
+		round := func(peer string, o result.Outcome) {
+			p.observe(result.Result{Peer: peer, Start: time.Now(), Outcome: o, Reason: "tcp_connect"})
 		}
 		stand := func(minutes, want int, why string) {
 			t.Helper()
 			for range minutes {
 				time.Sleep(time.Minute)
-				round("b:1", probe.Skipped)
+				round("b:1", result.Skipped)
 			}
 			if list, _ := p.found.List(time.Now()); len(list) != want {
 				t.Errorf("%s: %+v, want %d", why, list, want)
@@ -73,7 +73,7 @@ func TestFindingsOfRoundsEnd(t *testing.T) {
 		find := func() {
 			for range 2 {
 				time.Sleep(time.Minute)
-				round("a:1", probe.Failed)
+				round("a:1", result.Failed)
 			}
 		}
 		p.setPeers([]string{"a:1", "b:1"})
@@ -91,55 +91,20 @@ func TestFindingsOfRoundsEnd(t *testing.T) {
 	})
 }
 
-// TestCompareWithPast: a rail that carries much less than on other days makes rounds degraded after two full ones that
-// agree, until a full one is better; a restart does not forget how it was.
-func TestCompareWithPast(t *testing.T) {
-	dir, expected := t.TempDir(), 50e9
+// TestBaselinesRestart: a restart keeps the memory of what rails carried.
+func TestBaselinesRestart(t *testing.T) {
+	dir, at := t.TempDir(), time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 	store := state.Open(dir, nil)
-	past, at := newBaselines(store), time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
-	round := func(gigabytes int64) string {
+	past := newBaselines(store)
+	for range 5 {
 		at = at.Add(5 * time.Minute)
-		one := probe.RailResult{Rail: "3", Expected: &expected}
-		if gigabytes > 0 {
-			one.Solo = &probe.Flow{Bytes: gigabytes * 1e9, Active: time.Second}
-		}
-		given := probe.Result{Peer: "b:1", Start: at, Outcome: probe.OK, Transport: probe.RDMA,
-			Rails: []probe.RailResult{one}}
-		r := compareWithPast(past, given)
-		if given.Rails[0].Past != nil {
-			t.Error("the result was changed")
-		}
-		text := string(r.Outcome)
-		for _, f := range check.Round(r) {
-			text += fmt.Sprintf("; %s %s %s: %s", f.Severity, f.Check, f.Subject, f.Evidence)
-		}
-		return text
-	}
-	const slow = "degraded; warning goodput_degraded rail 3: rail 3 carries 192 Gb/s alone, 55 % of the 352 Gb/s on " +
-		"2026-11-20 (median of its best day of the last 7)"
-	for i, c := range []struct {
-		gigabytes int64
-		want      string
-	}{{44, "ok"}, {44, "ok"}, {44, "ok"}, {44, "ok"}, {44, "ok"}, {24, "ok"}, {0, "ok"}, {22, slow}, {0, slow},
-		{44, "ok"}} {
-		if got := round(c.gigabytes); got != c.want {
-			t.Errorf("round %d: %s, want %s", i+1, got, c.want)
-		}
+		past.Observe("b:1", "3", at, 44e9, 50e9)
 	}
 	if err := store.Close(); err != nil {
 		t.Error(err)
 	}
-	store = state.Open(dir, nil)
-	past, at = newBaselines(store), at.Add(24*time.Hour)
-	_ = round(24)
-	if got := round(22); got != slow {
-		t.Errorf("after a restart: %s", got)
-	}
-	past.Forget("3") // after a planned change
-	if got := round(22); got != "ok" {
-		t.Errorf("after a reset: %s", got)
-	}
-	if err := store.Close(); err != nil {
-		t.Error(err)
+	store = state.OpenReadOnly(dir, nil) // read only, as in bench
+	if p := newBaselines(store).Compare("b:1", "3", at.Add(24*time.Hour), 22e9); p == nil || p.Best != 44e9 {
+		t.Errorf("after a restart: %+v", p)
 	}
 }

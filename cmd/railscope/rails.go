@@ -19,15 +19,17 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/state"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
-// listBudget is how long rails and bench wait for one device. Nothing else waits meanwhile, so it is longer than the
-// budget of a scrape.
+// listBudget is how long rails and bench wait for one device. It exceeds the time limit of a scrape, because
+// nothing else waits.
 const listBudget = 10 * time.Second
 
 type railsSettings struct {
 	*common
 	format, forget string
+	all            bool
 }
 
 func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
@@ -35,6 +37,8 @@ func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 		"connection uses, with the reason; and the character devices that a container needs. The exit code is 1 without "+
 		"rails.")
 	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
+	cmd.Flag("all", "List every RDMA port that is not a rail, with the reason.").
+		Envar("RAILSCOPE_RAILS_ALL").BoolVar(&s.all)
 	cmd.Flag("forget", "Remove the rail of this name from --state.dir. Stop serve first. See docs/rails.md.").
 		NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
 	return s
@@ -49,12 +53,12 @@ func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) e
 	if s.forget != "" {
 		return forget(s.stateDir, s.forget, cfg.Rails.Ports, w)
 	}
-	finder, _ := s.newFinder(cfg, listBudget)
-	list := inventory.Read(s.sysfs, finder, rdmadev.New(s.sysfs), listBudget)
+	finder, store := s.newFinder(cfg, listBudget)
+	list := inventory.Read(s.sysfs, finder, rdmadev.New(s.sysfs), newKeeper(s.common, cfg, finder, store, nil), listBudget)
 	if s.format == "json" {
 		err = list.WriteJSON(w)
 	} else {
-		err = list.WriteTable(w)
+		err = list.WriteTable(w, s.all)
 	}
 	if err == nil && len(list.Rails) == 0 {
 		err = errReported
@@ -62,10 +66,10 @@ func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) e
 	return err
 }
 
-// railsSection is the part of the state with the identities of rails.
+// railsSection is the section of the state with the identities of rails.
 const railsSection = "rails"
 
-// openState opens the state directory of serve; nil without one.
+// openState opens the state directory of serve, or returns nil without one.
 func (c *common) openState(logger *slog.Logger) *state.Store {
 	if c.stateDir == "" {
 		return nil
@@ -75,12 +79,12 @@ func (c *common) openState(logger *slog.Logger) *state.Store {
 	})
 }
 
-// errForeign is why the state of another node is not used.
+// errForeign is returned when the state is another node's, and is not used.
 var errForeign = errors.New("it is of another node, or all adapters were replaced: no adapter that it knows is here. " +
 	"Rails are numbered and learned anew; leave --state.dir out of disk images")
 
-// remember makes the finder use the records of the store, and save its own there. A state of another node is set aside,
-// with all sections. A nil store does nothing.
+// remember connects the finder to the store: it uses the saved records, and saves its own. The state of another
+// node is set aside with all sections. A nil store does nothing.
 func remember(finder *rail.Finder, store *state.Store) {
 	if store == nil {
 		return
@@ -99,7 +103,7 @@ func remember(finder *rail.Finder, store *state.Store) {
 	}
 }
 
-// recordedGUIDs are the node GUIDs of the adapters in the store. Sections that are invalid are reported by their users.
+// recordedGUIDs returns the node GUIDs of the adapters in the store. Users of invalid sections report them.
 func recordedGUIDs(store *state.Store) (guids []string) {
 	var known []rail.Record
 	var memory expect.Memory
@@ -109,7 +113,7 @@ func recordedGUIDs(store *state.Store) (guids []string) {
 		return nil
 	}
 	for _, r := range known {
-		if r.PCIAddress != "" { // software devices have GUIDs of the interface below
+		if r.PCIAddress != "" { // software devices have GUIDs from the interface below
 			guids = append(guids, r.NodeGUID)
 		}
 	}
@@ -119,8 +123,8 @@ func recordedGUIDs(store *state.Store) (guids []string) {
 	return guids
 }
 
-// newFinder makes the finder of commands other than serve. It names the rails as serve does, and saves nothing. The
-// store is that of serve, read only; nil without --state.dir.
+// newFinder returns the finder of commands other than serve. It names the rails as serve does, and saves nothing.
+// The store is that of serve, read only; nil without --state.dir.
 func (c *common) newFinder(cfg *config.Config, budget time.Duration) (*rail.Finder, *state.Store) {
 	finder := rail.NewFinder(c.sysfs, railOptions(cfg), rdmanl.New(budget), budget)
 	if c.stateDir == "" {
@@ -144,8 +148,8 @@ func forget(dir, name string, names map[string]string, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("forget rail %s: %w", name, err)
 	}
-	_, err = fmt.Fprintf(w, "Forgot rail %s (%s, %s). A new rail gets the lowest free number.\n",
-		name, rail.Key(gone.Device, gone.Port), cmp.Or(gone.PCIAddress, gone.Place, "place unknown"))
+	_, err = fmt.Fprintln(w, terminal.Plain(fmt.Sprintf("Forgot rail %s (%s, %s). A new rail gets the lowest free number.",
+		name, rail.Key(gone.Device, gone.Port), cmp.Or(gone.PCIAddress, gone.Place, "place unknown"))))
 	return err
 }
 

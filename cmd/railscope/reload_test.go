@@ -135,7 +135,7 @@ func TestConfigCheck(t *testing.T) {
 	}{
 		{[]string{"--config.file=" + good}, 0, `The configuration is valid\.`},
 		{nil, 0, `The configuration is valid\.`},
-		{[]string{"--config.file=" + file(t, "# soon\n")}, 2, `railscope: .* is empty, .*`},
+		{[]string{"--config.file=" + file(t, "# soon\n")}, 2, `railscope: .* is empty: a reload refuses it, .*`},
 		{[]string{"--config.file=" + file(t, "rails:\n  inclde: a\n")}, 2, `railscope: .*:2: unknown key "inclde" .*`},
 		{[]string{"--config.file=" + file(t, "findings: {silence: [{check: mtu_lw, reason: a, until: 2027-01-31}]}\n")}, 2,
 			`railscope: .*:1: unknown check "mtu_lw" in findings\.silence; did you mean "mtu_low"\?`},

@@ -16,7 +16,7 @@ import (
 	"github.com/railscope/railscope/internal/status"
 )
 
-// remote is the web port of a railscope: --url and how to authenticate there.
+// remote is a railscope at a web port: --url and its credentials.
 type remote struct {
 	url, caFile, passwordFile string
 	address                   *url.URL
@@ -44,7 +44,7 @@ func (r *remote) parse() error {
 	}
 	u, err := url.Parse(r.url)
 	switch {
-	case err != nil: // its text may have a password
+	case err != nil: // the text may contain a password
 		return errors.New("--url must be http://HOST:PORT or https://HOST:PORT, such as https://spark-02:10091")
 	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("--url must be http://HOST:PORT or https://HOST:PORT, such as https://spark-02:10091, not %q",
@@ -58,7 +58,7 @@ func (r *remote) parse() error {
 	return nil
 }
 
-// get asks for the status. It follows no redirects, which could lead the password elsewhere, and uses no proxy.
+// get requests the status. It follows no redirects, which could send the password elsewhere, and uses no proxy.
 func (r *remote) get(ctx context.Context) (*status.Status, error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if r.caFile != "" {
@@ -81,7 +81,7 @@ func (r *remote) get(ctx context.Context) (*status.Status, error) {
 		password = strings.TrimRight(string(data), "\r\n")
 	}
 	address := *r.address.JoinPath(status.Path)
-	address.User = nil // errors have the address
+	address.User = nil // errors contain the address
 	client := &http.Client{Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return status.Get(ctx, client, address.String(), func(req *http.Request) {

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/doctor/check"
@@ -14,34 +12,33 @@ import (
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/status"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// quickSamples are the writes of 8 B of a quick round, per rail.
+// quickSamples is the number of 8 B writes of a quick round, per rail.
 const quickSamples = 50
 
 // quickRound probes a peer once, as bench does, with fewer samples.
-func (c *common) quickRound(ctx context.Context, cfg *config.Config, peer, tokenFile string) (probe.Result, error) {
-	p := quickOptions(ctx, cfg, tokenFile)
-	opts := *probeOptions(&config.Config{Probe: p})
-	opts.Budget, opts.Extras = probe.Budget{Share: 1}, nil // does not delay a round by hand
-	finder, store := c.newFinder(cfg, doctorBudget)
-	keeper := newKeeper(c, cfg, finder, store, nil)
-	node := newProbeNode(c, nil, finder, keeper, gatherer(c, finder, keeper, nil), slog.New(slog.DiscardHandler))
-	defer node.Close()
-	res := probe.Bench(ctx, node, opts, peer, func(probe.Progress) {})
-	return res, ctx.Err()
+func (c *common) quickRound(ctx context.Context, cfg *config.Config, peer, tokenFile string) (result.Result, error) {
+	opts := *probeOptions(&config.Config{Probe: quickOptions(ctx, cfg, tokenFile)})
+	opts.Budget, opts.Extras = options.Budget{Share: 1}, nil // an interactive round needs no budget and makes no extras
+	h := byHand{common: c, cfg: cfg, opts: opts, ask: benchAsk{Peer: peer, Quick: true},
+		logger: slog.New(slog.DiscardHandler)}
+	defer h.close()
+	res, _, err := h.round(ctx, func(result.Progress) {})
+	return res, cmp.Or(err, ctx.Err())
 }
 
-// skippedBecause is why a round measured nothing although nothing is wrong; empty: it did.
-func skippedBecause(r probe.Result) string {
-	if r.Outcome != probe.Skipped {
+// skippedBecause returns why a round has no figures although nothing is wrong with the rails, or empty.
+func skippedBecause(r result.Result) string {
+	if r.Outcome != result.Skipped {
 		return ""
 	}
 	return "peer " + r.Peer + " was not probed: " + check.Reason(r.Reason, r.Detail)
 }
 
-// quickOptions are those of a round in between: few samples, and no longer than the context allows.
+// quickOptions returns the options of a quick round: few samples, and a timeout within the context's.
 func quickOptions(ctx context.Context, cfg *config.Config, tokenFile string) *config.Probe {
 	p := *cmp.Or(cfg.Probe, config.DefaultProbe())
 	p.TokenFile = cmp.Or(tokenFile, p.TokenFile)
@@ -52,16 +49,35 @@ func quickOptions(ctx context.Context, cfg *config.Config, tokenFile string) *co
 	return &p
 }
 
-// recent is how old the last round of the running railscope may be to stand for one.
+// recent is the maximum age of the running railscope's last round that replaces a round of this command.
 const recent = 5 * time.Minute
 
-// peerRound is what a round with a peer found, or why there was none.
+// peerRound is the result of a round with a peer, or why there was none.
 type peerRound struct {
+	peer    string
 	found   []finding.Finding
 	skipped string
 }
 
-// lastRound is the last round of the running railscope with the peer, and without a recent one a round of its own.
+// contradict returns the findings in raised, changed by the round: findings about the peer that the round did not
+// repeat are recovering, and so are those about rails if no other peer can have raised them. A nil p changes
+// nothing.
+func (p *peerRound) contradict(raised []finding.Finding, running *status.Status) []finding.Finding {
+	if p == nil || p.skipped != "" {
+		return raised
+	}
+	only := len(running.Peers) == 1 && running.Peers[0].Name == p.peer
+	for i, f := range raised {
+		again := slices.ContainsFunc(p.found, func(o finding.Finding) bool {
+			return o.Check == f.Check && o.Subject == f.Subject
+		})
+		raised[i].Recovering = f.Recovering || !again &&
+			(f.Subject == "peer "+p.peer || only && !f.Peer() && check.OfRoundAlone(f.Check))
+	}
+	return raised
+}
+
+// lastRound returns the running railscope's last round with the peer or, if it is too old, makes a round.
 func (s *doctorSettings) lastRound(ctx context.Context, cfg *config.Config, running *status.Status,
 	peer string) *peerRound {
 	if running != nil {
@@ -69,11 +85,11 @@ func (s *doctorSettings) lastRound(ctx context.Context, cfg *config.Config, runn
 			return &peerRound{skipped: "a round with " + peer + ": maintenance"}
 		}
 		for _, p := range running.Peers {
-			if r := p.Last; p.Name == peer && r != nil && r.Outcome != string(probe.Skipped) && time.Since(r.Start) < recent {
-				return &peerRound{found: byBench(peer, r.Findings)}
+			if r := p.Last; p.Name == peer && r != nil && r.Outcome != string(result.Skipped) && time.Since(r.Start) < recent {
+				return &peerRound{peer: peer, found: r.Findings}
 			}
 		}
-		if running.Simulated { // its rails exist in its process only
+		if running.Simulated { // the rails exist in the demo's process only
 			return &peerRound{skipped: "a round with " + peer + ": the demo has had none yet"}
 		}
 	}
@@ -83,21 +99,10 @@ func (s *doctorSettings) lastRound(ctx context.Context, cfg *config.Config, runn
 	switch {
 	case err != nil:
 		return &peerRound{skipped: "a round with " + peer + ": " + err.Error()}
-	case res.Outcome == probe.Skipped:
+	case res.Outcome == result.Skipped:
 		return &peerRound{skipped: skippedBecause(res)}
 	}
-	return &peerRound{found: byBench(peer, check.Round(res))}
-}
-
-// byBench replaces the fix to run doctor by the command that shows the whole round.
-func byBench(peer string, found []finding.Finding) []finding.Finding {
-	list := slices.Clone(found)
-	for i, f := range list {
-		if len(f.Fix) == 1 && strings.HasPrefix(f.Fix[0], "railscope doctor") {
-			list[i].Fix = []string{"# the figures of each rail: railscope bench " + peer}
-		}
-	}
-	return list
+	return &peerRound{peer: peer, found: check.Round(res)}
 }
 
 func (p *peerRound) addTo(r *report.Report) {
@@ -108,7 +113,7 @@ func (p *peerRound) addTo(r *report.Report) {
 	r.AddRound(p.found)
 }
 
-// remembered returns what the running railscope found and this process cannot see, without what is silenced.
+// remembered returns the findings of the running railscope that this process cannot see, without silenced ones.
 func remembered(running *status.Status, stateKnown bool) (list []finding.Finding) {
 	for _, f := range standing(running) {
 		if check.Remembered(f.Check, stateKnown) {
@@ -118,7 +123,8 @@ func remembered(running *status.Status, stateKnown bool) (list []finding.Finding
 	return list
 }
 
-// standing returns the findings of the running railscope, without what is silenced; nil is none.
+// standing returns the findings of the running railscope, including recovering ones, without silenced ones. running
+// may be nil.
 func standing(running *status.Status) (list []finding.Finding) {
 	if running == nil {
 		return nil
@@ -129,9 +135,4 @@ func standing(running *status.Status) (list []finding.Finding) {
 		}
 	}
 	return list
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

@@ -36,6 +36,9 @@ func (s *rulesSettings) run(_ context.Context, parts *unfinished, w io.Writer) e
 		if !ok || err != nil {
 			return misuse{fmt.Errorf("--set must be a threshold and a number, such as goodput_ratio=0.6, not %q", one)}
 		}
+		if _, twice := tuning.Thresholds[name]; twice {
+			return misuse{fmt.Errorf("--set names %s twice", name)}
+		}
 		tuning.Thresholds[name] = v
 	}
 	if err := tuning.Check(); err != nil {

@@ -9,13 +9,14 @@ import (
 	"github.com/railscope/railscope/deploy/rules"
 )
 
-// TestRules: the printed file has other thresholds and no disabled alert, and unknown names are refused with the known.
+// TestRules: the printed file has other thresholds and no disabled alert. Unknown names are refused, and the error
+// lists the known ones.
 func TestRules(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		args []string
 		code int
-		says string // in what was printed, or to standard error
+		says string // text in the output, or on standard error
 	}{
 		{"as shipped", nil, 0, "  - name: railscope.gpu\n"},
 		{"a threshold", []string{"--set=goodput_ratio=0.6"}, 0,
@@ -28,7 +29,11 @@ func TestRules(t *testing.T) {
 		{"no number", []string{"--set=goodput_ratio=much"}, exitMisuse,
 			`--set must be a threshold and a number, such as goodput_ratio=0.6, not "goodput_ratio=much"`},
 		{"not finite", []string{"--set=goodput_ratio=inf"}, exitMisuse,
-			"threshold goodput_ratio must be a finite number, not +Inf"},
+			"threshold goodput_ratio must be a number from 0 to 1, not +Inf"},
+		{"no ratio", []string{"--set=goodput_ratio=7"}, exitMisuse,
+			"threshold goodput_ratio must be a number from 0 to 1, not 7"},
+		{"twice", []string{"--set=goodput_ratio=0.6", "--set=goodput_ratio=0.7"}, exitMisuse,
+			"--set names goodput_ratio twice"},
 		{"an unknown alert", []string{"--disable=RailscopeRailGone"}, exitMisuse,
 			`unknown alert "RailscopeRailGone"; the alerts and groups are RailscopeBondDegraded, RailscopeDiscards, `},
 	} {

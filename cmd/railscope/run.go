@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,7 +21,11 @@ import (
 
 	"github.com/railscope/railscope/bench/record"
 	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/outfile"
+	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/secret"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 type runSettings struct {
@@ -50,17 +56,17 @@ func (s *runSettings) define(app *kingpin.Application) *runSettings {
 	return s
 }
 
-// exitStatus is the exit code of a command that was run.
+// exitStatus is the exit code of a command.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 const (
-	outputTime  = 5 * time.Second // for what the command left running with its output
+	outputTime  = 5 * time.Second // time for output of processes that the command left running
 	maxRepeat   = 100
-	exitNoExec  = 126 // as shells have it
+	exitNoExec  = 126 // same code as in shells
 	exitNoFile  = 127
-	exitSignals = 128 // and the number of the signal
+	exitSignals = 128 // base of the number of the signal
 )
 
 func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) error {
@@ -83,6 +89,11 @@ func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) err
 	if err := s.reports.check(); err != nil {
 		return err
 	}
+	if s.json != "" && s.json != "-" {
+		if err := outfile.Check(s.json); err != nil {
+			return misuse{fmt.Errorf("--json: %w", err)}
+		}
+	}
 	finder, _ := s.newFinder(cfg, listBudget)
 	rails, err := finder.Rails()
 	o := record.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rails: rails,
@@ -91,6 +102,7 @@ func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) err
 	o.QueuePairs = func(device string, each func(rdmanl.QP)) error {
 		return links.QueuePairs(device, rdmanl.QPLimits{}, each)
 	}
+	o.Own = s.ownTraffic
 	r := runner{settings: s, options: o, pattern: pattern}
 	if err != nil {
 		r.notes = append(r.notes, err.Error())
@@ -112,7 +124,42 @@ func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) err
 	return nil
 }
 
-// writeJSON writes an object where --json says.
+// ownTraffic returns what the probe of the running railscope has carried so far. If one runs and cannot be asked,
+// the error says what to do.
+func (c *common) ownTraffic() (map[string]record.Own, error) {
+	all := map[string]record.Own{}
+	s, err := c.runningStatus(context.Background(), time.Second)
+	switch {
+	case err == nil:
+		for _, r := range s.Rails {
+			if r.ProbeTransmit == nil || r.ProbeReceive == nil || r.ProbeTCP == nil {
+				return nil, errors.New("the railscope that runs on this node is an earlier version")
+			}
+			all[r.Device+"/"+r.Port] = record.Own{Transmit: *r.ProbeTransmit, Receive: *r.ProbeReceive, TCP: *r.ProbeTCP}
+		}
+		return all, nil
+	case errors.Is(err, os.ErrPermission):
+		return nil, errors.New("run this command as root or as the user of the railscope that runs on this node")
+	case !errors.Is(err, errAlone):
+		return nil, err
+	case probeWorks(c.procfs):
+		return nil, fmt.Errorf("the railscope that runs on this node has no status.sock in %s: give it and this command "+
+			"one --state.dir", c.socketDir())
+	}
+	return all, nil // there is no probe
+}
+
+// probeWorks reports whether a process on this node is the worker of a probe.
+func probeWorks(procfs string) bool {
+	const most, longest = 100_000, 4 << 10
+	pids, _ := proc.PIDs(procfs, most) // empty on an error
+	return slices.ContainsFunc(pids, func(pid int) bool {
+		line, _, err := proc.Head(filepath.Join(procfs, strconv.Itoa(pid), "cmdline"), longest)
+		return err == nil && strings.HasSuffix(line, "\x00"+workerCommand+"\x00")
+	})
+}
+
+// writeJSON writes an object to the destination of --json.
 func (s *runSettings) writeJSON(stdout io.Writer, write func(io.Writer) error) error {
 	switch s.json {
 	case "":
@@ -124,7 +171,7 @@ func (s *runSettings) writeJSON(stdout io.Writer, write func(io.Writer) error) e
 	if err := write(&text); err != nil {
 		return err
 	}
-	return replaceFile(s.json, []byte(text.String()))
+	return outfile.Write(s.json, []byte(text.String()))
 }
 
 func figurePattern(text string) (*regexp.Regexp, error) {
@@ -141,7 +188,7 @@ func figurePattern(text string) (*regexp.Regexp, error) {
 	return p, nil
 }
 
-// runner runs the command, and records.
+// runner runs the command and records the rails.
 type runner struct {
 	settings *runSettings
 	options  record.Options
@@ -149,7 +196,16 @@ type runner struct {
 	notes    []string
 }
 
-// once runs the command with these variables besides, and returns the record and the figure that the command printed.
+// shownCommand returns a command as records store it: without passwords of URLs, because records are passed on.
+func shownCommand(argv []string) (shown []string) {
+	for _, arg := range argv {
+		shown = append(shown, secret.HideUserinfo(arg, ""))
+	}
+	return shown
+}
+
+// once runs the command with these additional variables, and returns the record and the figure that the command
+// printed.
 func (r *runner) once(env []string) (record.Record, string, error) {
 	argv := r.settings.command
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // it is what the user asks to run, until it ends
@@ -168,7 +224,7 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 	watch := record.Start(r.options)
 	if err := cmd.Start(); err != nil {
 		watch.Stop()
-		fmt.Fprintln(os.Stderr, "railscope: run", argv[0]+":", err)
+		fmt.Fprintln(os.Stderr, terminal.Plain(fmt.Sprintf("railscope: run %s: %v", argv[0], err)))
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			return record.Record{}, "", exitStatus(exitNoFile)
 		}
@@ -179,13 +235,14 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 	err := cmd.Wait()
 	close(ended)
 	if r.pattern != nil {
-		figure.end() // of a last line that has no end
+		figure.end() // looks at a last line without a newline as well
 	}
 	rec := watch.Stop()
-	rec.Command, rec.ExitCode = argv, exitCode(cmd, err)
+	rec.Command, rec.ExitCode = shownCommand(argv), exitCode(cmd, err)
 	rec.Notes = append(rec.Notes, r.notes...)
 	if dir := variable(cmd.Env, record.InspectorVariable); dir != "" {
-		if rec.Collectives, err = record.ReadInspector(dir, rec.Start, rec.Seconds); err != nil {
+		rec.Collectives, err = record.ReadInspector(dir, rec.Start, rec.Seconds)
+		if err != nil {
 			rec.Notes = append(rec.Notes, "collectives: "+err.Error())
 		}
 	}
@@ -195,7 +252,7 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 	return rec, figure.value, nil
 }
 
-// variable is the value of a variable in an environment; the last one counts.
+// variable returns the value of a variable in an environment. The last entry counts.
 func variable(environment []string, name string) string {
 	for _, v := range slices.Backward(environment) {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {
@@ -205,7 +262,7 @@ func variable(environment []string, name string) string {
 	return ""
 }
 
-// exitCode is that of a command that has ended, as shells report it.
+// exitCode returns the exit code of a command that has ended, as shells report it.
 func exitCode(cmd *exec.Cmd, err error) int {
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
@@ -217,19 +274,19 @@ func exitCode(cmd *exec.Cmd, err error) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// inForeground reports whether this process is in the foreground of its terminal: then signals of the keyboard reach
-// the command, too.
+// inForeground reports whether this process is in the foreground of its terminal. Signals of the keyboard then
+// reach the command as well.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {
-		return false // there is none
+		return false // no terminal
 	}
 	defer func() { _ = tty.Close() }() // nothing was written
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }
 
-// forward sends signals on to the command, those of the keyboard only if that does not.
+// forward forwards signals to the command, except those of the keyboard if the command gets them itself.
 func forward(signals <-chan os.Signal, ended <-chan struct{}, to *os.Process, foreground bool) {
 	for {
 		select {
@@ -243,14 +300,14 @@ func forward(signals <-chan os.Signal, ended <-chan struct{}, to *os.Process, fo
 	}
 }
 
-// lastMatch keeps the last match in what is written, line by line.
+// lastMatch keeps the last match in the written text, line by line.
 type lastMatch struct {
 	pattern *regexp.Regexp
 	line    []byte
 	value   string
 }
 
-// maxFigureLine bounds a line in which a figure is looked for.
+// maxFigureLine limits the length of a line that is searched for a figure.
 const maxFigureLine = 64 << 10
 
 func (l *lastMatch) Write(p []byte) (int, error) {

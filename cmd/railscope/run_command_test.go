@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/bench/record"
 )
 
-// runs runs a command by railscope, and returns its exit code and both outputs.
+// runs runs a command with railscope run, and returns its exit code and both outputs.
 func runs(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
 	cmd := command(t, nil, append([]string{"run", "--path.sysfs=" + t.TempDir()}, args...)...)
@@ -25,7 +25,7 @@ func runs(t *testing.T, args ...string) (code int, out, errs string) {
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// TestRunExitCodes: the command's exit code and output are kept, and its flags are its own.
+// TestRunExitCodes: the command's exit code and output are kept, and its flags are not parsed as railscope's.
 func TestRunExitCodes(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
@@ -41,7 +41,8 @@ func TestRunExitCodes(t *testing.T) {
 		{"nothing to run", nil, 2, "", "required argument 'command' not provided"},
 		{"a figure without a group", []string{"--compare=tcp", "--figure=x", "--", "true"}, 2, "", "must have one group"},
 		{"a figure of one run", []string{"--figure=(x)", "--", "true"}, 2, "", "--figure needs --compare=tcp"},
-		{"too often", []string{"--repeat=0", "--", "true"}, 2, "", "--repeat must be from 1 to 100"},
+		{"too often", []string{"--compare=tcp", "--repeat=0", "--", "true"}, 2, "", "--repeat must be from 1 to 100"},
+		{"often without comparing", []string{"--repeat=3", "--", "true"}, 2, "", "--repeat has no effect without --compare"},
 		{"in turn", []string{"--compare=tcp", "--repeat=2", "--figure=([0-9.]+) samples/s", "--", "sh", "-c",
 			"echo ${NCCL_IB_DISABLE:-0}.5 samples/s"}, 0, "0.5 samples/s\n1.5 samples/s\n0.5 samples/s\n1.5 samples/s\n",
 			"median, tcp"},
@@ -56,7 +57,7 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
-// TestRunJSON: the object is whole, and on standard output nothing but it and what the command wrote.
+// TestRunJSON: the object is complete, and standard output contains only the object and the command's output.
 func TestRunJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.json")
 	if code, _, errs := runs(t, "--json="+file, "--", "true"); code != 0 {
@@ -75,7 +76,7 @@ func TestRunJSON(t *testing.T) {
 	}
 }
 
-// TestRunSignal: a signal that ends other commands is for the command that runs.
+// TestRunSignal: a signal that ends other railscope commands is forwarded to the running command.
 func TestRunSignal(t *testing.T) {
 	cmd := command(t, nil, "run", "--path.sysfs="+t.TempDir(), "--", "sh", "-c",
 		`trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.05; done`)
@@ -91,7 +92,8 @@ func TestRunSignal(t *testing.T) {
 	buf, said := make([]byte, 64), ""
 	for !strings.Contains(said, "ready") {
 		n, err := stdout.Read(buf)
-		if said += string(buf[:n]); err != nil {
+		said += string(buf[:n])
+		if err != nil {
 			t.Fatal(said, err)
 		}
 	}
@@ -100,7 +102,8 @@ func TestRunSignal(t *testing.T) {
 	}
 	for {
 		n, err := stdout.Read(buf)
-		if said += string(buf[:n]); err != nil {
+		said += string(buf[:n])
+		if err != nil {
 			break
 		}
 	}

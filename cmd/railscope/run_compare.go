@@ -13,12 +13,12 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// overTCP are the variables that keep NCCL and UCX from RDMA.
+// overTCP returns the variables that keep NCCL and UCX from using RDMA.
 func overTCP() []string {
 	return []string{"NCCL_IB_DISABLE=1", "NCCL_NET=Socket", "UCX_TLS=tcp,sm,self,cuda"}
 }
 
-// compare runs the command over RDMA and over TCP in turn.
+// compare runs the command over RDMA and over TCP alternately.
 func (r *runner) compare(w io.Writer) error {
 	var runs []record.Run
 	for n := range 2 * r.settings.repeat {
@@ -31,15 +31,12 @@ func (r *runner) compare(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		var figure *float64
-		if v, err := strconv.ParseFloat(text, 64); err == nil {
-			figure = &v
-		}
-		if runs = append(runs, record.NewRun(transport, rec, figure)); rec.ExitCode != 0 {
+		runs = append(runs, record.NewRun(transport, rec, record.ParseFigure(text)))
+		if rec.ExitCode != 0 {
 			break
 		}
 	}
-	c := record.NewComparison(r.settings.command, runs)
+	c := record.NewComparison(shownCommand(r.settings.command), runs)
 	err := errors.Join(c.WriteTable(os.Stderr, isTerminal(os.Stderr)), r.settings.writeJSON(w, c.WriteJSON),
 		r.settings.reports.write(context.Background(), "run", c.WriteJSON))
 	if err != nil {
@@ -51,10 +48,10 @@ func (r *runner) compare(w io.Writer) error {
 	return nil
 }
 
-// gpuTime is how long a reading of the GPUs may take.
+// gpuTime is the time limit of a reading of the GPUs.
 const gpuTime = time.Second
 
-// gpuMemory returns a function that reads the memory in use of each GPU; without GPUs there is none.
+// gpuMemory returns a function that reads the memory in use of each GPU, or none without GPUs.
 func gpuMemory(session *nvml.Session) func() (map[string]int64, error) {
 	reader := nvml.NewReader(session, func(g nvml.GPU) (int64, error) {
 		m, err := g.Memory()
@@ -62,7 +59,7 @@ func gpuMemory(session *nvml.Session) func() (map[string]int64, error) {
 			if nvml.Unreachable(err) {
 				return -1, err
 			}
-			return -1, nil // it has none of its own: GB10
+			return -1, nil // GB10 has no memory of its own
 		}
 		return int64(m.Used), nil
 	})

@@ -25,8 +25,8 @@ import (
 	"github.com/railscope/railscope/probe/probetest"
 )
 
-// TestMain is railscope itself if the environment is set: the tests below run the program with flags, exit codes and
-// signals.
+// TestMain runs railscope itself if the environment is set: the tests below run the program with flags, exit codes
+// and signals.
 func TestMain(m *testing.M) {
 	hungfs.Main()
 	if os.Getenv(probetest.WorkerVariable) != "" {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns railscope with args, over a synthetic tree.
+// command returns a command that runs railscope with args over a synthetic tree.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -109,6 +109,10 @@ func TestMisuse(t *testing.T) {
 			`railscope: unknown flag --nonsense \(see railscope --help\)`},
 		{"flag of another command", nil, []string{"rails", "--fail=rail0"}, 2,
 			`railscope: unknown flag --fail; it is a flag of railscope demo \(see railscope rails --help\)`},
+		{"no sysfs", nil, []string{"check", "--path.sysfs=/no/such"}, 2,
+			`railscope: --path\.sysfs: stat /no/such: no such file or directory: mount .* \(see railscope check --help\)`},
+		{"no directory, by variable", []string{"RAILSCOPE_PATH_PROCFS=/etc/hostname"}, []string{"rails"}, 2,
+			`railscope: --path\.procfs: /etc/hostname is not a directory: mount .*`},
 		{"wrong command", nil, []string{"sevre"}, 2, `railscope: unknown command "sevre"; did you mean "serve"\? .*`},
 		{"an unknown command", nil, []string{"zzz"}, 2,
 			`railscope: unknown command "zzz"; the commands are help, serve, rails, expect, check, bench, read, nixlbench, run, storage, rules, doctor, fleet, metrics, ` +
@@ -190,12 +194,12 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// running is a railscope that serves.
+// running is a serving railscope.
 type running struct {
 	*exec.Cmd
 	url    string
 	log    *bufio.Scanner
-	passed []string // lines of the log that no test has asked for yet
+	passed []string // log lines that no test has asked for yet
 }
 
 // start starts railscope on a free port and waits until it serves.
@@ -215,7 +219,7 @@ func launch(t *testing.T, env []string, args ...string) *running {
 		args...)...))
 }
 
-// follow starts a command whose log is read.
+// follow starts a command and reads its log.
 func follow(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	r := &running{Cmd: cmd}
@@ -228,9 +232,9 @@ func follow(t *testing.T, cmd *exec.Cmd) *running {
 	}
 	t.Cleanup(func() {
 		_ = r.Process.Kill()
-		_ = r.Wait() // an error where the test has waited already
+		_ = r.Wait() // an error if the test has already waited
 	})
-	time.AfterFunc(3*time.Minute, func() { _ = r.Process.Kill() }) // ends every wait below
+	time.AfterFunc(3*time.Minute, func() { _ = r.Process.Kill() }) // limits every wait below
 	r.log = bufio.NewScanner(pipe)
 	return r
 }
@@ -273,7 +277,7 @@ func (r *running) stop(t *testing.T, sig os.Signal) int {
 	if err := r.Process.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
-	for r.log.Scan() { // to its end: Wait closes the pipe
+	for r.log.Scan() { // read to the end, because Wait closes the pipe
 		t.Log(r.log.Text())
 		r.passed = append(r.passed, r.log.Text())
 	}
@@ -286,7 +290,7 @@ func (r *running) get(t *testing.T, path string) (int, string) {
 	return httpGet(t, r.url+path)
 }
 
-// httpGet returns the status and the body of what is at an address.
+// httpGet returns the status and the body of a response.
 func httpGet(t *testing.T, url string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -307,7 +311,7 @@ func httpGet(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestServe: start, scrape, reload by signal and by request, a bad reload, stop.
+// TestServe: start, scrape, reload by signal and by request, an invalid reload, stop.
 func TestServe(t *testing.T) {
 	sys := tree(t)
 	config := file(t, "rails:\n  names: {east: mlx5_0/1}\n")
@@ -348,7 +352,7 @@ func TestServe(t *testing.T) {
 	has("after SIGHUP", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`,
 		"railscope_config_last_reload_successful 1", `railscope_rail_excluded_info{device="mlx5_1"} 1`)
 
-	rewrite("rails:\n  names: {east: mlx5_0}\n")
+	rewrite("rails:\n  names: {east: mlx5_0/x}\n")
 	resp, err := http.Post(r.url+"/-/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +370,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestNCCL: logs are followed while railscope serves.
+// TestNCCL: NCCL logs are followed while railscope serves.
 func TestNCCL(t *testing.T) {
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "job.log"))
@@ -388,7 +392,7 @@ func TestNCCL(t *testing.T) {
 			if strings.Contains(body, "\n"+step.shows+"\n") {
 				break
 			}
-			time.Sleep(100 * time.Millisecond) // start ends the program after three minutes, and get this loop
+			time.Sleep(100 * time.Millisecond) // limited by start, which ends the program after three minutes
 		}
 		t.Log("step", i, "is there")
 	}
@@ -443,7 +447,7 @@ func TestFormatVariables(t *testing.T) {
 	env := []string{"RAILSCOPE_RAILS_FORMAT=json", "RAILSCOPE_DOCTOR_FORMAT=text", "RAILSCOPE_BENCH_FORMAT=table"}
 	sys := tree(t)
 	for name, want := range map[string]string{"rails": `^\[|^\{`, "doctor": `: 2 rails: `} {
-		out, _ := command(t, env, name, "--path.sysfs="+sys).Output() // what it finds is of no interest here
+		out, _ := command(t, env, name, "--path.sysfs="+sys).Output() // the findings do not matter
 		if !regexp.MustCompile(want).Match(out) {
 			t.Errorf("%s: %s", name, out)
 		}

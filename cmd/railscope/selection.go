@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,13 +13,13 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// selection is which checks count: --only and --ignore.
+// selection selects checks: --only and --ignore.
 type selection struct {
 	onlyText, ignoreText string
 	only, ignore         []string
 }
 
-// define adds the flags, whose variables have the name of the command.
+// define adds the flags. Their environment variables contain the name of the command.
 func (s *selection) define(cmd *kingpin.CmdClause, variable string) {
 	cmd.Flag("only", "Names of the checks that count, separated by commas; all others are left out. See docs/doctor.md.").
 		Envar(variable + "_ONLY").PlaceHolder("CHECK,…").StringVar(&s.onlyText)
@@ -26,7 +27,7 @@ func (s *selection) define(cmd *kingpin.CmdClause, variable string) {
 		Envar(variable + "_IGNORE").PlaceHolder("CHECK,…").StringVar(&s.ignoreText)
 }
 
-// parse refuses names of checks that do not exist.
+// parse returns an error for names of checks that do not exist.
 func (s *selection) parse() error {
 	known := check.Names()
 	for _, f := range []struct {
@@ -35,7 +36,8 @@ func (s *selection) parse() error {
 	}{{"--only", s.onlyText, &s.only}, {"--ignore", s.ignoreText, &s.ignore}} {
 		*f.to = nil
 		for name := range strings.SplitSeq(f.text, ",") {
-			if name = strings.TrimSpace(name); name == "" {
+			name = strings.TrimSpace(name)
+			if name == "" {
 				continue
 			}
 			if !slices.Contains(known, name) {
@@ -44,23 +46,26 @@ func (s *selection) parse() error {
 			*f.to = append(*f.to, name)
 		}
 	}
+	if !slices.ContainsFunc(known, s.wants) {
+		return errors.New("--only and --ignore leave no check")
+	}
 	return nil
 }
 
-// suggestCheck returns the end of a message about an unknown check; there are too many to list them.
+// suggestCheck returns the end of an error about an unknown check.
 func suggestCheck(name string, known []string) string {
 	if near := config.Nearest(name, known); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
-	return "; docs/doctor.md lists them"
+	return "; the checks are " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 }
 
-// wants reports whether a check counts.
+// wants reports whether a check is selected.
 func (s *selection) wants(name string) bool {
 	return (len(s.only) == 0 || slices.Contains(s.only, name)) && !slices.Contains(s.ignore, name)
 }
 
-// of returns the findings of checks that count.
+// of returns the findings of selected checks.
 func (s *selection) of(list []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(slices.Clone(list), func(f finding.Finding) bool { return !s.wants(f.Check) })
 }

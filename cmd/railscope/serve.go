@@ -27,7 +27,6 @@ import (
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/exporter/otlp"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/resident"
 	"github.com/railscope/railscope/internal/systemd"
 )
 
@@ -35,7 +34,7 @@ type serveSettings struct {
 	nodeSettings
 	web         *web.FlagConfig
 	otlp        otlp.Options
-	annotation  string // file; of the maintenance annotation
+	annotation  string // file with the maintenance annotation
 	configCheck bool
 }
 
@@ -64,7 +63,7 @@ func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
 	return s
 }
 
-// check refuses values that the parser accepts.
+// check returns an error for values that the parser accepts but serve does not.
 func (s *serveSettings) check(*kingpin.CmdClause) error {
 	path := s.telemetryPath
 	switch {
@@ -84,7 +83,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 		return s.checkConfig(w)
 	}
 	logger := s.logger()
-	// A requested stop is a success: systemd and Kubernetes treat any other code as a crash.
+	// A requested stop is a success: systemd and Kubernetes treat any other exit code as a crash.
 	parts.setExit(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
 	read := parts.begin("the configuration", nil)
 	var loader config.Loader
@@ -95,7 +94,8 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err := s.checkWeb(); err != nil {
 		return err
 	}
-	if s.pusher, err = s.newPusher(logger); err != nil {
+	s.pusher, err = s.newPusher(logger)
+	if err != nil {
 		return err
 	}
 	read()
@@ -104,8 +104,9 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	}
 	limitMemory()
 	m := s.machine()
-	if m.state = s.openState(logger); m.state != nil {
-		defer func() { _ = m.state.Close() }() // errors are reported by the store
+	m.state = s.openState(logger)
+	if m.state != nil {
+		defer func() { _ = m.state.Close() }() // the store reports its errors
 	}
 	m.maintenance, m.annotation = cfg.MaintenanceFile(), s.annotation
 	n, err := assemble(s.nodeSettings, m, cfg, logger)
@@ -114,7 +115,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	}
 	defer parts.begin("the probe", nil)()
 	defer n.close()
-	defer context.AfterFunc(ctx, n.close)() // while scrapes finish, not after them
+	defer context.AfterFunc(ctx, n.close)() // runs while scrapes finish, not after them
 	n.watch.Check()
 	if err := n.probing.start(ctx, probeOptions(cfg)); err != nil {
 		return err
@@ -122,13 +123,10 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	reload := (&reloader{node: n, file: s.configFile, loader: &loader, ctx: ctx}).reload
 	defer onHangup(func() error {
 		logResult(logger, m.nvml.Release(hangupRelease), "NVML release failed, retried at every read", "NVML released",
-			"for", hangupRelease) // so that a GPU can be reset
+			"for", hangupRelease) // GPU reset needs it
 		return reload()
 	})()
 	defer parts.begin("the web port", n.scraper.Reading)()
-	if err := resident.DropStartup(); err != nil {
-		logger.Debug("Memory pages of the start not dropped", "err", err)
-	}
 	return n.serve(ctx, s.web, reload)
 }
 
@@ -139,7 +137,7 @@ func (s *serveSettings) checkWeb() error {
 	return nil
 }
 
-// newPusher returns what pushes the series; nil without --otlp.endpoint. Its errors are misuse.
+// newPusher returns the pusher of the series; nil without --otlp.endpoint. An error is a misuse.
 func (s *serveSettings) newPusher(logger *slog.Logger) (*otlp.Pusher, error) {
 	o := s.otlp
 	if o.Endpoint == "" {
@@ -160,7 +158,7 @@ func (s *serveSettings) newPusher(logger *slog.Logger) (*otlp.Pusher, error) {
 	return p, nil
 }
 
-// checkConfig reports whether a reload would apply the configuration. Its errors are misuse.
+// checkConfig reports whether a reload would apply the configuration. An error is a misuse.
 func (s *serveSettings) checkConfig(w io.Writer) error {
 	cfg, err := s.load()
 	if err != nil {
@@ -182,21 +180,21 @@ func (s *serveSettings) checkConfig(w io.Writer) error {
 	return err
 }
 
-// refuseEmpty refuses a file without a key, as one is that is being written.
+// refuseEmpty rejects a file without a key: it may be half-written.
 func refuseEmpty(cfg *config.Config, file string) error {
 	if !cfg.Empty || file == "" {
 		return nil
 	}
-	return fmt.Errorf("%s is empty, as a file is while it is written: reload when it is complete, "+
-		"or write {} for a configuration without rails and probe", file)
+	return fmt.Errorf("%s is empty: a reload refuses it, because it may be half written; write {} for an empty "+
+		"configuration", file)
 }
 
-// limitMemory trades speed for memory.
+// limitMemory reduces memory use at the cost of speed.
 func limitMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // scrapes are rare
 	}
-	// With huge pages the stack of each thread has 2 MiB, here and in the worker, which inherits this.
+	// With huge pages each thread's stack takes 2 MiB, here and in the worker, which inherits this setting.
 	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 }
 
@@ -207,7 +205,7 @@ func onHangup(reload func() error) (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for range hup {
-			_ = reload() // errors are logged
+			_ = reload() // reload logs its errors
 		}
 	})
 	return func() {
@@ -217,12 +215,12 @@ func onHangup(reload func() error) (stop func()) {
 	}
 }
 
-// reloader reloads the configuration, one reload at a time. All of it is applied, or nothing.
+// reloader reloads the configuration, one reload at a time. It applies all of it or nothing.
 type reloader struct {
 	node   *node
 	file   string
 	loader *config.Loader
-	ctx    context.Context // of serve: the probe outlives the request
+	ctx    context.Context // context of serve: the probe outlives the request
 	mu     sync.Mutex
 }
 
@@ -257,8 +255,9 @@ func (r *reloader) apply() error {
 	if err != nil {
 		return err
 	}
-	// Nothing can fail from here on. The probe must find the rails under their new names.
+	// From here on nothing can fail. The probe must find the rails under their new names.
 	r.node.finder.SetOptions(railOptions(cfg))
+	warnUnmatched(r.node.finder, r.node.logger)
 	r.node.keeper.Configure(expectConfig(cfg))
 	r.node.watch.SetPath(cfg.MaintenanceFile())
 	applySilences(r.node.probing.found, hidden, r.node.logger)

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// silences returns those of the configuration. Its errors are misuse.
+// silences returns the silences of the configuration. An error is a misuse.
 func silences(c *config.Config) (list []finding.Silence, err error) {
 	known := check.Names()
 	for _, s := range c.Findings.Silence {

@@ -40,8 +40,8 @@ const (
 )
 
 type sourceSettings struct {
-	on           map[string]*bool // by name of the source
-	interval     time.Duration    // between samples
+	on           map[string]*bool // enabled sources, by name
+	interval     time.Duration    // time between samples
 	processLimit int
 	gpuProcesses bool
 	ncclLogs     []string
@@ -50,7 +50,7 @@ type sourceSettings struct {
 
 type sourceFlag struct {
 	name, reads string
-	on          bool // by default
+	on          bool // enabled by default
 }
 
 // sourceFlags returns the sources in the order of their flags and metrics.
@@ -78,10 +78,10 @@ func defaultSources() sourceSettings {
 	return s
 }
 
-// followers are the sources of what happens between two reads: one read shows nothing.
+// followers returns the sources of events between two reads: a single read shows nothing.
 func followers() []string { return []string{"nccl", "kmsg", "sampler"} }
 
-// define defines the flags of all sources, or of those of which one read shows something.
+// define defines the flags of all sources or, with once, of those for which a single read is enough.
 func (s *sourceSettings) define(cmd *kingpin.CmdClause, once bool) {
 	*s = defaultSources()
 	for _, f := range sourceFlags() {
@@ -109,7 +109,7 @@ func (s *sourceSettings) defineFollowers(cmd *kingpin.CmdClause) {
 		Default("/var/log/nccl/*.log").StringsVar(&s.ncclLogs)
 }
 
-// check refuses values that the parser accepts.
+// check returns an error for values that the parser accepts but the sources do not.
 func (s *sourceSettings) check() error {
 	switch {
 	case s.processLimit < 2 || s.processLimit > maxProcessSeries:
@@ -121,7 +121,7 @@ func (s *sourceSettings) check() error {
 	return nil
 }
 
-// open makes the sources that are on, and what runs for them between scrapes.
+// open opens the enabled sources, and returns what must run for them between scrapes.
 func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper *expect.Keeper, node *probe.Node,
 	logger *slog.Logger) (list []collector.Source, running []func(context.Context), err error) {
 	gpuProcesses := 0
@@ -130,7 +130,7 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 	}
 	gpus := gpu.New(c.procfs, m.nvml, deviceBudget, gpuProcesses)
 	ports := rdma.New(c.sysfs, finder.Snapshot, deviceBudget)
-	ports.MaxMTU, ports.Expected = node.MaxMTU, keeper.Expected
+	ports.MaxMTU, ports.Expected, ports.Node = node.MaxMTU, keeper.Expected, keeper.Node
 	processes := c.newProcesses(finder, m.nvml, s.processLimit)
 	made := map[string]collector.Source{
 		"rdma":      ports,
@@ -155,8 +155,8 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 		if !*s.on["gpu"] {
 			gpus = nil
 		}
-		opts := sampler.Options{Own: node.OwnTraffic}
-		if m.notice != "" { // the demo's rounds are not on its rails, and its job pauses only when one begins
+		opts := sampler.Options{Own: node.OwnTraffic, Histogram: exportersampler.NewHistogram}
+		if m.notice != "" { // the demo's rounds do not use its rails, and its job pauses only when a round begins
 			opts.Own = nil
 		}
 		if *s.on["process"] {
@@ -181,7 +181,7 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, keeper 
 	return list, running, nil
 }
 
-// newProcesses makes the source of processes, with at most limit series of one row; 0: its default.
+// newProcesses returns the source of processes, with at most limit series per row; 0: its default.
 func (c *common) newProcesses(finder *rail.Finder, gpus *nvml.Session, limit int) *collectorprocess.Source {
 	opts := collectorprocess.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Rails, NVML: gpus,
 		Budget: deviceBudget, Limit: limit}
@@ -191,11 +191,12 @@ func (c *common) newProcesses(finder *rail.Finder, gpus *nvml.Session, limit int
 	return collectorprocess.New(opts)
 }
 
-// newKernelLog makes the source of the kernel log, whose position is kept in the store; nil: not at all.
+// newKernelLog returns the source of the kernel log. It saves its position in the state of m, if there is one.
 func newKernelLog(c *common, m machine, finder *rail.Finder) collector.Source {
 	opts, store := kmsg.Options{Path: cmp.Or(m.kmsg, "/dev/kmsg"), Rails: finder.Rails}, m.state
 	boot, _ := os.ReadFile(filepath.Join(c.procfs, "sys/kernel/random/boot_id")) // without it nothing is saved
-	if opts.Boot = strings.TrimSpace(string(boot)); store != nil {
+	opts.Boot = strings.TrimSpace(string(boot))
+	if store != nil {
 		const section = "kernel_log"
 		if _, err := store.Get(section, &opts.Last); err != nil {
 			store.Reject(section, err)
@@ -206,11 +207,11 @@ func newKernelLog(c *common, m machine, finder *rail.Finder) collector.Source {
 	return kmsg.New(opts)
 }
 
-// gpuUseBudget is how long the sampler waits for GPUs. It reads them every second.
+// gpuUseBudget is how long the sampler waits for GPUs, which it reads every second.
 const gpuUseBudget = 500 * time.Millisecond
 
-// newSampler makes the sampler, which reads the memory use of GPUs from gpus; nil: not at all. opts has what others
-// know of the traffic.
+// newSampler returns the sampler. If gpus is not nil, it also samples the memory use of GPUs. opts contains what
+// others know about the traffic.
 func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, gpus *gpu.Source, opts sampler.Options,
 	logger *slog.Logger) *sampler.Sampler {
 	opts.Sysfs, opts.Rails, opts.Interval, opts.Ethtool = c.sysfs, finder.Rails, s.interval, m.ethtool
@@ -228,7 +229,7 @@ func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, g
 	return sampler.New(opts)
 }
 
-// background runs each function until stop is called, which waits for them, but not for a file that hangs.
+// background runs each function until stop is called. stop waits for them, but not for a file that hangs.
 func background(ctx context.Context, list []func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

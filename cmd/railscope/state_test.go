@@ -19,7 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// stateSettings are the flags of rails on a machine of three rails.
+// stateSettings returns the flags of rails on a machine with three rails.
 func stateSettings(t *testing.T) railsSettings {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ Ethernet
 	return s
 }
 
-// serving uses the state as serve does for one look at the devices, then calls while.
+// serving uses the state as serve does for one discovery of the devices, then calls while.
 func (s railsSettings) serving(t *testing.T, while func()) {
 	t.Helper()
 	store := s.openState(promslog.New(&s.log))
@@ -58,7 +58,7 @@ func (s railsSettings) serving(t *testing.T, while func()) {
 	}
 }
 
-// listed are the rails and what is missing, as railscope rails prints them.
+// listed returns the rails, and those that are missing, as railscope rails prints them.
 func (s railsSettings) listed(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -76,8 +76,8 @@ func (s railsSettings) listed(t *testing.T) string {
 	return strings.Join(out, " ")
 }
 
-// TestStateOutlivesTheProcess: a card that is missing after a restart renames no rail, even if device names change, and
-// railscope rails prints the same names.
+// TestStateOutlivesTheProcess: a card that is missing after a restart renames no rail, even if device names change,
+// and railscope rails prints the same names.
 func TestStateOutlivesTheProcess(t *testing.T) {
 	s := stateSettings(t)
 	s.serving(t, nil)
@@ -107,8 +107,8 @@ func TestStateOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-// TestForgetRail is the procedure of docs/rails.md: after a card is removed permanently, the next new one gets its
-// number.
+// TestForgetRail follows the procedure of docs/rails.md: after a card is removed permanently, the next new one gets
+// its number.
 func TestForgetRail(t *testing.T) {
 	s := stateSettings(t)
 	fail := func(name, want string) {
@@ -175,7 +175,7 @@ func TestSpoiledState(t *testing.T) {
 }
 
 // TestForeignState: a state whose adapters are all absent, as in a disk image, is set aside with all sections. One
-// adapter that is known makes it this node's, and so does a node without GUIDs.
+// known adapter makes it this node's, and so does a node without GUIDs.
 func TestForeignState(t *testing.T) {
 	const record = `{"number": %d, "device": "mlx5_%d", "port": 1, "place": "0000:18:00.%[2]d", ` +
 		`"pci_address": "0000:18:00.%[2]d", "node_guid": "%s"}`
@@ -190,7 +190,7 @@ func TestForeignState(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		rails, seen string // GUID of a port in the section expect
-		change      string // of the node
+		change      string // change of the node
 		want        string // number of mlx5_0
 	}{
 		"unchanged":             {rails(own), own, "", "5"},
@@ -221,7 +221,7 @@ func TestForeignState(t *testing.T) {
 			}
 			log.Reset()
 			s.serving(t, nil)
-			aside, err := os.ReadFile(file + ".foreign")
+			aside, err := os.ReadFile(file + ".bak")
 			now, _ := os.ReadFile(file)
 			if foreign := tc.want == "0"; foreign != (err == nil) || foreign && string(aside) != content ||
 				foreign == bytes.Contains(now, []byte("baselines")) {

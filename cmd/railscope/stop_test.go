@@ -101,8 +101,8 @@ func TestStopWhileFilesHang(t *testing.T) {
 	})
 }
 
-// exited reports whether a process has ended, except for threads in the kernel: all are dead (Z, X) or wait for files
-// (D).
+// exited reports whether a process has ended, except for threads in the kernel: all of its threads are dead (Z, X)
+// or wait for files (D).
 func exited(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, file := range threads {

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -18,6 +21,7 @@ type storageSettings struct {
 	streams          int
 	timeout          time.Duration
 	endpoint, format string
+	endpointGiven    bool // the endpoint was given on the command line
 }
 
 const maxStreams = 256
@@ -35,14 +39,15 @@ func (s *storageSettings) define(app *kingpin.Application) *storageSettings {
 	cmd.Flag("timeout", "Longest time of a target, without the removal.").Envar("RAILSCOPE_STORAGE_TIMEOUT").
 		Default("10m").DurationVar(&s.timeout)
 	cmd.Flag("endpoint", "URL of the server of buckets, such as https://minio.example:9000; without it AWS and Google. "+
-		"Plain HTTP is for loopback only.").Envar("RAILSCOPE_STORAGE_ENDPOINT").PlaceHolder("URL").StringVar(&s.endpoint)
+		"Plain HTTP is for loopback only.").Envar("RAILSCOPE_STORAGE_ENDPOINT").PlaceHolder("URL").
+		IsSetByUser(&s.endpointGiven).StringVar(&s.endpoint)
 	formatFlag(cmd, "RAILSCOPE_STORAGE_FORMAT", &s.format, "table", "json")
 	return s
 }
 
 func (s *storageSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("storage", nil)()
-	parts.wait() // it removes what it wrote
+	parts.wait() // the command removes what it wrote
 	args, err := s.args()
 	if err != nil {
 		return misuse{err}
@@ -50,7 +55,7 @@ func (s *storageSettings) run(ctx context.Context, parts *unfinished, w io.Write
 	return runCompanion(ctx, w, args)
 }
 
-// args is the command line of the other program.
+// args returns the command line of railscope-bench.
 func (s *storageSettings) args() ([]string, error) {
 	size, err := positiveSize("--size", s.size)
 	if err != nil {
@@ -65,6 +70,10 @@ func (s *storageSettings) args() ([]string, error) {
 	case s.timeout <= 0:
 		return nil, fmt.Errorf("--timeout must be positive, not %v", s.timeout)
 	}
+	bucket := func(target string) bool { return strings.Contains(target, "://") }
+	if s.endpointGiven && !slices.ContainsFunc(s.targets, bucket) {
+		return nil, errors.New("--endpoint has no effect on directories: name a bucket, such as s3://BUCKET/PREFIX")
+	}
 	args := []string{"storage", "--size=" + strconv.FormatInt(size, 10),
 		"--part-size=" + strconv.FormatInt(min(part, size), 10), "--streams=" + strconv.Itoa(s.streams),
 		fmt.Sprintf("--timeout=%g", s.timeout.Seconds()), "--endpoint=" + s.endpoint, "--format=" + s.format,
@@ -75,7 +84,7 @@ func (s *storageSettings) args() ([]string, error) {
 	return append(append(args, "--"), s.targets...), nil
 }
 
-// positiveSize is a number of bytes on the command line.
+// positiveSize parses a number of bytes from the command line.
 func positiveSize(flag, text string) (int64, error) {
 	bytes, err := units.ParseStrictBytes(text)
 	if err != nil || bytes <= 0 || bytes > 1<<50 {

@@ -24,7 +24,7 @@ import (
 	"github.com/railscope/railscope/internal/status"
 )
 
-// key is what tells findings apart.
+// key returns the identity of a finding.
 func key(check string, severity finding.Severity, subject string) string {
 	return check + ", " + string(severity) + ", " + subject
 }
@@ -38,7 +38,7 @@ func keys(list []finding.Finding) []string {
 	return set
 }
 
-// surfaces are the findings that each surface shows of a node that runs, by its name.
+// surfaces returns the findings of a running node on each surface, by the name of the surface.
 func surfaces(t *testing.T, n *node, c common) map[string][]string {
 	t.Helper()
 	all := map[string][]string{"metrics": {}, "page": {}}
@@ -80,7 +80,7 @@ func surfaces(t *testing.T, n *node, c common) map[string][]string {
 	return all
 }
 
-// doctored is what doctor finds.
+// doctored returns the findings of doctor.
 func doctored(t *testing.T, c common) []string {
 	t.Helper()
 	c.log.Writer = io.Discard
@@ -96,14 +96,14 @@ func doctored(t *testing.T, c common) []string {
 	return keys(report.Findings)
 }
 
-// TestDoctorRemembers: doctor adds what only the running railscope can know, once, without what it sees itself.
+// TestDoctorRemembers: doctor adds, once, what only the running railscope can know, without what it sees itself.
 func TestDoctorRemembers(t *testing.T) {
 	c := checkOf(t).common
 	c.log.Writer = io.Discard
 	silenced := raised("lossy_rail", finding.Warning, "rail 0")
 	silenced.Silenced = "known"
 	lossy := raised("lossy_rail", finding.Warning, "rail 1")
-	c.stateDir = answer(t, asJSON(statusOf(lossy, silenced, raised("imbalance", finding.Warning, "rail 1"),
+	c.stateDir = answer(t, asJSON(statusOf(lossy, silenced, raised("counter_mismatch", finding.Warning, "rail 1"),
 		raised("port_down", finding.Critical, "rail 1"), raised("rate_lost", finding.Critical, "rail 0"))))
 	report := func(s doctorSettings) (list []string) {
 		var text bytes.Buffer
@@ -123,17 +123,17 @@ func TestDoctorRemembers(t *testing.T) {
 		}
 		return list
 	}
-	if diff := cmp.Diff([]string{"lossy_rail rail 1", "imbalance rail 1"}, report(doctorSettings{})); diff != "" {
+	if diff := cmp.Diff([]string{"lossy_rail rail 1", "counter_mismatch rail 1"}, report(doctorSettings{})); diff != "" {
 		t.Error(diff)
 	}
-	ignoring := doctorSettings{selection: selection{ignoreText: "imbalance"}}
+	ignoring := doctorSettings{selection: selection{ignoreText: "counter_mismatch"}}
 	if diff := cmp.Diff([]string{"lossy_rail rail 1"}, report(ignoring)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestSilences: a silenced finding is shown with its reason, and has no series; an expired silence is logged and hides
-// nothing; one of an unknown check is refused.
+// TestSilences: a silenced finding is shown with its reason, and has no series. An expired silence is logged and
+// hides nothing. A silence of an unknown check is refused.
 func TestSilences(t *testing.T) {
 	sys := tree(t)
 	write(t, filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/state"), "1: DOWN\n")
@@ -180,5 +180,81 @@ func TestSilences(t *testing.T) {
 	if bad, ok := errors.AsType[misuse](err); !ok || !strings.Contains(bad.Error(),
 		`:1: unknown check "port_dwn" in findings.silence; did you mean "port_down"?`) {
 		t.Error(err)
+	}
+}
+
+// TestDoctorAges: doctor prints since when a finding stands and when it was last seen, also for its own findings. A
+// finding that the last round or reading did not repeat is listed last, as recovering, and does not cause exit code
+// 1.
+func TestDoctorAges(t *testing.T) {
+	c := checkOf(t).common
+	c.log.Writer = io.Discard
+	aged := func(r finding.Raised, since, seen time.Duration) finding.Raised {
+		r.Since, r.Seen = time.Now().Add(-since), time.Now().Add(-seen)
+		return r
+	}
+	write(t, filepath.Join(c.sysfs, "class/infiniband/mlx5_1/ports/1/state"), "1: DOWN\n")
+	past := aged(raised("nccl_fallback", finding.Critical, "job a"), time.Hour, 3*time.Minute)
+	past.Recovering = true
+	c.stateDir = answer(t, asJSON(statusOf(past, aged(raised("lossy_rail", finding.Warning, "rail 0"), 10*time.Minute,
+		20*time.Second), aged(raised("port_down", finding.Critical, "rail 1"), 5*time.Minute, time.Minute))))
+	var text bytes.Buffer
+	doctor := doctorSettings{common: c, format: "text"}
+	if err := doctor.run(t.Context(), newUnfinished(), &text); !errors.Is(err, errReported) {
+		t.Errorf("%v", err)
+	}
+	var got []string
+	ages := regexp.MustCompile(`([0-9hms]+) ago`)
+	for line := range strings.Lines(text.String()) {
+		if strings.HasPrefix(line, "  since") {
+			for _, m := range ages.FindAllStringSubmatch(line, -1) {
+				got = append(got, m[1])
+			}
+		}
+		if word, _, _ := strings.Cut(line, " "); slices.Contains([]string{"CRITICAL", "WARNING", "RECOVERING"}, word) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	want := []string{"CRITICAL rail 1 port_down", "5m0s", "1m0s", "WARNING rail 0 lossy_rail", "10m0s", "20s",
+		"RECOVERING job a nccl_fallback", "1h0m0s", "3m0s"}
+	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(text.String(), "\n1 critical, ") ||
+		!strings.Contains(text.String(), ", 1 recovering; ") || !strings.Contains(text.String(), "it was critical") {
+		t.Errorf("%s\n%s", diff, text.String())
+	}
+}
+
+// TestContradict: a finding that a round with a peer did not repeat recovers if no other peer can have raised it.
+// Findings from examining the node do not.
+func TestContradict(t *testing.T) {
+	found := func(check, subject string) finding.Finding { return finding.Finding{Check: check, Subject: subject} }
+	round := &peerRound{peer: "a", found: []finding.Finding{found("latency_uneven", "rail 1")}}
+	raised := func() []finding.Finding {
+		return []finding.Finding{found("latency_uneven", "rail 1"), found("imbalance", "rail 1"), found("fallback", "peer a"),
+			found("fallback", "peer b"), found("rail_missing", "rail 2"), found("lossy_rail", "rail 0"), found("mtu_lost", "rail 0")}
+	}
+	for _, tc := range []struct {
+		name  string
+		round *peerRound
+		peers []string
+		want  []string
+	}{
+		{"the only peer", round, []string{"a"}, []string{"imbalance rail 1", "fallback peer a"}},
+		{"one of two peers", round, []string{"a", "b"}, []string{"fallback peer a"}},
+		{"a round that was skipped", &peerRound{peer: "a", skipped: "busy"}, []string{"a"}, nil},
+		{"no round", nil, []string{"a"}, nil},
+	} {
+		at := &status.Status{}
+		for _, p := range tc.peers {
+			at.Peers = append(at.Peers, status.Peer{Name: p})
+		}
+		var got []string
+		for _, f := range tc.round.contradict(raised(), at) {
+			if f.Recovering {
+				got = append(got, f.Check+" "+f.Subject)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s", tc.name, diff)
+		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/railscope/railscope/test/faults"
 )
 
-// TestJobTraffic: what jobs carried over rails is known where both the sampler and the source of processes are on.
+// TestJobTraffic: the traffic of jobs over rails is known if both the sampler and the source of processes are
+// enabled.
 func TestJobTraffic(t *testing.T) {
 	t.Parallel()
 	all := faults.List()
@@ -17,7 +18,7 @@ func TestJobTraffic(t *testing.T) {
 	const counters = "sys/devices/pci0000:10/0000:10:01.0/0000:1a:00.0/infiniband/mlx5_0/ports/1/counters/"
 	f.Before = counters + "port_rcv_data = 1000; " + counters + "port_xmit_data = 1000"
 	n := serveCaptured(t, f)
-	t.Cleanup(background(t.Context(), n.running[1:])) // the sampler
+	t.Cleanup(background(t.Context(), n.running[1:])) // runs the sampler
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		rails := map[string]bool{}
 		n.scraper.Update(nil, 0, func(series *table.Table, _ map[string]string) {

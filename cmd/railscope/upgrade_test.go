@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// protocol2 is the last commit whose railscope speaks protocol 2 on the control channel.
-const protocol2 = "cc6e70a798f9f5034aa9cc25676c66551eccb7cc"
+// protocol3 is the last commit whose railscope speaks protocol 3 on the control channel.
+const protocol3 = "61c79ba6366f5234d19600ca133b8f7012975c8a"
 
-// TestRollingUpgrade: while one of two nodes has the railscope of before, both skip their rounds, with the reason; when
-// both have the new one they probe each other. So it is with a token and without.
+// TestRollingUpgrade: while only one of two nodes has the new railscope, both skip their rounds with that reason.
+// When both have it, they probe each other, with a token and without.
 func TestRollingUpgrade(t *testing.T) {
-	before := buildProtocol2(t)
+	before := buildProtocol3(t)
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("a token of more than 16 bytes\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -55,9 +55,10 @@ func TestRollingUpgrade(t *testing.T) {
 
 			for i, n := range nodes {
 				n.line(t, `"peer":"`+addresses[1-i]+`","result":"skipped".*"reason":"(peer_version)"`)
+				_, before := rounds(t, n, addresses[1-i]) // rounds while the other node was not up yet
 				for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 					skipped, others := rounds(t, n, addresses[1-i])
-					if others != 0 || time.Now().After(deadline) {
+					if others != before || time.Now().After(deadline) {
 						t.Fatalf("node-%d: %v rounds skipped, %v not", i, skipped, others)
 					}
 					if skipped >= 3 {
@@ -90,7 +91,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 }
 
-// rounds are how many rounds with a peer were skipped, and how many were not.
+// rounds returns how many rounds with a peer were skipped, and how many were not.
 func rounds(t *testing.T, r *running, peer string) (skipped, others float64) {
 	t.Helper()
 	_, body := r.get(t, "/metrics")
@@ -120,10 +121,9 @@ func unused(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// buildProtocol2 builds the railscope of before from the repository's history.
-// Without git or that commit the test is skipped, or fails where
-// RAILSCOPE_REQUIRE_UPGRADE asks for it.
-func buildProtocol2(t *testing.T) string {
+// buildProtocol3 builds the previous railscope from the repository's history. Without git or that commit the test
+// is skipped, or fails if RAILSCOPE_REQUIRE_UPGRADE is set.
+func buildProtocol3(t *testing.T) string {
 	t.Helper()
 	lacks := t.Skipf
 	if os.Getenv("RAILSCOPE_REQUIRE_UPGRADE") != "" {
@@ -132,25 +132,25 @@ func buildProtocol2(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	archive := exec.CommandContext(ctx, "git", "archive", "--format=tar", protocol2)
+	archive := exec.CommandContext(ctx, "git", "archive", "--format=tar", protocol3)
 	archive.Dir = filepath.Join("..", "..")
 	var errs bytes.Buffer
 	archive.Stderr = &errs
 	source, err := archive.Output()
 	if err != nil {
-		lacks("needs git and commit %.7s in the repository's history: %v %s", protocol2, err, &errs)
+		lacks("needs git and commit %.7s in the repository's history: %v %s", protocol3, err, &errs)
 	}
 	unpack := exec.CommandContext(ctx, "tar", "-xf", "-", "-C", dir)
 	unpack.Stdin = bytes.NewReader(source)
 	if out, err := unpack.CombinedOutput(); err != nil {
-		t.Fatalf("unpack commit %.7s: %v %s", protocol2, err, out)
+		t.Fatalf("unpack commit %.7s: %v %s", protocol3, err, out)
 	}
-	binary := filepath.Join(dir, "railscope-protocol-1")
+	binary := filepath.Join(dir, "railscope-protocol-3")
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, "./cmd/railscope")
 	build.Dir = dir
 	build.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=readonly")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build commit %.7s: %v %s", protocol2, err, out)
+		t.Fatalf("build commit %.7s: %v %s", protocol3, err, out)
 	}
 	return binary
 }

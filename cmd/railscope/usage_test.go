@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHelp: the help of a command shows that command, its own flags first; without a command it shows all.
+// TestHelp: the help of a command lists its own flags first. Without a command it lists all commands.
 func TestHelp(t *testing.T) {
 	for _, tt := range []struct {
 		args        []string
@@ -26,7 +26,7 @@ func TestHelp(t *testing.T) {
 		var out strings.Builder
 		app, _ := application()
 		app.UsageWriter(&out).Terminate(func(int) {})
-		_, _ = app.Parse(tt.args) // what there is to see was written; here nothing ended it
+		_, _ = app.Parse(tt.args) // only the output matters; nothing ended the parser here
 		if got, _, _ := strings.Cut(out.String(), "\n"); got != tt.first {
 			t.Errorf("%q: the first line is %q, want %q", tt.args, got, tt.first)
 		}

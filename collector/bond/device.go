@@ -20,12 +20,12 @@ type bond struct {
 	net   string // <sysfs>/class/net
 	proc  string // <procfs>/net/bonding/<bond>
 
-	files            collector.Files // of <bond>/bonding
+	files            collector.Files // files of <bond>/bonding
 	facts, lacpFacts collector.Facts
 	mode             string
 	members          []*member           // in the kernel's order
 	known            map[string]struct{} // every member so far
-	churn            map[churnKey]uint64 // as last read
+	churn            map[churnKey]uint64 // churn counters of the last read
 	labels           []string
 
 	buf [sysfs.MaxFile + 1]byte
@@ -64,14 +64,16 @@ func (b *bond) Read(r *collector.Reading) {
 	}
 }
 
-// read returns the content of a file. ok is false where it does not exist or cannot be read, which is then a fault.
+// read returns the content of a file. If the file does not exist or cannot be read, ok is false; the latter is a
+// fault.
 func (b *bond) read(r *collector.Reading, f *sysfs.Attr) (text []byte, ok bool) {
 	text, err := f.Read(b.buf[:], r.Time)
 	r.Fail(err)
 	return bytes.TrimSpace(text), err == nil
 }
 
-// readState emits 1 if a file holds yes and 0 if it holds one of no, and returns which; ok is false for anything else.
+// readState emits 1 if the file holds yes and 0 if it holds one of no, and returns the state. Otherwise ok is
+// false.
 func (b *bond) readState(r *collector.Reading, f *sysfs.Attr, row *collector.Metric, labels []string,
 	yes string, no ...string,
 ) (is, ok bool) {
@@ -88,7 +90,7 @@ func (b *bond) readState(r *collector.Reading, f *sysfs.Attr, row *collector.Met
 	return is, true
 }
 
-// number reads a file as a number; ok is false if it holds one of absent.
+// number reads a file as a number. If the file holds one of absent, ok is false.
 func (b *bond) number(r *collector.Reading, f *sysfs.Attr, absent ...string) (v uint64, ok bool) {
 	text, ok := b.read(r, f)
 	if !ok || slices.Contains(absent, string(text)) {
@@ -99,7 +101,7 @@ func (b *bond) number(r *collector.Reading, f *sysfs.Attr, absent ...string) (v 
 	return v, err == nil
 }
 
-// option returns the first word of a fact's file: "802.3ad 4" is the mode 802.3ad. Only the mode is in every kernel.
+// option returns the first word of an option's file: for "802.3ad 4" it is 802.3ad. Old kernels have only the mode.
 func (b *bond) option(r *collector.Reading, file string) (word string, ok bool) {
 	text, err := sysfs.ReadString(b.files.Dir, file)
 	if file == "mode" || !errors.Is(err, unix.ENOENT) {
@@ -118,7 +120,8 @@ func (b *bond) readConfiguration(r *collector.Reading) {
 	// xmit_hash_policy (bond_mode_uses_xmit_hash() in include/net/bonding.h).
 	hashes, valid := map[string]bool{"balance-rr": false, "active-backup": false, "balance-xor": true,
 		"broadcast": false, lacp: true, "balance-tlb": true, "balance-alb": true}[mode]
-	if b.mode = mode; !valid {
+	b.mode = mode
+	if !valid {
 		b.mode = ""
 		if ok {
 			r.Fail(sysfs.Invalid(b.files.Attr("mode").Path, []byte(mode), "not a bonding mode"))
@@ -181,7 +184,7 @@ func (b *bond) updateMembers(r *collector.Reading) bool {
 	for _, m := range b.members {
 		before[m.name] = m
 	}
-	b.members, b.lacpFacts = nil, collector.Facts{} // /proc has more of them now
+	b.members, b.lacpFacts = nil, collector.Facts{} // the members changed, so read /proc again
 	for _, name := range names {
 		m := before[name]
 		if m == nil {
@@ -226,7 +229,8 @@ func (b *bond) readAggregator(r *collector.Reading) bool {
 	return id > 0
 }
 
-// readLACPFacts emits the aggregator's keys, hidden as the partner is, and reads /proc: churn takes a minute.
+// readLACPFacts emits the aggregator's keys, which an unprivileged process cannot see, and reads churn from /proc,
+// whose counters increase at most once a minute.
 func (b *bond) readLACPFacts(r *collector.Reading, hasAggregator bool) {
 	b.readProc(r)
 	if !hasAggregator {

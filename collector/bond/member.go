@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// sides are the sides of a LACP link: this host and the switch.
+// sides returns the sides of a LACP link: this host and the switch.
 func sides() [2]string { return [2]string{"actor", "partner"} }
 
 // portStates are the bits of a LACP port state, lowest first (IEEE 802.1AX, LACP_STATE_* in include/net/bond_3ad.h).
@@ -24,20 +24,22 @@ func portStates() [8]string {
 
 type member struct {
 	name   string
-	files  collector.Files // of the interface
+	files  collector.Files // files of the interface
 	labels []string
 }
 
-// readMembers emits each member's state, and how many are up if all could be read: fewer would be a false alarm.
+// readMembers emits each member's state. It counts the members that are up only if all could be read: a count that
+// is too low would be a false alarm.
 func (b *bond) readMembers(r *collector.Reading) {
 	up, all := 0, true
 	for _, m := range b.members {
 		carrier, err := m.files.Attr("carrier").Carrier(r.Time)
 		r.Record(b.table.memberCarrier, collector.Bool(carrier), err, m.labels)
-		// Only "up" counts: a link that goes down or comes back carries nothing new (bond_slave_link_status()).
+		// Only "up" counts: the other states carry no new traffic (bond_slave_link_status()).
 		status := m.files.Attr("bonding_slave/mii_status")
 		isUp, ok := b.readState(r, status, b.table.memberUp, m.labels, "up", "down", "going down", "going back")
-		if all = all && ok; isUp {
+		all = all && ok
+		if isUp {
 			up++
 		}
 		if status.Resting(r.Time) {
@@ -53,7 +55,8 @@ func (b *bond) readMembers(r *collector.Reading) {
 	}
 }
 
-// readLACPMembers emits aggregator, port states and churn. A member in no aggregator has N/A in these files.
+// readLACPMembers emits aggregator, port states and churn. These files contain N/A for a member without an
+// aggregator.
 func (b *bond) readLACPMembers(r *collector.Reading) {
 	for _, m := range b.members {
 		if v, ok := b.number(r, m.files.Attr("bonding_slave/ad_aggregator_id"), "N/A"); ok {
@@ -89,9 +92,9 @@ type churnKey struct{ member, side string }
 // parseProc returns how often each side of a member's link did not synchronize in time (bond_info_show_slave() of
 // drivers/net/bonding/bond_procfs.c). Unknown lines are ignored; invalid numbers are in errs.
 func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
-	counts := map[string]string{"Actor Churned Count": "actor", "Partner Churned Count": "partner"} // to side
+	counts := map[string]string{"Actor Churned Count": "actor", "Partner Churned Count": "partner"} // line name → side
 	churn = make(map[churnKey]uint64)
-	var member string // "" outside of a valid section
+	var member string // empty outside a valid section
 	members := 0
 	for line := range bytes.Lines(b) {
 		key, value, found := bytes.Cut(line, []byte(":"))
@@ -100,11 +103,13 @@ func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
 		switch {
 		case !found:
 		case string(key) == "Slave Interface":
-			if members++; members > maxMembers {
+			members++
+			if members > maxMembers {
 				err := fmt.Errorf("more than %d members", maxMembers)
 				return churn, append(errs, &sysfs.Error{Reason: sysfs.ReasonTooLarge, Err: err})
 			}
-			if member = string(value); !sysfs.ValidNetdev(member) {
+			member = string(value)
+			if !sysfs.ValidNetdev(member) {
 				member = ""
 			}
 		case side != "" && member != "":
@@ -119,7 +124,8 @@ func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
 	return churn, errs
 }
 
-// readProc reads /proc/net/bonding/<bond>. Without it, as in another network namespace, churn is unknown: a fault.
+// readProc reads /proc/net/bonding/<bond>. If the file is missing, as in another network namespace, churn is
+// unknown: a fault.
 func (b *bond) readProc(r *collector.Reading) {
 	text, more, err := proc.Head(b.proc, maxProc)
 	if more {

@@ -30,7 +30,7 @@ type key struct {
 	inode uint64
 }
 
-// New returns the source of the bonds below sysfs and procfs. One that does not answer within budget is left out.
+// New returns the source of the bonds below sysfs and procfs. A bond that does not answer within budget is skipped.
 func New(sysfs, procfs string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{table: newTable(), sysfs: sysfs, procfs: procfs, rails: rails}
 	s.bonds = collector.NewSet(budget, func(k key) string { return k.name }, s.open)
@@ -65,7 +65,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(append(faults, more...)...)
 }
 
-// names returns the bonds of this network namespace. Without the file the driver is not loaded.
+// names returns the bonds of this network namespace. Without bonding_masters, the driver is not loaded.
 func (s *Source) names() (names []string, faults []error) {
 	path := filepath.Join(s.sysfs, "class/net/bonding_masters")
 	text, err := sysfs.ReadString(path)
@@ -74,7 +74,7 @@ func (s *Source) names() (names []string, faults []error) {
 	}
 	for name := range strings.FieldsSeq(text) {
 		switch {
-		case name == "++more++": // the kernel's mark that its page is full
+		case name == "++more++": // the kernel writes this if the list exceeds its page
 			err := errors.New("more bonds than the kernel lists")
 			faults = append(faults, &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge, Err: err})
 		case !sysfs.ValidNetdev(name):

@@ -110,7 +110,7 @@ var bondCases = []struct {
 			bond_member_link_failures_total{bond="bond0",member="eth2"} 1` + "\n" + lacpState("eth0", 7, 55)},
 }
 
-// lacpMembersWant is what the two LACP captures have in common.
+// lacpMembersWant holds the lines that the two LACP captures have in common.
 var lacpMembersWant = `
 	bond_member_up{bond="bond0",member="eth1"} 0
 	bond_member_active{bond="bond0",member="eth1"} 0
@@ -162,8 +162,8 @@ func TestBondAbsent(t *testing.T) {
 
 const bonding = "sys/class/net/bond0/bonding/"
 
-// TestBondUnprivileged is what the same bond shows to a user without
-// CAP_NET_ADMIN, as captured: empty files, and no LACP details in /proc.
+// TestBondUnprivileged reads the capture of an unprivileged user: some files are empty, and /proc has no LACP
+// details.
 func TestBondUnprivileged(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lacp.txtar")
 	src := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
@@ -188,8 +188,7 @@ func TestBondUnprivileged(t *testing.T) {
 	}
 }
 
-// TestBondMembersMissing follows a member out of its bond and back, and a bond
-// that is made anew.
+// TestBondMembersMissing removes a member from its bond, adds it again, and then recreates the bond.
 func TestBondMembersMissing(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/balance-xor.txtar")
 	src := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
@@ -298,7 +297,7 @@ func TestBondSpoilt(t *testing.T) {
 	}
 }
 
-// TestBondOthersGoOn has two bonds, one of which is not what its name says.
+// TestBondOthersGoOn reads two bonds, one of which is not a bond in spite of its name.
 func TestBondOthersGoOn(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/balance-xor.txtar")
 	src := New(root.Sys(), root.Proc(), func() ([]rail.Rail, error) {
@@ -315,7 +314,7 @@ func TestBondOthersGoOn(t *testing.T) {
 	}
 }
 
-// TestBondBudget: a slow finder of rails costs no bond its time.
+// TestBondBudget: a slow finder of rails takes no time from the bonds' budgets.
 func TestBondBudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		root := sysfstest.Unpack(t, "testdata/lacp.txtar")
@@ -338,7 +337,7 @@ func FuzzBondProc(f *testing.F) {
 		"actor lacp pdu:\nport state: 99999999999999999999\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		churn, errs := parseProc(b)
-		if most := 2 * maxMembers; len(churn) > most { // of both sides
+		if most := 2 * maxMembers; len(churn) > most { // each member has churn on both sides
 			t.Errorf("%d entries, want at most %d", len(churn), most)
 		}
 		for key := range churn {

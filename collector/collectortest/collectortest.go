@@ -1,5 +1,5 @@
-// Package collectortest has what the tests of all sources need: reading a source
-// as lines of text, and spoiling the files of a capture one by one.
+// Package collectortest helps the tests of all sources: it reads a source as lines of text, and makes the files of
+// a capture invalid one by one.
 package collectortest
 
 import (
@@ -22,9 +22,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// ReadLines reads the source once and returns its samples as sorted lines, and
-// its faults as "device: reason". It fails the test where a sample does not fit
-// its row.
+// ReadLines reads the source once and returns its samples as sorted lines, and its faults as "device: reason". It
+// fails the test if a sample does not match its row.
 func ReadLines(tb testing.TB, src collector.Source) (lines, faults []string, err error) {
 	tb.Helper()
 	rows := src.Metrics()
@@ -58,7 +57,8 @@ func ReadLines(tb testing.TB, src collector.Source) (lines, faults []string, err
 func TextLines(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
+		line = strings.TrimSpace(line)
+		if line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -66,8 +66,7 @@ func TextLines(text string) []string {
 	return lines
 }
 
-// badContents are what stands in a file that should hold a number. Each turns a
-// healthy file bad; reason is how that is to be counted.
+// badContents are invalid contents of a file that should hold a number, with the reason that the fault must have.
 var badContents = []struct {
 	name   string
 	reason string
@@ -89,20 +88,19 @@ func writer(content string) func(string) error {
 	return func(path string) error { return os.WriteFile(path, []byte(content), 0o644) }
 }
 
-// Spoilt is one file of a capture, and what depends on it.
+// Spoilt is one file of a capture, and the rows that depend on it.
 type Spoilt struct {
-	Path string // below the capture
-	// Costs are the rows that go away, each with the label value that it is
-	// about: "bond_member_up eth0".
+	Path string // relative to the capture
+	// Costs are the rows that disappear, each with its label value: "bond_member_up eth0".
 	Costs []string
-	// Device is that of the fault.
+	// Device is the device of the fault.
 	Device string
-	// Reasons are the reasons that differ from those of a number's file; "" where
-	// the content is a normal way of saying nothing.
+	// Reasons are the reasons that differ from those of a file with a number; "" if the content means that there is
+	// no value.
 	Reasons map[string]string
 }
 
-// WordReasons are for files that hold a word: no number is out of range there.
+// WordReasons returns the reasons for files that hold a word: unlike a number, it is never out of range.
 func WordReasons(more ...string) map[string]string {
 	m := map[string]string{"out of range": sysfs.ReasonInvalid}
 	for i := 0; i < len(more); i += 2 {
@@ -111,8 +109,8 @@ func WordReasons(more ...string) map[string]string {
 	return m
 }
 
-// TestSpoilt turns each file bad in every way, between two reads of one source,
-// and checks that the loss is that file's alone and is reported.
+// TestSpoilt makes each file invalid in every way, between two reads of one source, and checks that only the rows
+// of this file disappear and that a fault is reported.
 func TestSpoilt(t *testing.T, files []Spoilt, setUp func(t *testing.T) (src collector.Source, root string)) {
 	for _, file := range files {
 		for _, bad := range badContents {
@@ -152,7 +150,7 @@ func (f Spoilt) spoil(t *testing.T, root string, with func(path string) error) {
 	}
 }
 
-// check reads the source again, after the file was spoilt.
+// check makes the file invalid and compares the next read with before.
 func (f Spoilt) check(t *testing.T, src collector.Source, before []string, reason string) {
 	t.Helper()
 	after, faults, _ := ReadLines(t, src)
@@ -169,14 +167,14 @@ func (f Spoilt) check(t *testing.T, src collector.Source, before []string, reaso
 		}
 	}
 	if len(want) == len(before) {
-		t.Errorf("%v are in no line", f.Costs)
+		t.Errorf("no line has %v", f.Costs)
 	}
 	if !slices.Equal(after, want) {
 		t.Errorf("read\n%s\nnot\n%s", strings.Join(after, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// Explains reports whether the loss of the file explains that a line is missing.
+// Explains reports whether the invalid file is the reason that a line is missing.
 func (f Spoilt) Explains(line string) bool {
 	for _, cost := range f.Costs {
 		name, value, _ := strings.Cut(cost, " ")
@@ -197,15 +195,15 @@ func AllExpected(err error) bool {
 	return true
 }
 
-// NoRails is a finder of a machine without rails.
+// NoRails is a finder that finds no rails.
 func NoRails() ([]rail.Rail, error) { return nil, nil }
 
-// Rails is a finder of the given rails.
+// Rails returns a finder of the given rails.
 func Rails(rails ...rail.Rail) func() ([]rail.Rail, error) {
 	return func() ([]rail.Rail, error) { return rails, nil }
 }
 
-// Snapshot is the finder of the same rails, for sources that need more than them.
+// Snapshot returns a finder of the same rails, for sources that need a snapshot.
 func Snapshot(rails func() ([]rail.Rail, error)) func() rail.Snapshot {
 	return func() rail.Snapshot {
 		list, err := rails()
@@ -213,7 +211,7 @@ func Snapshot(rails func() ([]rail.Rail, error)) func() rail.Snapshot {
 	}
 }
 
-// Edit rewrites files of a capture; empty content removes one.
+// Edit rewrites files of a capture; a file with empty content is removed.
 func Edit(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for path, content := range files {
@@ -230,23 +228,22 @@ func Edit(t *testing.T, root string, files map[string]string) {
 	}
 }
 
-// Budget is what [TestBudget] wants sources to be made with, Slow how long each
-// step of a slow one takes.
+// Budget is the budget of the sources that [TestBudget] reads. Slow is the duration of each step of a slow source.
 const (
 	Budget = time.Second
 	Slow   = 900 * time.Millisecond
 )
 
-// TestBudget checks that each device has its whole budget however long finding
-// the devices took, and that a read ends within the exporter's 4 s. source makes
-// a source of which finding the devices, and reading each, takes [Slow] or no time.
+// TestBudget checks that each device has its whole budget even if it took long to find the devices, and that a read
+// ends within the exporter's 4 s. source makes a source that needs [Slow] or no time to find the devices and to
+// read each.
 func TestBudget(t *testing.T, source func(t *testing.T, slow bool) collector.Source) {
 	lanetest.Test(t, func(t *testing.T) {
 		read := func(slow bool) []string {
 			lines := map[string]bool{}
 			start := time.Now()
 			err := source(t, slow).Read(func(s collector.Sample) {
-				if !strings.HasSuffix(s.Metric.Name, "_seconds") { // how long it took differs
+				if !strings.HasSuffix(s.Metric.Name, "_seconds") { // durations differ
 					lines[fmt.Sprint(s.Metric.Name, s.Labels, s.Value)] = true
 				}
 			})
@@ -265,7 +262,7 @@ func TestBudget(t *testing.T, source func(t *testing.T, slow bool) collector.Sou
 	})
 }
 
-// SlowRails is a finder that takes [Slow] where slow is set.
+// SlowRails returns a finder that takes [Slow] if slow is set.
 func SlowRails(slow bool, rails func() ([]rail.Rail, error)) func() ([]rail.Rail, error) {
 	return func() ([]rail.Rail, error) {
 		if slow {
@@ -275,14 +272,14 @@ func SlowRails(slow bool, rails func() ([]rail.Rail, error)) func() ([]rail.Rail
 	}
 }
 
-// TestTable holds the rows of a source to the rules of names and units.
+// TestTable checks names and units of the rows of a source.
 func TestTable(t *testing.T, src collector.Source) {
 	units := []string{"_bytes", "_seconds", "_ratio", "_bytes_per_second", "_transfers_per_second", "_info", "_id",
 		"_celsius"}
 	seen := map[string]bool{}
 	for _, m := range src.Metrics() {
 		if seen[m.Name] {
-			t.Errorf("%s is there twice", m.Name)
+			t.Errorf("duplicate row %s", m.Name)
 		}
 		seen[m.Name] = true
 		if strings.HasSuffix(m.Name, "_total") != (m.Kind == collector.Counter) {
@@ -295,7 +292,7 @@ func TestTable(t *testing.T, src collector.Source) {
 		for _, o := range m.From {
 			wraps := o.Bits != 0 && !o.Saturates
 			if says := fmt.Sprintf("%d bits wide", o.Bits); wraps && !strings.Contains(m.Help, says) {
-				t.Errorf("%s: a reader of the metric alone does not learn that it wraps: %q", m.Name, m.Help)
+				t.Errorf("%s: the help does not say that the counter wraps: %q", m.Name, m.Help)
 			}
 			if o.Name == "" || o.Scale < 0 {
 				t.Errorf("%s: bad origin %+v", m.Name, o)

@@ -9,7 +9,7 @@ import (
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
-// TestBudget: however long NVML took, each GPU has its whole budget.
+// TestBudget: each GPU has its whole budget, even if NVML was slow.
 func TestBudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		lib := &nvmltest.GPUs{}

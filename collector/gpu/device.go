@@ -17,15 +17,15 @@ import (
 type device struct {
 	nvml.GPU
 	*table
-	index     string // the label gpu
+	index     string // label gpu
 	procfs    string
-	processes int    // how many processes get a series
+	processes int    // number of processes that get their own series
 	used      uint64 // bytes, as gpu_memory_used_bytes
 	usedKnown bool
 	mig       uint64 // MIG mode: 0 or 1
 	migErr    error
-	partial   bool  // NVML may refuse the figures of the GPU, because MIG is on
-	lost      error // why the GPU as a whole cannot be read
+	partial   bool  // NVML may refuse the values of the GPU because MIG is on
+	lost      error // reason why the whole GPU cannot be read
 	out       collector.Reading
 }
 
@@ -35,26 +35,27 @@ func (s *Source) newDevice(gpu nvml.GPU, processes int) *device {
 		out: collector.Reading{Device: "gpu" + index}}
 }
 
-// readGPU reads one GPU, and gives up only when the GPU as a whole cannot be reached.
+// readGPU reads one GPU. It stops early only if the whole GPU cannot be reached.
 func (s *Source) readGPU(gpu nvml.GPU) (collector.Reading, error) {
 	d := s.newDevice(gpu, s.processes)
 	mode, err := d.Numbers(nvml.QueryMIGMode)
 	d.mig, d.migErr, d.partial = mode[0], err, err == nil && mode[0] == 1
 	for _, step := range []func(){d.readIdentity, d.readMemory, d.readNumbers, d.readThrottling, d.readMIG} {
-		if step(); d.lost != nil {
+		step()
+		if d.lost != nil {
 			break
 		}
 	}
 	return d.out, d.lost
 }
 
-// emit adds a sample; labels are those after gpu.
+// emit adds a sample; labels follow the label gpu.
 func (d *device) emit(row *collector.Metric, value float64, labels ...string) {
 	d.out.Add(row, append([]string{d.index}, labels...), value)
 }
 
-// failed records an error, and reports whether there is one. With MIG on, NVML returns the GPU's figures to privileged
-// callers only (nvml.h, "in MIG mode, if device handle is provided").
+// failed records an error, and reports whether there is one. With MIG on, NVML returns the GPU's values only to
+// privileged callers (nvml.h, "in MIG mode, if device handle is provided").
 func (d *device) failed(err error) bool {
 	if nvml.Unreachable(err) {
 		d.lost = err
@@ -70,7 +71,7 @@ func (d *device) failInvalid(err error) {
 	d.out.Fault(&collector.Fault{Device: d.out.Device, Reason: sysfs.ReasonInvalid, Err: err})
 }
 
-// invalid records a number that is impossible, and reports whether it is.
+// invalid reports whether v exceeds most, which is then recorded as a fault.
 func (d *device) invalid(call string, row *collector.Metric, v, most uint64) bool {
 	switch {
 	case v == nvml.NotAvailable:
@@ -97,7 +98,8 @@ func (d *device) readIdentity() {
 
 var busIDs = regexp.MustCompile(`^([0-9a-f]{4,8})(:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$`)
 
-// pciAddress converts NVML's 0000000F:01:00.0 to sysfs's 000f:01:00.0: the domain has four digits, more only if needed.
+// pciAddress converts NVML's 0000000F:01:00.0 to sysfs's 000f:01:00.0: the domain has four digits, or more if
+// needed.
 func pciAddress(busID string) (string, error) {
 	m := busIDs.FindStringSubmatch(strings.ToLower(busID))
 	if m == nil {
@@ -110,7 +112,8 @@ func pciAddress(busID string) (string, error) {
 func (d *device) readNumbers() {
 	for _, q := range d.queries {
 		v, err := d.Numbers(q.Query)
-		if d.failed(err); d.lost != nil {
+		d.failed(err)
+		if d.lost != nil {
 			return
 		}
 		for i, f := range q.fields {
@@ -131,7 +134,7 @@ func (d *device) readThrottling() {
 	if d.failed(err) {
 		return
 	}
-	// If the supported reasons are unknown, all are.
+	// If the list of supported reasons is unknown, assume all.
 	supported := uint64(1<<64 - 1)
 	if s, err := d.Numbers(nvml.QueryThrottles); err == nil {
 		supported = s[0]
@@ -178,7 +181,7 @@ func (d *device) readInstance(instance nvml.Instance) {
 		return d.failed(err)
 	}
 	id, err := instance.Identity()
-	if id.UUID == "" { // some drivers do not report its PCI address
+	if id.UUID == "" { // some drivers do not report the MIG device's PCI address
 		failed(err)
 	}
 	// The name ends in the profile: NVIDIA H200 MIG 1g.18gb.
@@ -195,7 +198,8 @@ func (d *device) readInstance(instance nvml.Instance) {
 
 const memoryCall = "nvmlDeviceGetMemoryInfo"
 
-// readMemory emits the GPU's memory. It has none of its own only if NVML says "not supported", or a total of 0.
+// readMemory emits the GPU's memory. The GPU has no memory of its own only if NVML reports "not supported" or a
+// total of 0.
 func (d *device) readMemory() {
 	m, err := d.Memory()
 	if err == nil && m.Total == 0 || nvml.CodeOf(err) == nvml.CodeNotSupported {
@@ -218,7 +222,7 @@ func (d *device) readMemory() {
 	}
 }
 
-// emitPart emits a part of the memory, if it is one.
+// emitPart emits a part of the memory unless it exceeds the total.
 func (d *device) emitPart(row *collector.Metric, v uint64, of nvml.Memory, labels ...string) {
 	if !d.invalid(memoryCall, row, v, of.Total) {
 		d.emit(row, float64(v), labels...)
@@ -233,7 +237,8 @@ func (d *device) emitUsed(v uint64, source string) {
 
 func (d *device) readSharedMemory() {
 	machine, err := proc.ReadMemory(d.procfs)
-	if d.out.Fail(err); err == nil {
+	d.out.Fail(err)
+	if err == nil {
 		d.emit(d.memoryTotal, float64(machine.Total))
 		d.emit(d.memoryFree, float64(machine.Available))
 	}
@@ -244,15 +249,16 @@ func (d *device) readSharedMemory() {
 	}
 }
 
-// readProcesses emits the rows of processes, and returns the sum of their memory. It is not complete where processes
-// may be hidden, nor where the driver reports the memory of none.
+// readProcesses emits the rows of processes and returns the sum of their memory. complete is false if processes may
+// be hidden or the driver reports no process's memory.
 func (d *device) readProcesses() (sum uint64, complete bool) {
 	compute, err := d.Processes(false)
 	if d.failed(err) {
 		return 0, false
 	}
 	graphics, err := d.Processes(true)
-	if d.failed(err); d.lost != nil {
+	d.failed(err)
+	if d.lost != nil {
 		return 0, false
 	}
 	known, unknown := nvml.SumByProcess(append(compute, graphics...))

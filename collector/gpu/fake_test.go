@@ -16,13 +16,13 @@ import (
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
-// fakeNVML is a libnvidia-ml made of a capture, in the process of one test.
+// fakeNVML is the libnvidia-ml of a capture, loaded in the process of one test.
 type fakeNVML struct {
 	*nvmltest.Library
 	session *nvml.Session
 }
 
-// captured gives the calling test a process with the library of a capture; see [nvmltest.Process].
+// captured runs the calling test in a process with the library of a capture; see [nvmltest.Process].
 func captured(t *testing.T, capture string) *fakeNVML {
 	t.Helper()
 	l := nvmltest.Passing(t, filepath.Join("testdata", capture+".txtar"))
@@ -36,13 +36,12 @@ func newFakeNVML(l *nvmltest.Library) *fakeNVML {
 	return &fakeNVML{l, nvml.NewSession(nvml.NewLibrary(l.Path))}
 }
 
-// source is the gpu source over the fake.
+// source returns a gpu source that uses the fake.
 func (f *fakeNVML) source(budget time.Duration, processes int) collector.Source {
 	return New(f.Procfs, f.session, budget, processes)
 }
 
-// readLines reads a source and returns all that came of it, a line each: the
-// samples sorted, then the faults as they are.
+// readLines reads a source and returns the samples, sorted, and then the faults, one per line.
 func readLines(src collector.Source) []string {
 	var lines []string
 	err := src.Read(func(s collector.Sample) {

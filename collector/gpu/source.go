@@ -1,4 +1,4 @@
-// Package gpu is the source of NVIDIA GPUs: memory first, then errors, utilisation, clocks, power and MIG, by NVML.
+// Package gpu is the source of NVIDIA GPUs, read by NVML: memory, errors, utilization, clocks, power and MIG.
 package gpu
 
 import (
@@ -23,16 +23,16 @@ type Source struct {
 	reader    *nvml.Reader[collector.Reading]
 	users     *nvml.Reader[collector.GPUUse]
 	watcher   *nvml.Watcher
-	seen      atomic.Bool // there has been a GPU
+	seen      atomic.Bool // a GPU was found before
 }
 
-// New returns the source of the GPUs of session. procfs is where proc is mounted; meminfo there describes a GPU without
-// its own memory. A Read waits for budget for NVML, and then for the GPUs. Of each GPU, so many processes get their own
-// series, those that hold most. Nothing is loaded before the first Read or Use.
+// New returns the source of the GPUs of session. procfs is the mount point of proc; its meminfo describes a GPU without
+// memory of its own. A Read waits up to budget for NVML, and up to budget for the GPUs. The processes of each GPU with
+// the most memory get series of their own. Nothing is loaded before the first Read or Use.
 //
-// Where NVML takes longer than the budget to initialise, as without persistence mode, the first Reads fail and later
-// ones do not. Read returns [collector.ErrAbsent] if there is neither driver nor GPU and never was; if the kernel
-// driver is loaded and NVML cannot be reached, as in a container without its library, that is a fault.
+// If NVML needs longer than budget to initialize, as without persistence mode, the first Reads fail and later ones
+// succeed. Read returns [collector.ErrAbsent] if there is neither driver nor GPU and never was. If the kernel driver is
+// loaded and NVML is not available, as in a container without its library, Read returns a fault.
 func New(procfs string, session *nvml.Session, budget time.Duration, processes int) *Source {
 	s := &Source{table: newTable(), procfs: procfs, budget: budget, processes: processes}
 	s.reader = nvml.NewReader(session, s.readGPU)
@@ -57,7 +57,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		faults = append(faults, gpu.Value.Emit(emit)...)
 		if gpu.Err != nil {
 			fault := collector.NewFault(fmt.Sprint("gpu", gpu.Index), gpu.Err)
-			fault.Expected = false // whatever the reason, a whole GPU is missing
+			fault.Expected = false // never expected: a whole GPU is missing
 			faults = append(faults, fault)
 		}
 	}
@@ -65,7 +65,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		for xid, n := range res.Value {
 			emit(collector.Sample{Metric: s.xids, Labels: []string{strconv.Itoa(res.Index), xidName(xid)}, Value: float64(n)})
 		}
-		if res.Err != nil && gpus[i].Err == nil { // else it was reported
+		if res.Err != nil && gpus[i].Err == nil { // otherwise it was already reported
 			faults = append(faults, collector.NewFault(fmt.Sprint("gpu", res.Index), res.Err))
 		}
 	}
@@ -79,11 +79,11 @@ func xidName(xid uint64) string {
 	return strconv.FormatUint(xid, 10)
 }
 
-// classify returns the error of a read for which NVML returned no GPUs.
+// classify returns Read's error if NVML returned no GPUs.
 func (s *Source) classify(err error) error {
 	code := nvml.CodeOf(err)
 	fault := collector.NewFault("", err)
-	fault.Expected = code == nvml.CodeReleased // for any other reason every GPU is missing
+	fault.Expected = code == nvml.CodeReleased // never expected for other reasons: every GPU is missing
 	switch {
 	case !nvml.Absent(err):
 		return fault
@@ -91,7 +91,7 @@ func (s *Source) classify(err error) error {
 	case s.seen.Load():
 		fault.Reason, fault.Err = nvml.ReasonNoGPU, fmt.Errorf("there were GPUs before: %w", err)
 		return fault
-	// A container may see that the kernel has the driver, without having the library or the device nodes.
+	// A container may show that the kernel has the driver and yet lack the library or the device nodes.
 	case code != nvml.CodeGPUNotFound && sysfs.Exists(filepath.Join(s.procfs, "driver/nvidia/version")) == nil:
 		fault.Err = fmt.Errorf("the kernel has the driver loaded: %w", err)
 		return fault
@@ -99,8 +99,8 @@ func (s *Source) classify(err error) error {
 	return fmt.Errorf("%w: %w", collector.ErrAbsent, err)
 }
 
-// Use returns the current use of the GPUs that answer within the budget, which NVML may take once more before. known is
-// false while the GPUs are unknown. Safe for concurrent use, also with Read.
+// Use returns the current use of the GPUs that answer within budget; NVML may take another budget first. known is
+// false if the list of GPUs is unknown. Safe for concurrent use, also with Read.
 func (s *Source) Use(budget time.Duration) (list []collector.GPUUse, known bool) {
 	_, gpus, err := s.users.Read(budget)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Source) readUse(gpu nvml.GPU) (collector.GPUUse, error) {
 		return use, d.lost
 	}
 	if n, err := gpu.Numbers(nvml.QueryUtilization); err == nil && n[0] <= 100 {
-		use.Busy, use.BusyKnown = n[0] >= 10, true // a display or a monitor stays below 10 %
+		use.Busy, use.BusyKnown = n[0] >= 10, true // a display or a monitoring tool stays below 10 %
 	} else if processes, err := gpu.Processes(false); err == nil {
 		use.Busy, use.BusyKnown = len(processes) > 0, true
 	}

@@ -20,9 +20,8 @@ import (
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
-// TestGPU reads every capture of testdata/gpu, each through the real binding in
-// a process of its own, and compares all that comes with its member "want".
-// RAILSCOPE_UPDATE=1 writes that member anew.
+// TestGPU reads every capture of testdata/gpu through the real binding, each in its own process, and compares the
+// result with its member "want". RAILSCOPE_UPDATE=1 rewrites that member.
 func TestGPU(t *testing.T) {
 	captures, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(captures) == 0 {
@@ -44,7 +43,7 @@ func TestGPU(t *testing.T) {
 			if err := f.session.Release(time.Hour); err != nil || f.Loaded(t) {
 				t.Errorf("released: %v, the library is loaded: %v", err, f.Loaded(t))
 			}
-			// The temporary directory of this run is no part of what was read.
+			// The temporary directory differs from run to run.
 			got = strings.ReplaceAll(got, filepath.Dir(f.Dir), "DIR")
 			compareWant(t, path, got)
 		})
@@ -77,7 +76,7 @@ func compareWant(t *testing.T, path, got string) {
 	}
 }
 
-// TestRows: the captures hold every row at least once.
+// TestRows: each row occurs in at least one capture.
 func TestRows(t *testing.T) {
 	captures, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -113,8 +112,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestGPUNoLibrary: nothing is there, or the kernel has the driver and the
-// library is not to be had.
+// TestGPUNoLibrary: there is no NVIDIA software, or the kernel has the driver and the library is missing.
 func TestGPUNoLibrary(t *testing.T) {
 	procfs := t.TempDir()
 	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
@@ -138,8 +136,8 @@ func TestGPUNoLibrary(t *testing.T) {
 	}
 }
 
-// TestGPUHang: while a call into GPU 1 hangs its series are missing and those of
-// GPU 0 are served; when it returns all are back.
+// TestGPUHang: while a call for GPU 1 hangs, its series are missing and those of GPU 0 are present. After the call
+// returns, all are present.
 func TestGPUHang(t *testing.T) {
 	t.Parallel()
 	f := captured(t, "h200")
@@ -165,7 +163,7 @@ func TestGPUHang(t *testing.T) {
 			t.Errorf("while it hangs: -want +got:\n%s", diff)
 		}
 	}
-	// That GPU 0 now asks for another initialisation must wait for the call.
+	// Reinitialization for GPU 0 must wait for the call.
 	f.Set(t, "nvmlDeviceGetHandleByIndex_v2.0", "1")
 	for range 2 {
 		got := readLines(src)
@@ -179,8 +177,8 @@ func TestGPUHang(t *testing.T) {
 	untilLines(t, src, patient)
 }
 
-// TestGPUHangAll: while NVML itself hangs there is nothing but the reason, in
-// time, and when it returns the initialisation that took so long counts.
+// TestGPUHangAll: while NVML itself hangs, Read returns only the reason, in time. When the slow initialization
+// returns, its result is used.
 func TestGPUHangAll(t *testing.T) {
 	f := captured(t, "h200")
 	if f == nil {
@@ -201,7 +199,7 @@ func TestGPUHangAll(t *testing.T) {
 	}
 }
 
-// untilLines reads until all of want is read, or the test times out.
+// untilLines reads until the result contains all of want, or the test times out.
 func untilLines(t *testing.T, src collector.Source, want []string) {
 	t.Helper()
 	for {
@@ -209,7 +207,7 @@ func untilLines(t *testing.T, src collector.Source, want []string) {
 		if slices.Equal(got, want) {
 			return
 		}
-		for _, line := range got { // nothing but time may be wrong
+		for _, line := range got { // only the missing time may differ
 			if strings.Contains(line, "fault") && !strings.HasPrefix(line, "fault timeout: ") {
 				t.Fatal(line)
 			}
@@ -226,8 +224,8 @@ func untilReads(t *testing.T, src collector.Source) {
 	}
 }
 
-// TestGPURetry: an initialisation that failed is tried again after a minute and
-// not before, and so is one whose driver went away.
+// TestGPURetry: a failed initialization is repeated after a minute, not earlier. The same holds after the driver
+// disappeared.
 func TestGPURetry(t *testing.T) {
 	f := captured(t, "h200")
 	if f == nil {
@@ -275,7 +273,7 @@ func TestGPURetry(t *testing.T) {
 	})
 }
 
-// BenchmarkGPURead reads two GPUs whose answers are kept in memory.
+// BenchmarkGPURead reads two GPUs whose values are in memory.
 func BenchmarkGPURead(b *testing.B) {
 	dir := b.TempDir()
 	l := nvmltest.Build(b, dir, "testdata/h200.txtar")

@@ -5,16 +5,16 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// Values of gpu_memory_source_info. A discrete GPU has all figures from NVML. One that shares the memory of the machine
-// (DGX Spark) has none there: total and free are the machine's, and used is the sum of what its processes hold, or,
-// where that is not known, what the whole machine uses.
+// Values of gpu_memory_source_info. NVML reports all values of a discrete GPU. A GPU that shares the machine's
+// memory (DGX Spark) has none in NVML: total and free are those of the machine. Used is the sum of the memory of
+// its processes or, if that is unknown, the used memory of the machine.
 const (
 	sourceNVML      = "nvml"
 	sourceProcesses = "process_sum"
 	sourceMeminfo   = "meminfo"
 )
 
-// table is the rows. The label gpu is the NVML index: the place in PCI order when the driver was initialised.
+// table holds the rows. The label gpu is the NVML index: the position in PCI order when the driver was initialized.
 type table struct {
 	collector.Table
 	info, memoryTotal, memoryUsed, memoryFree, memoryReserved, memorySource *collector.Metric
@@ -31,7 +31,7 @@ type query struct {
 
 type field struct {
 	row   *collector.Metric
-	label string // value of the row's second label; empty: it has none
+	label string // value of the row's second label; empty if the row has none
 	most  uint64 // the largest valid value; 0: any
 }
 

@@ -14,15 +14,15 @@ import (
 // h200 is the first GPU of the capture h200.
 var h200 = collector.GPUUse{Used: 20092120064, UsedKnown: true, Busy: true, BusyKnown: true}
 
-// TestUse: what GPUs hold and do, on machines of all kinds, as the gpu source
-// tells it, before that has looked for the first time and after.
+// TestUse: the gpu source reports memory and load of GPUs on machines of all kinds, before and after its first
+// read.
 func TestUse(t *testing.T) {
 	for capture, tc := range map[string]struct {
 		want  []collector.GPUUse
 		known bool
 	}{
 		"h200":     {[]collector.GPUUse{h200, {Index: 1, UsedKnown: true, BusyKnown: true}}, true},
-		"mig":      {nil, true}, // by what it says of itself, below
+		"mig":      {nil, true}, // the instance's own values, below
 		"nogpu":    {nil, true},
 		"nodevice": {nil, false},
 	} {
@@ -34,7 +34,7 @@ func TestUse(t *testing.T) {
 			g := New(f.Procfs, f.session, 10*time.Second, 0)
 			first, firstKnown := g.Use(10 * time.Second)
 			used := map[string]float64{}
-			_ = g.Read(func(s collector.Sample) { // what is wrong with a capture is another test's
+			_ = g.Read(func(s collector.Sample) { // invalid captures have their own test
 				if s.Metric == g.memoryUsed && len(s.Labels) == 1 {
 					used[s.Labels[0]] = s.Value
 				}
@@ -62,7 +62,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestUseHangs: a call that hangs costs its own GPU's use, and no Read.
+// TestUseHangs: a call that hangs affects the use of its own GPU only, and no Read.
 func TestUseHangs(t *testing.T) {
 	f := captured(t, "h200")
 	if f == nil {

@@ -1,4 +1,4 @@
-// Package gpudirect is the source that reports whether RDMA adapters can reach the memory of NVIDIA GPUs.
+// Package gpudirect is the source that reports whether RDMA adapters can access the memory of NVIDIA GPUs.
 package gpudirect
 
 import (
@@ -43,13 +43,14 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	}
 	var m gpudirect.Machine
 	var faults [4]error
-	if m.Peermem, faults[0] = s.peermem(); m.Peermem != nil {
+	m.Peermem, faults[0] = s.peermem()
+	if m.Peermem != nil {
 		emit(collector.Sample{Metric: s.table.peermem, Value: collector.Bool(*m.Peermem)})
 	}
 	m.Kernel, faults[1] = parse(gpudirect.ParseKernel, s.procfs, "sys/kernel/osrelease")
 	m.Driver, faults[2] = parse(gpudirect.ParseDriver, driver, "version")
 	m.GPUs, m.GB10, faults[3] = s.gpus(filepath.Join(driver, "gpus"))
-	m.GPUsKnown = m.GB10 || faults[3] == nil // one that could not be read might be a GB10
+	m.GPUsKnown = m.GB10 || faults[3] == nil // a GPU that could not be read might be a GB10
 	if m.GPUsKnown && m.GPUs > 0 {
 		emit(collector.Sample{Metric: s.supported, Value: collector.Bool(!m.GB10)})
 	}
@@ -74,7 +75,7 @@ func (s *Source) peermem() (*bool, error) {
 			return nil, err
 		}
 	}
-	if err := sysfs.Exists(modules); err != nil { // without sysfs it is unknown
+	if err := sysfs.Exists(modules); err != nil { // unknown without sysfs
 		return nil, err
 	}
 	return new(false), nil
@@ -92,7 +93,7 @@ func parse[T any](parse func(string) (T, error), elem ...string) (*T, error) {
 	return &v, nil
 }
 
-// gpus counts the GPUs that could be read, each in its own lane, and reports whether one is a GB10.
+// gpus counts the GPUs that could be read, each in its own lane, and reports whether one of them is a GB10.
 func (s *Source) gpus(dir string) (count int, gb10 bool, err error) {
 	entries, err := sysfs.List(dir)
 	if err != nil {
@@ -122,7 +123,8 @@ func (s *Source) gpus(dir string) (count int, gb10 bool, err error) {
 }
 
 func parseModel(text string) (name string, err error) {
-	if name = gpudirect.Model(text); name == "" {
+	name = gpudirect.Model(text)
+	if name == "" {
 		err = errors.New("not information about a GPU")
 	}
 	return name, err

@@ -26,8 +26,8 @@ const (
 func TestGPUDirect(t *testing.T) {
 	for _, tt := range []struct {
 		name, fixture string
-		change        map[string]string // "" removes the file
-		peermem       string            // values; "" where absent
+		change        map[string]string // file → content; "" removes the file
+		peermem       string            // value; "" if absent
 		dmabuf        string
 		supported     string
 		mode, reason  string
@@ -117,7 +117,7 @@ func TestGPUDirectAbsent(t *testing.T) {
 	}
 }
 
-// TestGPUDirectNoGPU has a driver that found no GPU: an empty directory.
+// TestGPUDirectNoGPU has a driver without a GPU: an empty directory.
 func TestGPUDirectNoGPU(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(),
 		[]byte("-- sys/module/nvidia/version --\n1\n-- proc/driver/nvidia/gpus/ --\n-- "+osrelease+" --\n6.1.0\n-- "+

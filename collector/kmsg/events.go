@@ -7,20 +7,21 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// pattern is how one kind of event differs from other messages. Drivers begin theirs with "driver address: " or, about
-// an interface, "driver address interface: " (dev_printk, netdev_printk).
+// pattern describes how to recognize one kind of event. Drivers begin their messages with "driver address: " or,
+// about an interface, "driver address interface: " (dev_printk, netdev_printk).
 type pattern struct {
 	event  string
-	prefix string   // of the message; empty: any
-	has    []string // all of these, after that
-	// Messages contain names that users choose, such as those of processes and files. So a pattern needs a PCI function,
-	// which only the kernel can add to a message, or, with netdev, the valid name of an interface in its place.
+	prefix string   // beginning of the message; empty: any
+	has    []string // strings that follow it, all required
+	// Messages contain names that users choose, such as those of processes and files. A match therefore requires a
+	// PCI function, which only the kernel can add to a message. With netdev, the valid name of an interface is
+	// required instead.
 	netdev bool
 }
 
 const watchdog = "NETDEV WATCHDOG: "
 
-// patterns are in order: the first that fits names the event. Texts are those of Linux 6.12 and of the NVIDIA driver
+// patterns returns the patterns in order: the first match wins. The texts are from Linux 6.12 and the NVIDIA driver
 // 570.
 func patterns() []pattern {
 	const mlx5 = "mlx5_core "
@@ -39,7 +40,7 @@ func patterns() []pattern {
 		{"cable_unplugged", mlx5, []string{"Port module event: module ", ", Cable unplugged"}, false},
 		// net/sched/sch_generic.c: dev_watchdog
 		{"transmit_timeout", "", []string{": NETDEV WATCHDOG: ", "transmit queue ", " timed out"}, false},
-		{"transmit_timeout", watchdog, []string{"transmit queue ", " timed out"}, true}, // of older kernels
+		{"transmit_timeout", watchdog, []string{"transmit queue ", " timed out"}, true}, // older kernels
 		// drivers/pci/pcie/aer.c: aer_print_error; newer kernels know "CXL Bus Error"
 		{"aer_fatal", "", []string{" Bus Error: severity=Uncorrect", " (Fatal)"}, false},
 		{"aer_nonfatal", "", []string{" Bus Error: severity=Uncorrect", " (Non-Fatal)"}, false},
@@ -52,14 +53,14 @@ func patterns() []pattern {
 	}
 }
 
-// event is what a message says happened, and to what.
+// event is the name of an event and its device.
 type event struct {
 	name   string
-	pci    string // address of the function; empty: not known
-	netdev string // empty: none is named
+	pci    string // address of the PCI function; empty if not known
+	netdev string // empty if none is named
 }
 
-// classify returns the event that a message is about.
+// classify returns the event that a message reports.
 func classify(list []pattern, r kernellog.Record) (event, bool) {
 	if name, address, ok := xid(r.Text); ok {
 		return event{name: name, pci: address}, true
@@ -83,7 +84,7 @@ func (p pattern) fits(text string) bool {
 	return ok
 }
 
-// xid is the event of "NVRM: Xid (PCI:0000:18:00): 79, …" (src/kernel/gpu/rc/kernel_rc.c of the open driver).
+// xid parses "NVRM: Xid (PCI:0000:18:00): 79, …" (src/kernel/gpu/rc/kernel_rc.c of the open driver).
 func xid(text string) (name, address string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "NVRM: Xid (PCI:")
 	if !ok {
@@ -102,7 +103,7 @@ func xid(text string) (name, address string, ok bool) {
 	return "xid_" + code, strings.ToLower(address), true
 }
 
-// netdev is the interface that a message is about: "mlx5_core 0000:18:00.0 eth0: …", "NETDEV WATCHDOG: eth0 (…)",
+// netdev returns the interface that a message names: "mlx5_core 0000:18:00.0 eth0: …", "NETDEV WATCHDOG: eth0 (…)",
 // "bond0: (slave eth0): …".
 func netdev(text string) string {
 	if rest, ok := strings.CutPrefix(text, watchdog); ok {

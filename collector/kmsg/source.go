@@ -1,4 +1,4 @@
-// Package kmsg reads the kernel log: what drivers report about rails, GPUs and their PCIe links.
+// Package kmsg reads the kernel log for messages of drivers about rails, GPUs and their PCIe links.
 //
 //	/dev/kmsg → internal/kernellog: message → events.go: event → source.go Read → collector.Sample
 package kmsg
@@ -21,42 +21,42 @@ import (
 
 // Bounds of one read and of all series.
 const (
-	maxRecords = 50000 // of one read: some seconds' worth of a log that is flooded
+	maxRecords = 50000 // limit of one read: a few seconds of a flooded log
 	maxSeries  = 256
 
-	saveEvery = time.Minute // the cursor, unless an event was counted
+	saveEvery = time.Minute // interval of cursor saves; an event is saved at once
 	overflow  = "other"
 )
 
-// Cursor is up to where the log was read.
+// Cursor is the position up to which the log was read.
 type Cursor struct {
-	Boot     string `json:"boot"`     // the kernel's boot ID, whose sequence numbers these are
-	Sequence uint64 `json:"sequence"` // of the last message that was read
+	Boot     string `json:"boot"`     // the kernel's boot ID, to which the sequence numbers belong
+	Sequence uint64 `json:"sequence"` // sequence number of the last message that was read
 }
 
-// Options are what a [Source] depends on.
+// Options configure a [Source].
 type Options struct {
-	Path  string // of the kernel log, such as /dev/kmsg
-	Boot  string // boot ID, /proc/sys/kernel/random/boot_id; empty: unknown, nothing is saved
+	Path  string // path of the kernel log, such as /dev/kmsg
+	Boot  string // boot ID, /proc/sys/kernel/random/boot_id; if empty, no cursor is saved
 	Rails func() ([]rail.Rail, error)
-	// Last is the saved cursor, and Save saves one; optional. Without one of this boot, only messages that follow the
-	// first read are counted: a restart must not count those before it again.
+	// Last is the saved cursor, and Save saves one; both are optional. Without a cursor of this boot, only messages
+	// after the first read are counted: a restart must not count older ones again.
 	Last Cursor
 	Save func(Cursor)
 }
 
-// Source is the kernel log. A read takes what was written since the last one.
+// Source is the kernel log. A read processes the messages that were written since the last one.
 type Source struct {
 	*table
 	opts     Options
 	patterns []pattern
 	read     func(fd int, b []byte) (int, error) // read(2)
 
-	fd       int  // -1: not open
-	skipping bool // until the end of what was written before the first read
+	fd       int  // -1 if not open
+	skipping bool // until the end of the messages that precede the first read
 	cursor   Cursor
 	saved    Cursor
-	at       time.Time // when it was saved
+	at       time.Time // time of the last save
 	counts   map[series]uint64
 	lost     uint64
 	bad      uint64
@@ -92,7 +92,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return err
 }
 
-// open opens the log where reading goes on.
+// open opens the log at its oldest message.
 func (s *Source) open() error {
 	if s.fd >= 0 {
 		return nil
@@ -105,24 +105,26 @@ func (s *Source) open() error {
 		return fmt.Errorf("open %s: %w: is it in the container or allowed by the unit? See docs/kernel-log.md", s.opts.Path,
 			err)
 	}
-	s.fd, s.skipping = fd, s.cursor.Sequence == 0 // reading begins with the oldest message: nothing seeks to a number
+	// reading starts at the oldest message: the log cannot seek to a number
+	s.fd, s.skipping = fd, s.cursor.Sequence == 0
 	return nil
 }
 
-// follow reads all messages up to now.
+// follow processes all messages that exist now.
 func (s *Source) follow() error {
-	rails, _ := s.opts.Rails() // the rdma source reports what cannot be examined
+	rails, _ := s.opts.Rails() // the rdma source reports devices that cannot be examined
 	counted := false
 	for range maxRecords {
 		n, err := s.read(s.fd, s.buf[:])
 		switch {
-		case errors.Is(err, unix.EAGAIN), n == 0 && err == nil: // the end, also of a file in place of the log
+		case errors.Is(err, unix.EAGAIN), n == 0 && err == nil: // the end; also of a regular file, as in tests
 			s.skipping = false
 			s.save(counted)
 			return nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EPIPE): // the next number shows how many are lost
+		// the next sequence number shows how many were lost
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EPIPE):
 			continue
-		case errors.Is(err, unix.EINVAL): // larger than the buffer, and skipped
+		case errors.Is(err, unix.EINVAL): // larger than the buffer: the kernel skips it
 			s.bad++
 			continue
 		case err != nil:
@@ -137,7 +139,7 @@ func (s *Source) follow() error {
 		"is read next time", s.opts.Path, maxRecords)}
 }
 
-// take counts the event of a message, if it is about one.
+// take counts the event that a message reports, if any.
 func (s *Source) take(b []byte, rails []rail.Rail) (counted bool) {
 	r, ok := kernellog.Parse(b)
 	if !ok {
@@ -146,7 +148,7 @@ func (s *Source) take(b []byte, rails []rail.Rail) (counted bool) {
 	}
 	last := s.cursor.Sequence
 	if last != 0 && r.Sequence <= last {
-		return false // it was read before a restart
+		return false // read before a restart
 	}
 	if last != 0 {
 		s.lost += r.Sequence - last - 1
@@ -167,7 +169,7 @@ func (s *Source) take(b []byte, rails []rail.Rail) (counted bool) {
 	return true
 }
 
-// save keeps the cursor, at once after an event: a restart must not count it again.
+// save saves the cursor, at once after an event: a restart must not count it again.
 func (s *Source) save(counted bool) {
 	known := s.cursor.Boot != "" && s.cursor.Sequence > 0
 	if s.opts.Save == nil || !known || s.cursor == s.saved || !counted && time.Since(s.at) < saveEvery {
@@ -177,7 +179,7 @@ func (s *Source) save(counted bool) {
 	s.opts.Save(s.cursor)
 }
 
-// subject is what an event is about.
+// subject returns the rail, GPU or address that an event concerns.
 func subject(e event, rails []rail.Rail) string {
 	for _, r := range rails {
 		if e.netdev != "" && r.Netdev == e.netdev {

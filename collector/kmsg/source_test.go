@@ -24,7 +24,7 @@ func rails() ([]rail.Rail, error) {
 		{Name: "1", PCIAddress: "0000:3a:00.0", Netdev: "enp58s0np0"}}, nil
 }
 
-// expected are the records of the fixture, and what each is to be counted as.
+// expected returns the records of the fixture, and the expected event of each.
 func expected(t *testing.T) (records, want []string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/events.txt")
@@ -39,7 +39,7 @@ func expected(t *testing.T) (records, want []string) {
 	return records, want
 }
 
-// log is a kernel log whose reads return these, a message or an errno each, and then EAGAIN.
+// log is a kernel log whose reads return the elements of next, a message or an errno each, and then EAGAIN.
 type log struct{ next []any }
 
 func (l *log) read(_ int, b []byte) (int, error) {
@@ -57,7 +57,7 @@ func (l *log) read(_ int, b []byte) (int, error) {
 	panic("a message or an errno")
 }
 
-// unreadSource reads from l. Its file is one that opens.
+// unreadSource returns a source that reads l and has not read before.
 func unreadSource(t *testing.T, l *log, opts Options) *Source {
 	t.Helper()
 	opts.Path, opts.Rails = filepath.Join(t.TempDir(), "kmsg"), rails
@@ -74,7 +74,7 @@ func unreadSource(t *testing.T, l *log, opts Options) *Source {
 	return s
 }
 
-// newSource is an unreadSource that has read an empty log before.
+// newSource returns an unreadSource that has read an empty log.
 func newSource(t *testing.T, l *log, opts Options) *Source {
 	t.Helper()
 	s := unreadSource(t, l, opts)
@@ -87,14 +87,14 @@ func newSource(t *testing.T, l *log, opts Options) *Source {
 	return s
 }
 
-// counted are the events of a source, without those that are zero.
+// counted returns the events of a source that are not zero.
 func counted(t *testing.T, s *Source) (lines []string, err error) {
 	t.Helper()
 	all, _, err := collectortest.ReadLines(t, s)
 	return slices.DeleteFunc(all, func(l string) bool { return strings.HasSuffix(l, "{} 0") }), err
 }
 
-// TestEvents: each message of the fixture is counted as it says.
+// TestEvents: each message of the fixture is counted as the fixture says.
 func TestEvents(t *testing.T) {
 	records, want := expected(t)
 	total := map[string]int{}
@@ -141,7 +141,7 @@ func message(sequence int) string {
 
 const down = `kernel_events_total{event="link_down",subject="rail 0"} `
 
-// TestCursor: after a restart the log is read from where it was left, in the same boot only.
+// TestCursor: after a restart, reading continues at the cursor, but only in the same boot.
 func TestCursor(t *testing.T) {
 	var saved Cursor
 	options := func(boot string) Options {
@@ -154,7 +154,7 @@ func TestCursor(t *testing.T) {
 	if saved != (Cursor{"a", 8}) {
 		t.Fatalf("saved %+v", saved)
 	}
-	l.next = []any{message(6), message(7), message(8), message(9)} // the kernel begins with the oldest
+	l.next = []any{message(6), message(7), message(8), message(9)} // the kernel starts with the oldest message
 	if got, err := counted(t, newSource(t, l, options("a"))); err != nil || !slices.Equal(got, []string{down + "1"}) {
 		t.Error(got, err)
 	}
@@ -165,7 +165,7 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// TestFirstRead: messages from before the first read are not counted, but where they end is known and saved.
+// TestFirstRead: messages before the first read are not counted, but the position of the last one is saved.
 func TestFirstRead(t *testing.T) {
 	var saved Cursor
 	l := &log{next: []any{message(7), unix.EPIPE, message(9)}}
@@ -176,12 +176,13 @@ func TestFirstRead(t *testing.T) {
 		t.Fatal(got, err, saved)
 	}
 	l.next = []any{message(10)}
-	if got, err = counted(t, s); err != nil || !slices.Contains(got, down+"1") {
+	got, err = counted(t, s)
+	if err != nil || !slices.Contains(got, down+"1") {
 		t.Error(got, err)
 	}
 }
 
-// TestLost: messages that were overwritten, that are too large, or not messages, are counted, and reading goes on.
+// TestLost: overwritten, oversized and malformed messages are counted, and reading continues.
 func TestLost(t *testing.T) {
 	l := &log{next: []any{message(7), unix.EPIPE, message(12), unix.EINVAL, "garbage", "x,y,z,-;text\n", "6,1;text",
 		message(13)}}
@@ -192,16 +193,18 @@ func TestLost(t *testing.T) {
 		t.Errorf("%v, %s", err, diff)
 	}
 	l.next = []any{unix.EIO}
-	if got, err = counted(t, s); !errors.Is(err, unix.EIO) || len(got) != len(want) || s.fd >= 0 {
+	got, err = counted(t, s)
+	if !errors.Is(err, unix.EIO) || len(got) != len(want) || s.fd >= 0 {
 		t.Errorf("an error: %v, %v, open %v", got, err, s.fd)
 	}
 	l.next = []any{message(14)}
-	if got, err = counted(t, s); err != nil || !slices.Contains(got, down+"4") {
+	got, err = counted(t, s)
+	if err != nil || !slices.Contains(got, down+"4") {
 		t.Errorf("after it: %v, %v", got, err)
 	}
 }
 
-// TestBounds: neither a flood of messages nor of subjects is without an end.
+// TestBounds: a read ends during a flood of messages, and the number of subjects is limited.
 func TestBounds(t *testing.T) {
 	l := &log{}
 	for i := range maxRecords + 10 {
@@ -213,12 +216,13 @@ func TestBounds(t *testing.T) {
 	if f := collector.Faults(err); len(f) != 1 || f[0].Reason != "behind" || len(got) != maxSeries+1 {
 		t.Errorf("%d series, %v", len(got), err)
 	}
-	if got, err = counted(t, s); err != nil || len(got) != maxSeries+1 || len(l.next) > 0 {
+	got, err = counted(t, s)
+	if err != nil || len(got) != maxSeries+1 || len(l.next) > 0 {
 		t.Errorf("%d series, %v, %d messages left", len(got), err, len(l.next))
 	}
 }
 
-// TestAbsent: without the device or the right to read it, the error says what is needed.
+// TestAbsent: without the device or the permission to read it, the error says what is needed.
 func TestAbsent(t *testing.T) {
 	s := New(Options{Path: filepath.Join(t.TempDir(), "kmsg"), Rails: rails})
 	if _, err := counted(t, s); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "docs/kernel-log.md") {
@@ -226,7 +230,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestKernel: the machine's own log is read, and what user space writes there is not counted.
+// TestKernel: the machine's own log can be read, and messages from user space are not counted.
 func TestKernel(t *testing.T) {
 	const path = "/dev/kmsg"
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)

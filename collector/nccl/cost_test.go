@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// chatter is typical content of a log.
+// chatter holds typical lines of a log.
 const chatter = `hgx-07:185302:185302 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 [1] 1/-1/-1->0->-1 [2] 1/-1/-1->0->-1 [3] 1/-1/-1->0->-1
 hgx-07:185302:185302 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x7f97e1e00400 recvbuff 0x7f97e1e00400 count 1 datatype 7 op 0 root 0 comm 0x557a873708c0 [nranks=16] stream 0x557a912294f0
 hgx-07:185302:186000 [0] NCCL INFO NET/IB: IbDev 0 Port 1 qpn 2740 set_ece={supported=1, vendor_id=0x15b3, options=0x0, comp_mask=0x0}
@@ -53,7 +53,7 @@ func BenchmarkParseWarning(b *testing.B) {
 	}
 }
 
-// many is a source over a directory of n files.
+// many returns a source of a directory with n files.
 func many(tb testing.TB, n int) *Source {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -71,7 +71,7 @@ func many(tb testing.TB, n int) *Source {
 	return s
 }
 
-// TestManyFiles: of 10,000 files as many are open as allowed, and the others cost little memory.
+// TestManyFiles: among 10,000 files, the allowed number is open, and the others need little memory.
 func TestManyFiles(t *testing.T) {
 	s := many(t, 10_000)
 	heap := func() uint64 {

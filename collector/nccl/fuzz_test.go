@@ -27,7 +27,7 @@ func seeds(f *testing.F) (all [][]byte) {
 	return all
 }
 
-// FuzzParse: whatever is in a line, labels are short and printable, and kinds and statuses are known.
+// FuzzParse: for any line, labels are short and printable, and kinds and statuses are known.
 func FuzzParse(f *testing.F) {
 	for _, log := range seeds(f) {
 		for line := range bytes.Lines(log) {
@@ -84,7 +84,7 @@ func FuzzPieces(f *testing.F) {
 				}
 				file.Close()
 				if i == 0 {
-					fo.before = map[fileID]int64{} // so that all is new
+					fo.before = map[fileID]int64{} // treat all lines as new
 					fo.list()
 				}
 				if _, err := fo.pass(); err != nil {

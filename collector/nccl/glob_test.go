@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBelow: nothing below the fixed part of a pattern is opened over a link, in any part of the path, nor by .. out of
+// TestBelow: below the fixed part of a pattern, links are not followed in any part of the path, and .. cannot leave
 // it.
 func TestBelow(t *testing.T) {
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func TestBelow(t *testing.T) {
 	g := glob{fixed: filepath.Join(dir, "meant")}
 	for _, tt := range []struct {
 		path string
-		want []error // nil: it opens
+		want []error // nil: it can be opened
 	}{
 		{"a/b/x.log", nil}, {"top.log", nil}, {"", nil}, {"a/b", nil}, {"pipe", nil},
 		{"a/link/x.log", []error{unix.ELOOP, unix.ENOTDIR}}, {"out/x.log", []error{unix.ELOOP, unix.ENOTDIR}},
@@ -74,8 +74,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// TestDirectoryLinks: a link to a directory below the fixed part is not followed, and counted; one in the fixed part is
-// followed.
+// TestDirectoryLinks: a link to a directory is counted and not followed below the fixed part of a pattern. A link
+// in the fixed part is followed.
 func TestDirectoryLinks(t *testing.T) {
 	l := follow(t, defaultLimits(), "meant/*/*.log", "meant/*/deep/*.log")
 	l.must(os.MkdirAll(l.path("real/run/deep"), 0o755))
@@ -88,11 +88,11 @@ func TestDirectoryLinks(t *testing.T) {
 	l.must(os.Symlink(l.path("secret/deep"), l.path("real/run/deep/no")))
 	l.list()
 	l.expect("without what is behind links", `fallback["run/a"] 0`, `network_info["run/a" "IB"] 1`)
-	l.counts(map[string]int{"followed": 1, "special": 2}) // the link, for each pattern
+	l.counts(map[string]int{"followed": 1, "special": 2}) // the link counts once per pattern
 }
 
-// TestSwapped: a directory that becomes a link between the listing and the opening is not followed, even to the very
-// same file.
+// TestSwapped: a directory that is replaced by a link between listing and opening is not followed, even if the link
+// leads to the same file.
 func TestSwapped(t *testing.T) {
 	l := follow(t, defaultLimits(), "logs/*/*.log")
 	for _, dir := range []string{"logs/run", "elsewhere"} {
@@ -111,12 +111,13 @@ func TestSwapped(t *testing.T) {
 	if len(l.f.files) != 0 {
 		t.Error("it was followed over a link")
 	}
-	if found = l.scan(c, "logs/run"); len(found) != 0 || len(c.faults) > 1 {
+	found = l.scan(c, "logs/run")
+	if len(found) != 0 || len(c.faults) > 1 {
 		t.Errorf("it was listed over a link: %+v, %v", found, c.faults)
 	}
 }
 
-// TestFair: owners get places in turn.
+// TestFair: places are given to the owners in turn.
 func TestFair(t *testing.T) {
 	var list []candidate
 	for _, file := range []struct {
@@ -136,7 +137,7 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// owned gives files to another user: in the file system if the test runs as root, else only for the tailer.
+// owned changes the owner of files: in the file system if the test runs as root, otherwise only for the tailer.
 func (l *logs) owned(uid uint32, names ...string) {
 	l.Helper()
 	others := map[uint64]uint32{}
@@ -150,7 +151,7 @@ func (l *logs) owned(uid uint32, names ...string) {
 	l.fake(others)
 }
 
-// flood makes many empty logs of a user, written an hour from now.
+// flood creates many empty logs of a user, with times an hour in the future.
 func (l *logs) flood(uid uint32, n int, format string) {
 	l.Helper()
 	others := map[uint64]uint32{}
@@ -171,7 +172,7 @@ func (l *logs) flood(uid uint32, n int, format string) {
 	l.fake(others)
 }
 
-// fake makes the tailer take files, by inode, for another user's.
+// fake makes the tailer see other owners of files, by inode.
 func (l *logs) fake(others map[uint64]uint32) {
 	if before := l.f.owner; len(others) > 0 {
 		l.f.owner = func(st *unix.Stat_t) uint32 {
@@ -183,8 +184,8 @@ func (l *logs) fake(others map[uint64]uint32) {
 	}
 }
 
-// TestOneOwnerManyFiles: 10,000 logs of one user, written in the future, leave every other user its share of the
-// places; so do directories.
+// TestOneOwnerManyFiles: 10,000 logs of one user, with times in the future, leave other users their share of the
+// places. The same holds for directories.
 func TestOneOwnerManyFiles(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 64
@@ -223,7 +224,7 @@ func TestOneOwnerManyFiles(t *testing.T) {
 	}
 }
 
-// TestFuture: a log with a time in the future is as new as one written now, and a followed log that grows is kept.
+// TestFuture: a log with a time in the future ranks like one written now. A followed log that grows is kept.
 func TestFuture(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 1
@@ -236,8 +237,8 @@ func TestFuture(t *testing.T) {
 	l.expect("beside one of the future", aIB...)
 }
 
-// TestNamesOfOthers: a log with the name of another user's log is followed under a name with its owner's UID, whichever
-// came first.
+// TestNamesOfOthers: if two owners have logs with the same name, each is followed under a name with its owner's
+// UID, in any order.
 func TestNamesOfOthers(t *testing.T) {
 	l := follow(t, defaultLimits(), "*")
 	l.append("train.log", usingIB)
@@ -253,7 +254,7 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 }
 
-// TestListingCut: if a listing reaches a limit, followed files are kept, and removed ones are closed.
+// TestListingCut: if a listing reaches a limit, followed files are kept and removed ones are closed.
 func TestListingCut(t *testing.T) {
 	lim := defaultLimits()
 	lim.names, lim.total = 512, 512

@@ -19,30 +19,30 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// maxDirs bounds the directories that match one glob.
+// maxDirs limits the directories that match one glob.
 const maxDirs = 256
 
-// The states of a file that matches.
+// States of a matching file.
 const (
 	followed   = "followed"
-	waiting    = "waiting" // newer files take all places
-	idle       = "idle"    // too long without a new line
+	waiting    = "waiting" // newer files occupy all places
+	idle       = "idle"    // no new line for too long
 	special    = "special" // not a regular file: a directory, a link, a pipe
 	unreadable = "unreadable"
-	sameName   = "same_name" // has the name of a newer one
+	sameName   = "same_name" // a newer file has the same name
 )
 
 type listing struct {
 	began   time.Time
-	files   map[string]int // by state
+	files   map[string]int // number of files by state
 	faults  []error        // the first few
-	seen    int            // entries of directories
-	partial bool           // not everything was listed
+	seen    int            // entries of directories that were read
+	partial bool           // the listing is not complete
 }
 
 func newListing() *listing { return &listing{began: time.Now(), files: map[string]int{}} }
 
-// fail keeps the first faults, without a device: source_errors_total would keep the name of every log.
+// fail keeps the first faults. They have no device: source_errors_total would otherwise keep the name of every log.
 func (l *listing) fail(err error) {
 	if len(l.faults) < 8 {
 		l.faults = append(l.faults, collector.NewFault("", err))
@@ -55,9 +55,9 @@ type candidate struct {
 	id    fileID
 	owner uint32
 	size  int64
-	mtime int64 // nanoseconds since 1970, wall clock; not in the future
+	mtime int64 // nanoseconds since 1970, wall clock; at most now
 	idle  bool
-	place int // position among its owner's
+	place int // position among its owner's files
 }
 
 func (f *tailer) candidate(l *listing, g *glob, path string, st *unix.Stat_t) candidate {
@@ -77,7 +77,7 @@ func (f *tailer) list() *listing {
 	if l.partial {
 		found = f.addOpen(l, found)
 	}
-	// A followed file is kept unless others are newer by more than this.
+	// A followed file is kept unless other files are newer by more than this.
 	const stay = 5 * time.Minute
 	rank := func(c *candidate) int64 {
 		if f.files[c.id] != nil {
@@ -100,13 +100,14 @@ func (f *tailer) directories(l *listing, g *glob) []candidate {
 	dirs := []candidate{{path: g.fixed}}
 	for pattern := range strings.SplitSeq(g.relative(g.dir), "/") {
 		if pattern == "" {
-			break // all of it is fixed
+			break // the pattern has no variable part
 		}
 		var next []candidate
 		for _, dir := range dirs {
 			next = f.scan(l, next, g, dir.path, pattern, unix.S_IFDIR)
 		}
-		if dirs = next; len(dirs) > maxDirs {
+		dirs = next
+		if len(dirs) > maxDirs {
 			l.partial = true
 			l.fail(&sysfs.Error{Path: g.dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf(
 				"%d directories: only %d were listed; narrow --nccl.log", len(dirs), maxDirs)})
@@ -119,12 +120,14 @@ func (f *tailer) directories(l *listing, g *glob) []candidate {
 	return dirs
 }
 
-// interleave orders a list so that every prefix has equally many of each owner (max-min fair), idle files last.
+// interleave sorts a list so that each prefix has equally many files of each owner (max-min fair), with idle files
+// last.
 func interleave(list []candidate) []candidate {
 	seen := map[uint32]int{}
 	for i := range list {
 		c := &list[i]
-		if c.place = len(list); !c.idle {
+		c.place = len(list)
+		if !c.idle {
 			c.place = seen[c.owner]
 			seen[c.owner]++
 		}
@@ -133,12 +136,13 @@ func interleave(list []candidate) []candidate {
 	return list
 }
 
-// scan adds a directory's entries that match a pattern and are of a kind, S_IFREG or S_IFDIR, up to the limits.
+// scan adds the entries of a directory that match a pattern and have the type kind (S_IFREG or S_IFDIR), up to the
+// limits.
 func (f *tailer) scan(l *listing, found []candidate, g *glob, dir, pattern string, kind uint32) []candidate {
 	fd, err := g.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP) && dir != g.fixed:
-		return found // gone again, or a link by now: the next listing counts it
+		return found // removed, or replaced by a link: the next listing counts it
 	case err != nil:
 		l.fail(sysfs.Fail(dir, err))
 		return found
@@ -149,8 +153,8 @@ func (f *tailer) scan(l *listing, found []candidate, g *glob, dir, pattern strin
 		names, err := d.Readdirnames(512)
 		for _, name := range names {
 			var st unix.Stat_t
-			if ok, _ := filepath.Match(pattern, name); !ok || // a bad pattern has failed in newGlob
-				unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil { // gone again
+			if ok, _ := filepath.Match(pattern, name); !ok || // newGlob rejects a bad pattern
+				unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil { // removed
 				continue
 			}
 			switch mode := st.Mode & unix.S_IFMT; {
@@ -181,7 +185,8 @@ func (f *tailer) scan(l *listing, found []candidate, g *glob, dir, pattern strin
 	}
 }
 
-// addOpen adds the open files that an incomplete listing did not reach: the files of others do not displace them.
+// addOpen adds the open files that an incomplete listing did not reach, so that other users' files do not displace
+// them.
 func (f *tailer) addOpen(l *listing, found []candidate) []candidate {
 	listed := make(map[fileID]bool, len(found))
 	for i := range found {
@@ -203,32 +208,32 @@ func (f *tailer) choose(l *listing, found []candidate) {
 	for _, file := range f.files {
 		file.chosen = false
 	}
-	owners := map[string]uint32{} // of the names of logs
+	owners := map[string]uint32{} // name of the log → owner
 	for i := range found {
 		if file := f.files[found[i].id]; file != nil && file.path == found[i].path {
 			owners[file.log.name] = found[i].owner
 		}
 	}
 	before := make(map[fileID]int64, len(found))
-	taken := map[string]bool{} // names
+	taken := map[string]bool{} // names of logs
 	slots, tries := f.limits.files, 2*f.limits.files
 	var renamed []*job
 	for i := range found {
 		one := &found[i]
 		file := f.files[one.id]
 		if _, twice := before[one.id]; twice || file != nil && file.chosen {
-			continue // by another glob, or another name of the same file
+			continue // matched by another glob, or a second name of the same file
 		}
-		// How much is not new: all of a file that exists at the start, nothing of one that appears later.
+		// old is the part that is not new: the whole file if it existed at the start, nothing if it appeared later.
 		old, known := f.before[one.id]
 		if !known && f.before == nil {
 			old = one.size
 		}
 		before[one.id] = min(old, one.size)
-		if file != nil && file.path != one.path { // renamed: another log, without new lines
+		if file != nil && file.path != one.path { // renamed: now another log, without new lines
 			before[one.id] = max(file.off, file.old)
 			f.detach(file)
-			renamed = append(renamed, file.log) // continued by the file that has its name now
+			renamed = append(renamed, file.log) // the file that has the old name now continues this log
 			file = nil
 		}
 		switch {
@@ -247,12 +252,13 @@ func (f *tailer) choose(l *listing, found []candidate) {
 		if file == nil {
 			tries--
 			var err error
-			if file, err = f.add(one, name, before[one.id]); err != nil {
+			file, err = f.add(one, name, before[one.id])
+			if err != nil {
 				l.files[unreadable]++
 				l.fail(err)
 			}
 		}
-		if file != nil { // else it has been replaced
+		if file != nil { // otherwise it was replaced
 			taken[name], owners[name] = true, one.owner
 			slots--
 			delete(before, one.id)
@@ -267,7 +273,8 @@ func (f *tailer) choose(l *listing, found []candidate) {
 	f.before = before
 }
 
-// logName returns the name of a log, with the UID if another owner has that name: nobody may displace others' logs.
+// logName returns the name of a log, with the UID if another owner has a log of that name: nobody may displace
+// others' logs.
 func logName(one *candidate, file *file, owners map[string]uint32) string {
 	if file != nil {
 		return file.log.name
@@ -280,7 +287,8 @@ func logName(one *candidate, file *file, owners map[string]uint32) string {
 	return name
 }
 
-// release closes what was not chosen, after one more read: a log that was renamed or removed may have new lines.
+// release closes the files that were not chosen, after a last read: a log that was renamed or removed may have new
+// lines.
 func (f *tailer) release(before map[fileID]int64) {
 	for _, file := range f.files {
 		if file.chosen {

@@ -28,13 +28,13 @@ func TestSpecial(t *testing.T) {
 	socket, err := net.Listen("unix", l.path("s.log"))
 	l.must(err)
 	defer socket.Close()
-	l.must(os.Link(l.path("a.log"), l.path("b.log"))) // the same file again is read once
+	l.must(os.Link(l.path("a.log"), l.path("b.log"))) // a second name of the same file is read once
 	l.list()
 	l.expect("all but one", aIB...)
 	l.counts(map[string]int{"followed": 1, "special": 6})
 }
 
-// TestReplaced: a file that is replaced before it is opened does not block, and is not read.
+// TestReplaced: a file that is replaced before it is opened does not block and is not read.
 func TestReplaced(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.append("a.log", usingIB)
@@ -54,7 +54,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestMoved: a file that is removed or renamed between listing and opening is not a fault, and counts nothing twice.
+// TestMoved: a file that is removed or renamed between listing and opening is not a fault, and no line is counted
+// twice.
 func TestMoved(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.list()
@@ -86,7 +87,7 @@ func (l *logs) id(name string) fileID {
 	return statID(&st)
 }
 
-// TestUnreadable: a file without read permission is reported, and hides no other.
+// TestUnreadable: a file without read permission is reported, and others are still read.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")
@@ -104,7 +105,7 @@ func TestUnreadable(t *testing.T) {
 	l.counts(map[string]int{"followed": 1, "unreadable": 1})
 }
 
-// TestDirectoryUnreadable: a pattern whose directory cannot be read is not a pattern without files.
+// TestDirectoryUnreadable: a pattern whose directory cannot be read is a fault, not a pattern without files.
 func TestDirectoryUnreadable(t *testing.T) {
 	l := follow(t, defaultLimits(), "loop/*/*.log")
 	l.list()
@@ -120,8 +121,8 @@ func TestDirectoryUnreadable(t *testing.T) {
 	}
 }
 
-// TestNewest: of too many files the newest are followed and the others counted. A file that is closed and followed
-// again counts nothing twice.
+// TestNewest: if there are too many files, the newest are followed and the others counted. A file that is closed
+// and followed again is not counted twice.
 func TestNewest(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 2
@@ -159,7 +160,7 @@ func TestNewest(t *testing.T) {
 	l.expect("and is silent again", with(newest("1", "4"), `warnings_total["timeout"] 3`)...)
 }
 
-// TestStay: of many files that all grow, followed ones are kept.
+// TestStay: if many files grow, those already followed are kept.
 func TestStay(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 1
@@ -175,7 +176,7 @@ func TestStay(t *testing.T) {
 	l.expect("old", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
 }
 
-// TestGlobs: directories in a glob are part of the job's name, and of two logs of one name the newer is followed.
+// TestGlobs: directories in a glob are part of the job's name. If two logs have one name, the newer is followed.
 func TestGlobs(t *testing.T) {
 	l := follow(t, defaultLimits(), "x/*.log", "y/*.log", "runs/*/rank?.log", "exact.txt", "none/*.log")
 	for _, dir := range []string{"x", "y", "runs/1", "runs/2"} {
@@ -203,18 +204,18 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestJob covers the names of logs.
+// TestJob: names of jobs from names of logs.
 func TestJob(t *testing.T) {
 	for _, tt := range []struct{ glob, path, want string }{
 		{"*", "pretrain.gpu-01.4711", "pretrain.gpu-01.4711"}, // NCCL_DEBUG_FILE=…%h.%p: each process is one
 		{"*", "pretrain.4711.log", "pretrain.4711"},
-		{"nccl.*", "nccl.gpu-01", "nccl.gpu-01"}, // …%h, in a directory that several nodes write into
+		{"nccl.*", "nccl.gpu-01", "nccl.gpu-01"}, // NCCL_DEBUG_FILE=…%h, in a directory that several nodes write to
 		{"*", "train.out", "train.out"}, {"*", "train.err", "train.err"}, {"*.out", "train.out", "train"},
 		{"exact.txt", "exact.txt", "exact"}, {"x.7", "x.7", "x.7"},
 		{"*.log*", "a.log1", "a.log1"}, {"*.log*", "a.log", "a"}, {"*", "a", "a"}, {"*", "a.", "a."},
 		{"*.log", ".log", ".log"}, {"*/*.log", "r/.log", "r/.log"},
 		{"*/*.log", strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 62) + ".." + strings.Repeat("p",
-			58) + "/rank7"}, // names differ at the end
+			58) + "/rank7"}, // names that differ at the end
 		{"*.log", "\u202egol\n\x1b é\xff.log", "_gol_____"}, {"*/*.log", "a b/c\x00.log", "a_b/c_"},
 	} {
 		g, err := newGlob("/l/" + tt.glob)
@@ -227,7 +228,7 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// TestAbsent: without a matching file the error names the pattern; too many names in a directory are a fault.
+// TestAbsent: if no file matches, the error names the pattern. Too many names in a directory are a fault.
 func TestAbsent(t *testing.T) {
 	lim := defaultLimits()
 	lim.names = 1000

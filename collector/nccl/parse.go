@@ -6,61 +6,67 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/railscope/railscope/internal/ncclnet"
 )
 
-// event is one fact in a line, or about its file. Its name points into the line: copy it to keep it.
+// event is one fact from a line, or about its file. name points into the line: copy it to keep it.
 type event struct {
 	kind      eventKind
-	name      []byte // network, device, or plugin of a channel
-	transport string // of a channel, without the plugin
-	on        bool   // gdrState: enabled; channel: by GPUDirect RDMA
-	count     int64  // of commSize: nodes; of skipped: bytes
-	warning   string // kind, of warned
-	status    string // of warned, where it is a completion
+	name      []byte // network or device, or the plugin of a channel
+	transport string // transport of a channel, without the plugin
+	on        bool   // gdrState: it is enabled; channel: it uses GPUDirect RDMA
+	count     int64  // commSize: number of nodes; skipped: number of bytes
+	warning   string // kind of a warning
+	status    string // status of the completion that the warning reports, if any
 }
 
 type eventKind int
 
 const (
-	began    eventKind = iota + 1 // "Bootstrap : Using eth0:…", "NCCL version 2.28.9+cuda13.0": a process begins
-	network                       // "Using network IB"
-	gdrState                      // "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"
-	channel                       // "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
-	commSize                      // "comm 0x… rank 0 nRanks 16 nNodes 2 …"
-	warned                        // any WARN
+	began   eventKind = iota + 1 // "Bootstrap : Using eth0:…", "NCCL version 2.28.9+cuda13.0": a process begins
+	network                      // "Using network IB"
+	// "NET/OFI Selected provider is efa, fabric is …": libfabric's provider, one layer below the network
+	provider
+	gdrState // "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"
+	channel  // "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
+	commSize // "comm 0x… rank 0 nRanks 16 nNodes 2 …"
+	warned   // any WARN
 
-	// Of the file.
-	restarted // it was rewritten
-	skipped   // part of it is not read
+	// Events of the file.
+	restarted // the file was rewritten
+	skipped   // a part of the file is not read
 	cut       // the rest of the next line is not read
-	closed    // it is no longer read
+	closed    // the file is no longer read
 
-	// Causes of a fallback, the strongest last: a user's choice is stronger than what is missing.
-	noPlugin // "Failed to initialize NET plugin IB"
-	noDevice // "NET/IB : No device found."
-	disabled // "NCCL_IB_DISABLE set by environment to 1"
-	forced   // "NCCL_NET set by environment to Socket"
+	// Causes of a fallback, the strongest last: a user's choice is stronger than missing software.
+	noPlugin    // "Failed to initialize NET plugin IB"
+	noDevice    // "NET/IB : No device found."
+	noVerbs     // "Failed to open libibverbs.so[.1]"
+	noLibfabric // "NET/OFI No eligible providers were found", or a provider that uses sockets was selected
+	disabled    // "NCCL_IB_DISABLE set by environment to 1"
+	forced      // "NCCL_NET set by environment to Socket"
 )
 
-// How a channel runs, as NCCL calls it, without the number of its device.
+// Transports of a channel, as NCCL names them, without the number of the device.
 const (
-	netTransport     = "NET/"     // and the plugin
-	collNetTransport = "COLLNET/" // and the plugin
+	netTransport     = "NET/"     // followed by the plugin
+	collNetTransport = "COLLNET/" // followed by the plugin
 	otherTransport   = "other"
 	gdrSuffix        = "/GDRDMA"
 )
 
-// What the log may put into a label: at most maxName characters.
+// Characters of names in labels, which have at most maxName characters.
 const (
 	maxName      = 64
 	decimal      = "0123456789"
 	alphanumeric = decimal + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	pluginName   = alphanumeric + " ._-+()" // also of a network
+	pluginName   = alphanumeric + " ._-+()" // also for the name of a network
 )
 
-// parse calls each with the facts of a line, mostly none, without allocating, except to remove colours. If writers
-// interleave, a line holds several messages. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc,
-// src/init.cc, src/graph/topo.cc, src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
+// parse calls each with the facts of a line, mostly none. It allocates only to remove colours. If writers
+// interleave, a line holds several messages. The strings are from NCCL 2.10 to 2.30 (src/debug.cc, src/init.cc,
+// src/graph/topo.cc, src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
 func parse(line []byte, each func(event)) {
 	if bytes.IndexByte(line, 0x1b) >= 0 {
 		line = colour.ReplaceAll(line, nil)
@@ -70,6 +76,9 @@ func parse(line []byte, each func(event)) {
 		text, next := rest, mark(rest)
 		if next >= 0 {
 			text = rest[:next]
+		}
+		if i := bytes.Index(text, []byte(" [repeated ")); i >= 0 { // Ray: "[repeated 7x across cluster]"
+			text = text[:i]
 		}
 		text = bytes.Trim(text, " \r\t\x00")
 		if hasPrefix(line[at:], "NCCL WARN") {
@@ -95,10 +104,10 @@ func mark(line []byte) int {
 	}
 }
 
-// colour is an escape sequence of a terminal, up to its final byte.
+// colour matches a terminal's escape sequence up to its final byte.
 var colour = regexp.MustCompile(`\x1b(\[[^@-~]*[@-~]?)?`)
 
-// message parses the text of a message. The kind of the event is 0 if the message is of no interest.
+// message parses the text of a message. The event's kind is 0 if the message is not relevant.
 func message(text []byte) event {
 	switch {
 	case hasPrefix(text, "Channel "), hasPrefix(text, "Coll"):
@@ -125,6 +134,11 @@ func message(text []byte) event {
 		}
 	case string(text) == "Failed to initialize NET plugin IB":
 		return event{kind: noPlugin}
+	case hasPrefix(text, "Failed to open lib"), hasPrefix(text, "Count not open lib"),
+		hasPrefix(text, "Could not open lib"):
+		if ncclnet.NoVerbs(string(text)) {
+			return event{kind: noVerbs}
+		}
 	}
 	return event{}
 }
@@ -138,13 +152,25 @@ func netMessage(text []byte) event {
 	case hasPrefix(text, "NET/IB : No device found"):
 		return event{kind: noDevice}
 	case hasPrefix(text, "NET/IB : Using "):
-		// "[0]mlx5_0:1/RoCE [RO]; OOB …", and without any "[RO]; OOB …".
+		// "[0]mlx5_0:1/RoCE [RO]; OOB …", in some versions without "[RO]; OOB …".
 		devices, _, _ := bytes.Cut(text[len("NET/IB : Using "):], []byte(";"))
 		if string(bytes.TrimSpace(devices)) == "[RO]" {
 			return event{kind: noDevice}
 		}
 		return event{}
-	// In tutorials, without a device.
+	case hasPrefix(text, "NET/OFI No eligible providers"):
+		return event{kind: noLibfabric}
+	case hasPrefix(text, "NET/OFI Selected "):
+		if name := []byte(ncclnet.Provider(string(text))); clean(name, alphanumeric+"._-+;") {
+			return event{kind: provider, name: name}
+		}
+		return event{}
+	case bytes.Contains(text, []byte(" speed change detected: ")):
+		if _, _, _, slower := ncclnet.Slower(string(text)); slower {
+			return event{kind: warned, warning: linkSlower}
+		}
+		return event{}
+	// Tutorials show it without a device.
 	case string(text) == "NET/IB/GDR enabled":
 		return event{kind: gdrState, on: true}
 	case string(text) == "NET/IB/GDR disabled":
@@ -153,8 +179,8 @@ func netMessage(text []byte) event {
 	return gdrMessage(text)
 }
 
-// gdrMessage parses "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'". Messages of sockets, which never reach GPU
-// memory, and of GIN (GPU-initiated networking) are not about the network's adapters.
+// gdrMessage parses "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'". It ignores messages about sockets, which
+// never access GPU memory, and about GIN (GPU-initiated networking), which do not describe the network's adapters.
 func gdrMessage(text []byte) event {
 	plugin, rest, _ := bytes.Cut(text[len("NET/"):], []byte(" : GPU Direct RDMA "))
 	rest, on := bytes.CutPrefix(rest, []byte("Enabled for HCA "))
@@ -173,7 +199,7 @@ func gdrMessage(text []byte) event {
 // viaChannel parses "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(1)/GDRDMA(PCI)/Shared" or "CollNet 00/0 : 0 [send]
 // via COLLNET/SHARP/0/GDRDMA". Some versions add " comm 0x… nRanks 08".
 func viaChannel(text []byte) event {
-	_, via, _ := bytes.Cut(text, []byte(" via ")) // a message without it lists the ranks of a channel
+	_, via, _ := bytes.Cut(text, []byte(" via ")) // a message without " via " lists the ranks of a channel
 	via, _, _ = bytes.Cut(via, []byte(" comm 0x"))
 	e := event{kind: channel, transport: netTransport}
 	rest, found := bytes.CutPrefix(via, []byte(netTransport))
@@ -187,7 +213,7 @@ func viaChannel(text []byte) event {
 	e.name, rest, found = bytes.Cut(rest, []byte("/"))
 	via = bytes.TrimLeft(rest, decimal)
 	numbered := len(via) < len(rest)
-	if i := bytes.IndexByte(via, ')'); i > 0 && via[0] == '(' { // through another GPU's proxy (PXN)
+	if i := bytes.IndexByte(via, ')'); i > 0 && via[0] == '(' { // via the proxy of another GPU (PXN)
 		via = via[i+1:]
 	}
 	via, e.on = bytes.CutPrefix(via, []byte(gdrSuffix))
@@ -230,12 +256,15 @@ func numberAfter(text []byte, key string) (value int, ok bool) {
 	return value, err == nil
 }
 
-// clean reports whether name has 1 to maxName bytes, all of characters.
+// clean reports whether name has 1 to maxName bytes, all of them in characters.
 func clean(name []byte, characters string) bool {
 	return len(name) > 0 && len(name) <= maxName && len(bytes.Trim(name, characters)) == 0
 }
 
-// warnRule is a kind of warnings, and words of which each shows that a warning is of that kind.
+// linkSlower is the kind of "speed change detected: 400000 -> 200000 Mbps", which NCCL 2.30 does not print as WARN.
+const linkSlower = "link_slower"
+
+// warnRule is a kind of warning, and the words that identify it. Any one of them suffices.
 type warnRule struct {
 	kind  string
 	words []string
@@ -243,9 +272,10 @@ type warnRule struct {
 
 func warnRules() []warnRule {
 	return []warnRule{
-		{"ras", []string{" ras/"}}, // by its file: a port that is taken hurts no job
+		{"ras", []string{" ras/"}}, // the source file identifies it; a port in use does not affect the job
 		{"completion_error", []string{"Got completion ", "Got CQE with error"}},
 		{"gid_change", []string{"GID table changed"}},
+		{linkSlower, []string{" speed change detected: "}},
 		{"async_event", []string{"async event", "async fatal event", "unknown event type"}},
 		{"fatal", []string{"encountered a fatal error"}},
 		{"no_device", []string{"No device found", "No EFA device found", "No IP interface found", "no interface found",
@@ -264,16 +294,16 @@ func warnRules() []warnRule {
 	}
 }
 
-// statusNames are the statuses of completions that NCCL's connections (RC) can have, enum ibv_wc_status of verbs.h
-// without IBV_WC_ and _ERR, by number; other is every status that has no name here.
+// statusNames returns the statuses of completions of NCCL's connections (RC) by number: enum ibv_wc_status of
+// verbs.h without IBV_WC_ and _ERR. A status without a name here is counted as other.
 func statusNames() []string {
 	return []string{0: "other", 1: "loc_len", 2: "loc_qp_op", 4: "loc_prot", 5: "wr_flush", 7: "bad_resp",
 		8: "loc_access", 9: "rem_inv_req", 10: "rem_access", 11: "rem_op", 12: "retry_exc", 13: "rnr_retry_exc",
 		19: "fatal", 20: "resp_timeout", 21: "general"}
 }
 
-// warning classifies the text of a warning. file is what precedes it: "[2025-01-01 12:00:00] host:pid:tid [0]
-// misc/socket.cc:72 (function) ". A warning of NCCL is rare, so this one may allocate.
+// warning classifies the text of a warning. file is the text before it: "[2025-01-01 12:00:00] host:pid:tid [0]
+// misc/socket.cc:72 (function) ". Warnings are rare, so warning may allocate.
 func warning(file, text []byte) event {
 	whole := string(file) + string(text)
 	e := event{kind: warned}
@@ -289,13 +319,13 @@ func warning(file, text []byte) event {
 	return e
 }
 
-// completion finds the number of a status: "with status=IBV_WC_RETRY_EXC_ERR(12) opcode=…" (from 2.27 on), "with
+// completion matches the number of a status: "with status=IBV_WC_RETRY_EXC_ERR(12) opcode=…" (since 2.27), "with
 // status=12 opcode=…", and "with error 12, opcode …" (until 2.19).
 var completion = regexp.MustCompile(` with (?:error |status=(?:[^ (]*\()?)([0-9]{1,6})`)
 
 func completionStatus(text []byte) string {
 	if m := completion.FindSubmatch(text); m != nil {
-		n, _ := strconv.Atoi(string(m[1])) // it is one
+		n, _ := strconv.Atoi(string(m[1])) // the expression matches only digits
 		if names := statusNames(); n < len(names) && names[n] != "" {
 			return names[n]
 		}

@@ -1,9 +1,9 @@
-// Package nccl reads the log files of NCCL jobs: which network a job chose, whether its adapters reach GPU memory,
-// which transports its channels use, and its warnings.
+// Package nccl reads the log files of NCCL jobs: the network of a job, whether its adapters access GPU memory, the
+// transports of its channels, and its warnings.
 //
 //	files → tailer.go → parse.go: line → event → state.go → source.go Read → collector.Sample
 //
-// Only list.go and tailer.go know how files are found and read, only parse.go what NCCL prints.
+// Only list.go and tailer.go find and read files, and only parse.go knows NCCL's messages.
 package nccl
 
 import (
@@ -18,34 +18,38 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// How often logs are read. Listing takes at most 1/500 of the time, for directories of very many files.
+// Intervals of passes and listings. Listing takes at most 1/500 of the time, which matters for very large
+// directories, but one slow listing delays the next by a minute at most.
 const (
 	passEvery = 2 * time.Second
 	listEvery = 10 * time.Second
 	listShare = 500
-	stuck     = time.Minute // without a pass: a file system that hangs
+	listLate  = time.Minute
+	stuck     = time.Minute // time without a pass after which the file system is reported as hanging
 )
 
-// Source reads log files of NCCL between scrapes; [Source.Read] only copies.
+// Source reads log files of NCCL between scrapes; [Source.Read] only copies the results.
 type Source struct {
 	*table
-	where string // the globs
+	where string // the globs, as text for errors
 	jobs  *jobs
 	f     *tailer
-	next  time.Time // when files are listed again
+	next  time.Time // time of the next listing
 
 	mu     sync.Mutex // protects all following fields
-	last   *listing   // nil before the first
-	faults error      // of the passes since
-	active time.Time  // when the last pass ended, or the first began; zero before
+	last   *listing   // last listing; nil before the first
+	faults error      // faults of the passes since then
+	active time.Time  // end of the last pass, or start of the first; zero before
 }
 
-// New returns the source for the files that match globs (path/filepath.Match). An error names a valid glob, too.
+// New returns the source for the files that match globs (path/filepath.Match). An error names a glob with valid
+// syntax.
 func New(globs []string) (*Source, error) {
 	list := make([]glob, len(globs))
 	for i, pattern := range globs {
 		var err error
-		if list[i], err = newGlob(pattern); err != nil {
+		list[i], err = newGlob(pattern)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +70,8 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// Pass reads what is new, and reports whether more is left than one pass reads. Do not call it while Run runs.
+// Pass reads new lines, and reports whether more are left than one pass reads. It must not be called while Run
+// runs.
 func (s *Source) Pass() (more bool) {
 	start := time.Now()
 	s.mu.Lock()
@@ -77,7 +82,7 @@ func (s *Source) Pass() (more bool) {
 	var found *listing
 	if !start.Before(s.next) {
 		found = s.f.list()
-		s.next = start.Add(max(listEvery, listShare*time.Since(start)))
+		s.next = start.Add(listPause(time.Since(start)))
 	}
 	more, err := s.f.pass()
 	s.mu.Lock()
@@ -86,13 +91,18 @@ func (s *Source) Pass() (more bool) {
 		s.last, s.faults = found, nil
 	}
 	if err != nil {
-		s.faults = err // of the last pass that had any: a bounded list
+		s.faults = err // faults of the last pass that had any: a list of bounded length
 	}
 	s.active = time.Now()
 	return more
 }
 
-// Read emits what the logs have reported so far. If no file matches the globs, the error is ErrAbsent.
+// listPause returns the time from the start of a listing to the next, after a listing that took so long.
+func listPause(took time.Duration) time.Duration {
+	return min(max(listEvery, listShare*took), listLate)
+}
+
+// Read emits what the logs have reported so far. If no file matches the globs, the error wraps ErrAbsent.
 func (s *Source) Read(emit func(collector.Sample)) error {
 	s.mu.Lock()
 	last, err, active := s.last, s.faults, s.active

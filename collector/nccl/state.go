@@ -6,9 +6,10 @@ import (
 	"sync"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/ncclnet"
 )
 
-// How many of each a log can add to labels. Others are dropped, channels summed as other.
+// Limits of label values per log. Others are dropped; channels are summed as other.
 const (
 	maxNetworks   = 8
 	maxDevices    = 64
@@ -20,8 +21,8 @@ type jobs struct {
 
 	mu          sync.Mutex
 	list        map[string]*job   // protected by mu, like all below
-	warnings    map[string]uint64 // by kind
-	completions map[string]uint64 // by status
+	warnings    map[string]uint64 // keyed by kind
+	completions map[string]uint64 // keyed by status
 	cuts        uint64            // lines
 	skipped     uint64            // bytes
 }
@@ -33,19 +34,20 @@ func newJobs(t *table) *jobs {
 type job struct {
 	all  *jobs
 	name string
-	buf  []byte // for the name of a transport
+	buf  []byte // buffer for the name of a transport
 	logState
 }
 
 type logState struct {
 	ended                       bool               // the log was rotated or truncated: the next run resets the state
 	networks, devices, channels []collector.Sample // labels: job, name
-	nodes                       int64              // the most that a communicator of the job spans; 0 unknown
-	cause                       eventKind          // why it may have no RDMA; 0 unknown
-	gaps                        bool               // part of the log was not read
+	provider                    string             // provider of libfabric; empty if not in the log
+	nodes                       int64              // most nodes of one communicator of the job; 0 if unknown
+	cause                       eventKind          // reason why it may have no RDMA; 0 if unknown
+	gaps                        bool               // a part of the log was not read
 }
 
-// open adds a job's log. One of the same name keeps its state: logs are rotated while their job runs.
+// open adds a job's log. A log with the same name keeps its state: logs are rotated while their job runs.
 func (s *jobs) open(name string) *job {
 	j := &job{all: s, name: name}
 	s.mu.Lock()
@@ -67,7 +69,7 @@ func (j *job) apply(e event, isNew bool) {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
 	if j.ended && (e.kind == began || e.kind == network) {
-		j.logState = logState{} // another run writes the same file
+		j.logState = logState{} // another run writes to the same file
 	}
 	t := j.all.table
 	switch e.kind {
@@ -83,7 +85,7 @@ func (j *job) apply(e event, isNew bool) {
 			delete(j.all.list, j.name)
 		}
 	case network:
-		if string(e.name) == "InfiniBand" { // as tutorials call it
+		if string(e.name) == "InfiniBand" { // name in the tutorials
 			e.name = []byte("IB")
 		}
 		if s := j.series(&j.networks, maxNetworks, t.network, e.name); s != nil {
@@ -105,10 +107,16 @@ func (j *job) apply(e event, isNew bool) {
 		s.Value++
 	case commSize:
 		j.nodes = max(j.nodes, e.count)
-	case noPlugin, noDevice, disabled, forced:
+	case provider:
+		j.provider = string(e.name)
+		if ncclnet.Of(libfabric, j.provider) == ncclnet.Sockets {
+			j.cause = max(j.cause, noLibfabric)
+		}
+	case noPlugin, noDevice, noVerbs, noLibfabric, disabled, forced:
 		j.cause = max(j.cause, e.kind)
 	case warned:
-		// One that was in the log when it was opened is not counted: a restart of the exporter must not count it again.
+		// A warning that was in the log when it was opened is not counted: a restart of the exporter must not count
+		// it again.
 		if isNew {
 			j.all.warnings[e.warning]++
 			if e.status != "" {
@@ -118,7 +126,7 @@ func (j *job) apply(e event, isNew bool) {
 	}
 }
 
-// series returns the series of a name, or nil if there are already as many as a log can have.
+// series returns the series of a name, or nil if the log has reached its limit of series.
 func (j *job) series(list *[]collector.Sample, most int, row *collector.Metric, name []byte) *collector.Sample {
 	for i := range *list {
 		if s := &(*list)[i]; s.Labels[1] == string(name) {
@@ -132,21 +140,38 @@ func (j *job) series(list *[]collector.Sample, most int, row *collector.Metric, 
 	return &(*list)[len(*list)-1]
 }
 
-// fallback reports whether the job uses sockets, by its log; known is false until the log shows which network it uses.
+// libfabric is a network whose provider decides what carries the data.
+const libfabric = "Libfabric"
+
+// fallback reports whether the job uses sockets, according to its log. known is false until the log shows what
+// carries its data.
 func (j *job) fallback() (fell, known bool) {
-	sockets, chosen := false, len(j.networks) > 0
+	var carriers [ncclnet.RDMA + 1]bool
 	for _, n := range j.networks {
-		sockets = sockets || n.Labels[1] == "Socket"
+		carriers[ncclnet.Of(n.Labels[1], j.provider)] = true
 	}
 	for _, c := range j.channels {
 		plugin, found := strings.CutPrefix(c.Labels[1], netTransport)
-		if found && strings.TrimSuffix(plugin, gdrSuffix) == "Socket" {
-			return true, true
+		if !found {
+			continue
 		}
-		chosen = chosen || found
+		plugin, direct := strings.CutSuffix(plugin, gdrSuffix)
+		carrier := ncclnet.Of(plugin, j.provider)
+		switch {
+		case carrier == ncclnet.Sockets:
+			return true, true
+		case direct && ncclnet.Of(plugin, "efa") == ncclnet.RDMA: // libfabric whose provider is not in the log
+			return false, true
+		}
+		carriers[carrier] = true
 	}
-	// Within one node nothing uses the chosen network.
-	return sockets && j.nodes != 1, chosen
+	switch oneNode := j.nodes == 1; {
+	case carriers[ncclnet.Sockets]: // the channels within one node do not use the chosen network
+		return !oneNode, true
+	case carriers[ncclnet.Unknown]:
+		return false, oneNode
+	}
+	return false, carriers[ncclnet.RDMA]
 }
 
 func (s *jobs) emit(emit func(collector.Sample)) {
@@ -170,15 +195,15 @@ func (s *jobs) emit(emit func(collector.Sample)) {
 
 func (j *job) emit(emit func(collector.Sample)) {
 	list := slices.Concat(j.networks, j.devices)
-	if !j.gaps { // else some channels are missing
+	if !j.gaps { // otherwise some channels are missing
 		list = append(list, j.channels...)
 	}
 	t := j.all.table
 	if fell, known := j.fallback(); known {
 		list = append(list, collector.Sample{Metric: t.fallback, Labels: []string{j.name}, Value: collector.Bool(fell)})
 		if fell {
-			reason := [...]string{0: "unknown", noPlugin: "ib_failed", noDevice: "no_device", disabled: "ib_disabled",
-				forced: "net_forced"}[j.cause]
+			reason := [...]string{0: "unknown", noPlugin: "ib_failed", noDevice: "no_device", noVerbs: "no_libibverbs",
+				noLibfabric: "libfabric", disabled: "ib_disabled", forced: "net_forced"}[j.cause]
 			list = append(list, collector.Sample{Metric: t.reason, Labels: []string{j.name, reason}, Value: 1})
 		}
 	}

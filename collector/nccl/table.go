@@ -9,7 +9,7 @@ const (
 	refOwn = "docs/nccl.md"
 )
 
-// table is the rows. The label job is the name of a log file.
+// table holds the rows. The label job is the name of a log file.
 type table struct {
 	collector.Table
 	network, gdr, channels, fallback, reason   *collector.Metric
@@ -31,12 +31,14 @@ func newTable() *table {
 			"of the log was not read.", "via NET/IB/0/GDRDMA")
 	t.fallback = job.Ref(refOwn).Gauge("nccl_fallback",
 		"1 if a job of several nodes uses sockets instead of RDMA, by its own log, 0 if not; absent until the log "+
-			"shows which.", "Using network Socket", "via NET/Socket/0")
+			"shows which, and for networks of unknown plugins.", "Using network Socket", "via NET/Socket/0",
+		"NET/OFI Selected provider is tcp")
 	t.reason = job.Ref(refOwn).With("reason").Gauge("nccl_fallback_reason_info",
-		"Why a job uses sockets, as far as its log shows, always 1: net_forced, ib_disabled, no_device, ib_failed or "+
-			"unknown.", "NET/IB : No device found.", "NCCL_IB_DISABLE set by environment to 1")
+		"Why a job uses sockets, as far as its log shows, always 1: net_forced, ib_disabled, libfabric, "+
+			"no_libibverbs, no_device, ib_failed or unknown.", "NET/IB : No device found.",
+		"NCCL_IB_DISABLE set by environment to 1")
 	t.warnings = t.Group(refNCCL, "kind").Counter("nccl_warnings_total",
-		"Warnings of NCCL in all logs since railscope began to read them.", "NCCL WARN")
+		"Warnings of NCCL in all logs since railscope began to read them, and links that became slower.", "NCCL WARN")
 	t.completions = t.Group(refWC, "status").Counter("nccl_completion_errors_total",
 		"Completions with an error that NCCL warned of, by status (IBV_WC_…_ERR): retry_exc is a peer or path that "+
 			"does not answer.", "Got completion from peer")

@@ -18,18 +18,18 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// limits bound the cost, whatever is in the files.
+// limits bound the cost for any content of the files.
 type limits struct {
-	files int           // followed at once, each an open descriptor
-	names int           // listed in one directory
-	total int           // listed in one listing
-	scan  time.Duration // for one listing
+	files int           // files that are followed at once, each with an open descriptor
+	names int           // names listed in one directory
+	total int           // names listed in one listing
+	scan  time.Duration // duration of one listing
 	line  int           // bytes of a line that are read
-	head  int64         // of a file that existed before: read from its beginning
-	tail  int64         // and from its end; also of a file that grows too fast
-	lag   int64         // unread bytes at which a file grows too fast
+	head  int64         // bytes read at the beginning of a file that existed before
+	tail  int64         // bytes read at its end; also of a file that grows too fast
+	lag   int64         // unread bytes above which a file grows too fast
 	pass  int64         // bytes read in one pass, all files together
-	idle  time.Duration // without growing, after which a file is closed
+	idle  time.Duration // time without growth after which a file is closed
 }
 
 func defaultLimits() limits {
@@ -37,14 +37,14 @@ func defaultLimits() limits {
 		tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
 }
 
-// tailer polls regular files for what is appended, so that it never blocks on one. Not safe for concurrent use.
+// tailer polls regular files for appended lines, so that it never blocks. Not safe for concurrent use.
 type tailer struct {
 	limits limits
 	globs  []glob
 	jobs   *jobs
 	files  map[fileID]*file
-	before map[fileID]int64 // of files not followed: how much of them is not new; nil until the first listing
-	turn   int              // index of the file that is read first
+	before map[fileID]int64 // for files that are not followed: bytes that are not new; nil until the first listing
+	turn   map[uint32]int   // keyed by owner: index of the file that the next pass reads first
 	owner  func(*unix.Stat_t) uint32
 	buf    []byte
 }
@@ -60,14 +60,15 @@ type file struct {
 	path   string
 	fd     int
 	log    *job
-	off    int64  // up to here it has been read
-	old    int64  // up to here it existed before it was listed: not new
-	rest   bool   // off is inside a line of which the rest is left out
+	uid    uint32 // UID of the owner
+	off    int64  // offset up to which it was read
+	old    int64  // size when it was first listed: bytes before it are not new
+	rest   bool   // off is inside a line whose rest is skipped
 	head   []byte // its first bytes: if they change, the file was rewritten
-	size   int64  // at the last read
+	size   int64  // size at the last read
 	mtime  unix.Timespec
 	done   bool // everything up to size has been read
-	chosen bool // by the last listing
+	chosen bool // chosen by the last listing
 }
 
 const (
@@ -77,7 +78,7 @@ const (
 
 func newTailer(globs []glob, jobs *jobs) *tailer {
 	return &tailer{limits: defaultLimits(), globs: globs, jobs: jobs, files: map[fileID]*file{},
-		buf: make([]byte, bufferSize), owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
+		turn: map[uint32]int{}, buf: make([]byte, bufferSize), owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 
 func (f *tailer) close() {
@@ -91,17 +92,18 @@ func (f *tailer) drop(file *file) {
 	file.log.apply(event{kind: closed}, true)
 }
 
-// detach closes a file and keeps its log for its successor.
+// detach closes a file and keeps its log for the file that succeeds it.
 func (f *tailer) detach(file *file) {
 	unix.Close(file.fd)
 	delete(f.files, file.id)
 }
 
-// add begins to read a file, of which the first old bytes are not new; nil if it was replaced since it was listed.
+// add starts to read a file whose first old bytes are not new. It returns nil if the file was replaced since it was
+// listed.
 func (f *tailer) add(c *candidate, job string, old int64) (*file, error) {
 	for _, other := range f.files {
 		if other.log.name == job && !other.chosen {
-			f.finish(other) // it was rotated
+			f.finish(other) // the log was rotated
 		}
 	}
 	fd, _, err := c.glob.openFile(c.path, c.id)
@@ -111,37 +113,67 @@ func (f *tailer) add(c *candidate, job string, old int64) (*file, error) {
 	case err != nil:
 		return nil, sysfs.Fail(c.path, err)
 	}
-	added := &file{id: c.id, glob: c.glob, path: c.path, fd: fd, log: f.jobs.open(job), old: old}
+	added := &file{id: c.id, glob: c.glob, path: c.path, fd: fd, log: f.jobs.open(job), uid: c.owner, old: old}
 	f.files[c.id] = added
 	return added, nil
 }
 
-// finish reads the rest of a file that will be closed, so errors do not matter.
+// finish reads the rest of a file that will be closed. Errors are ignored.
 func (f *tailer) finish(file *file) {
 	budget := f.limits.tail
 	_ = f.read(file, &budget)
 }
 
-// pass reads a bounded amount of what was appended, and reports whether there was more. It closes files that fail.
+// pass reads a limited amount of appended lines, and reports whether there is more. Owners have equal shares; what
+// one owner does not use is left to others, so that nobody delays others' logs. Files that fail are closed.
 func (f *tailer) pass() (more bool, err error) {
-	order := slices.SortedFunc(maps.Values(f.files), func(a, b *file) int { return strings.Compare(a.path, b.path) })
+	waiting := map[uint32][]*file{}
+	for _, file := range f.files {
+		waiting[file.uid] = append(waiting[file.uid], file)
+	}
+	maps.DeleteFunc(f.turn, func(owner uint32, _ int) bool { return waiting[owner] == nil })
+	for _, list := range waiting {
+		slices.SortFunc(list, func(a, b *file) int { return strings.Compare(a.path, b.path) })
+	}
 	budget := f.limits.pass
 	var faults []error
-	for i := range order {
-		at := (f.turn + i) % len(order)
-		if budget <= 0 {
-			f.turn = at
-			return true, errors.Join(faults...)
+	for budget > 0 && len(waiting) > 0 {
+		share := max(budget/int64(len(waiting)), 1)
+		for _, owner := range slices.Sorted(maps.Keys(waiting)) {
+			left := share
+			done, errs := f.passOwner(owner, waiting[owner], &left)
+			budget -= share - left
+			faults = append(faults, errs...)
+			if done {
+				delete(waiting, owner)
+			}
 		}
-		file := order[at]
-		if err := f.read(file, &budget); err != nil {
+	}
+	return len(waiting) > 0, errors.Join(faults...)
+}
+
+// passOwner reads the files of one owner, and reports whether it reached the end of all of them.
+func (f *tailer) passOwner(owner uint32, list []*file, budget *int64) (done bool, faults []error) {
+	done = true
+	for i := range list {
+		at := (f.turn[owner] + i) % len(list)
+		if *budget <= 0 {
+			f.turn[owner] = at
+			return false, faults
+		}
+		file := list[at]
+		if f.files[file.id] != file {
+			continue // closed earlier in this pass
+		}
+		if err := f.read(file, budget); err != nil {
 			f.before[file.id] = max(file.off, file.old)
 			f.drop(file)
 			faults = append(faults, collector.NewFault("", err))
+			continue
 		}
-		more = more || !file.done
+		done = done && file.done
 	}
-	return more, errors.Join(faults...)
+	return done, faults
 }
 
 func (f *tailer) read(file *file, budget *int64) error {
@@ -152,13 +184,14 @@ func (f *tailer) read(file *file, budget *int64) error {
 	if file.done && st.Size == file.size && st.Mtim == file.mtime {
 		return nil
 	}
-	// A rewritten file can be longer than before; its first line, with a time or a process ID, differs.
+	// A rewritten file can be longer than before, but its first line, which has a time or a process ID, differs.
 	head := make([]byte, min(st.Size, headSize))
 	n, err := unix.Pread(file.fd, head, 0)
 	if err != nil {
 		return sysfs.Fail(file.path, err)
 	}
-	if head = head[:n]; st.Size < file.off || !bytes.HasPrefix(head, file.head) {
+	head = head[:n]
+	if st.Size < file.off || !bytes.HasPrefix(head, file.head) {
 		file.off, file.old, file.rest = 0, 0, false
 		file.log.apply(event{kind: restarted}, true)
 	}
@@ -170,13 +203,13 @@ func (f *tailer) read(file *file, budget *int64) error {
 			return sysfs.Fail(file.path, err)
 		}
 		*budget -= int64(n)
-		file.done = f.lines(file, f.buf[:n]) == 0 // the end, or a line that is still being written
+		file.done = f.lines(file, f.buf[:n]) == 0 // the end, or an incomplete line
 	}
 	return nil
 }
 
 // skipBacklog skips the middle of a large file that existed before, and the backlog of one that grows too fast. The
-// beginning of every file is read: there a job reports how it runs.
+// beginning of each file is read: it shows how the job runs.
 func (f *tailer) skipBacklog(file *file, size int64) {
 	to := size - f.limits.tail
 	if file.off < f.limits.head || to <= file.off {
@@ -188,11 +221,12 @@ func (f *tailer) skipBacklog(file *file, size int64) {
 	}
 }
 
-// lines passes on the whole lines in data, which begins at file.off, and returns how many bytes are done.
+// lines passes on the complete lines in data, which begins at file.off, and returns the number of bytes that are
+// done.
 func (f *tailer) lines(file *file, data []byte) (done int) {
 	for {
 		for !file.rest && done < len(data) && data[done] == 0 {
-			done++ // the hole that a job without O_APPEND leaves when its log is truncated
+			done++ // if its log is truncated, a job without O_APPEND leaves a hole of zero bytes
 		}
 		i := bytes.IndexByte(data[done:], '\n')
 		if i < 0 {
@@ -215,20 +249,20 @@ func (f *tailer) lines(file *file, data []byte) (done int) {
 	return done
 }
 
-// line passes on a line that begins at offset at, or the beginning of a long one.
+// line passes on the line at offset at, or the beginning of a long one.
 func (f *tailer) line(file *file, line []byte, at int64) {
 	if len(line) > f.limits.line {
 		file.log.apply(event{kind: cut}, true)
 		line = line[:f.limits.line]
-		line[len(line)-1] = 0xff // makes a name that is cut off invalid
+		line[len(line)-1] = 0xff // invalidates a name that is cut off
 	}
 	file.log.line(line, at >= file.old)
 }
 
 type glob struct {
-	fixed   string // the part of dir without wildcards
+	fixed   string // directory part without wildcards
 	dir     string
-	pattern string // of the name
+	pattern string // pattern of the file's name
 }
 
 func newGlob(pattern string) (g glob, err error) {
@@ -257,8 +291,9 @@ func (g *glob) relative(path string) string {
 	return strings.Trim(strings.TrimPrefix(path, g.fixed), "/")
 }
 
-// job returns the label job of a file: its path below the fixed part, without an extension that all files have (.log,
-// or the glob's). Any other distinguishes logs: host or process of NCCL_DEBUG_FILE=….%h.%p, .err and .out.
+// job returns the label job of a file: its path below the fixed part, without an extension that all files have
+// (.log, or the glob's). Other extensions distinguish logs: host or process of NCCL_DEBUG_FILE=….%h.%p, .err and
+// .out.
 func (g *glob) job(path string) string {
 	name := g.relative(path)
 	ext := filepath.Ext(name)
@@ -267,7 +302,7 @@ func (g *glob) job(path string) string {
 		name = strings.TrimSuffix(name, ext)
 	}
 	if half := text.MaxLabel / 2; len(name) > 2*half {
-		// Pod, container and rank: the logs of one directory differ at the end.
+		// Logs of one directory, named after pod, container and rank, differ at the end.
 		name = name[:half-2] + ".." + name[len(name)-half:]
 	}
 	parts := strings.Split(name, "/")
@@ -277,7 +312,8 @@ func (g *glob) job(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// open opens a path below the fixed part without blocking or following links, as jobs write there; err is an errno.
+// open opens a path below the fixed part without blocking or following links, because jobs can write there. err is
+// an errno.
 func (g *glob) open(path string, flags int) (fd int, err error) {
 	fd, err = openat(unix.AT_FDCWD, g.fixed, unix.O_PATH|unix.O_DIRECTORY)
 	parts := strings.Split(cmp.Or(g.relative(path), "."), "/")
@@ -300,9 +336,10 @@ func (g *glob) open(path string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// openFile opens a regular file that was listed. It fails with ENOENT if another one has its path now.
+// openFile opens a regular file that was listed. It returns ENOENT if the path leads to another file now.
 func (g *glob) openFile(path string, id fileID) (fd int, st unix.Stat_t, err error) {
-	if fd, err = g.open(path, unix.O_RDONLY); err != nil {
+	fd, err = g.open(path, unix.O_RDONLY)
+	if err != nil {
 		return -1, st, err
 	}
 	if err = unix.Fstat(fd, &st); err == nil && (statID(&st) != id || st.Mode&unix.S_IFMT != unix.S_IFREG) {

@@ -64,7 +64,7 @@ func (l *logs) append(name, text string) {
 	l.must(f.Close())
 }
 
-// age sets when a file was last written.
+// age sets the modification time of a file.
 func (l *logs) age(name string, ago time.Duration) {
 	l.Helper()
 	at := time.Now().Add(-ago)
@@ -78,7 +78,7 @@ func (l *logs) list() {
 	}
 }
 
-// expect compares the source's series, without those that are 0.
+// expect compares the source's series that are not 0.
 func (l *logs) expect(when string, want ...string) {
 	l.Helper()
 	var err error
@@ -117,8 +117,8 @@ var (
 
 func with(list []string, more ...string) []string { return append(slices.Clone(list), more...) }
 
-// TestGrow: existing lines show how a job runs and count nothing; appended ones count once, also if they are written in
-// pieces.
+// TestGrow: existing lines show how a job runs and are not counted. Appended lines are counted once, even if they
+// are written in pieces.
 func TestGrow(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.append("a.log", usingIB+timedOut)
@@ -142,12 +142,12 @@ func TestGrow(t *testing.T) {
 	l.expect("one is removed", b...)
 }
 
-// TestRotate: logs are renamed, or copied and truncated, while their job runs: nothing is lost or counted twice, and
-// the job's state is kept. A new run in the same file resets it.
+// TestRotate: logs are renamed, or copied and truncated, while their job runs. No line is lost or counted twice,
+// and the job's state is kept. A new run in the same file resets it.
 func TestRotate(t *testing.T) {
 	rename := func(l *logs) {
 		l.must(os.Rename(l.path("a.log"), l.path("a.log.1")))
-		l.append("a.log.1", timedOut) // by the job, which has it open
+		l.append("a.log.1", timedOut) // the job still has it open
 		l.append("a.log", timedOut)
 	}
 	truncate := func(l *logs) { l.must(os.Truncate(l.path("a.log"), 0)) }
@@ -173,7 +173,7 @@ func TestRotate(t *testing.T) {
 			truncate(l)
 			l.append("a.log", strings.Repeat("h:1:1 [0] NCCL INFO ring\n", 10)+timedOut)
 		}, with(aIB, oneWarned)},
-		{"truncated, with a hole", func(l *logs) { // by a job that does not append
+		{"truncated, with a hole", func(l *logs) { // truncated under a job without O_APPEND
 			truncate(l)
 			f, err := os.OpenFile(l.path("a.log"), os.O_WRONLY, 0)
 			l.must(err)
@@ -191,7 +191,7 @@ func TestRotate(t *testing.T) {
 		}, with(aIB, oneWarned)},
 		{"renamed to a name that is followed, too", func(l *logs) {
 			l.must(os.Rename(l.path("a.log"), l.path("b.log")))
-			l.append("b.log", timedOut) // by the job, which has it open
+			l.append("b.log", timedOut) // the job still has it open
 			l.append("a.log", timedOut)
 			l.age("a.log", time.Second)
 		}, append(with(aIB, `warnings_total["timeout"] 2`), `fallback["b"] 0`, `network_info["b" "IB"] 1`)},
@@ -220,7 +220,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestLongLines: only the beginning of a line of 1 MiB is parsed, whether it is written at once or in pieces, and the
+// TestLongLines: only the beginning of a line of 1 MiB is parsed, whether it is written at once or in pieces. The
 // next line is read.
 func TestLongLines(t *testing.T) {
 	long := "h:1:1 [0] NCCL WARN Timeout " + strings.Repeat("x", 1<<20)
@@ -264,17 +264,17 @@ func TestRubbish(t *testing.T) {
 	}
 }
 
-// TestLarge: of a large log the beginning and the end are read; its number of channels is then unknown. The backlog of
-// a log that grows too fast is skipped.
+// TestLarge: the beginning and the end of a large log are read; the number of its channels is then unknown. The
+// backlog of a log that grows too fast is skipped.
 func TestLarge(t *testing.T) {
 	lim := defaultLimits()
 	lim.head, lim.tail, lim.lag, lim.pass = 256<<10, 64<<10, 1<<20, 128<<10
 	filler := strings.Repeat("h:1:1 [0] NCCL INFO nothing of interest\n", 1<<14)
 	l := follow(t, lim)
-	l.append("a.log", usingIB+channelIB+filler+"h NCCL INFO Using network Middle\n"+filler+
-		"h NCCL INFO Using network End\n"+timedOut)
+	l.append("a.log", usingIB+channelIB+filler+"h NCCL INFO Using network IBext\n"+filler+
+		"h NCCL INFO Using network IBext_v8\n"+timedOut)
 	l.list()
-	base := []string{`fallback["a"] 0`, `network_info["a" "IB"] 1`, `network_info["a" "End"] 1`}
+	base := []string{`fallback["a"] 0`, `network_info["a" "IB"] 1`, `network_info["a" "IBext_v8"] 1`}
 	skipped := func() (n float64) {
 		_ = l.Read(func(s collector.Sample) {
 			if s.Metric.Name == "nccl_skipped_bytes_total" {
@@ -300,7 +300,7 @@ func TestLarge(t *testing.T) {
 		fmt.Sprintf("skipped_bytes_total[] %v", skipped()))...)
 }
 
-// TestTurns: a log that writes more than a pass reads does not keep others from being read.
+// TestTurns: a log that exceeds one pass does not prevent others from being read.
 func TestTurns(t *testing.T) {
 	lim := defaultLimits()
 	lim.pass = 64 << 10
@@ -313,13 +313,13 @@ func TestTurns(t *testing.T) {
 	l.expect("b had its turn", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
 }
 
-// TestRun: Run follows until its context is done, and closes all files then. A file system that does not answer is
+// TestRun: Run follows files until its context is done, and then closes all. A file system that does not answer is
 // reported.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := follow(t, defaultLimits())
 		l.append("a.log", usingIB)
-		l.age("a.log", 0) // fake time, which began in the past
+		l.age("a.log", 0) // synctest's clock starts in the past
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); l.Source.Run(ctx) }()
@@ -346,7 +346,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestReadCopies: two reads emit the same samples, of rows of the table.
+// TestReadCopies: two reads emit equal samples, whose rows are in the table.
 func TestReadCopies(t *testing.T) {
 	l := follow(t, defaultLimits())
 	log, err := os.ReadFile("testdata/2.30-fused.log")
@@ -367,4 +367,14 @@ func TestReadCopies(t *testing.T) {
 			t.Errorf("%v is not a row of the table", s)
 		}
 	}))
+}
+
+// TestListPause: one slow listing does not hide new logs for hours.
+func TestListPause(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: listEvery, 40 * time.Millisecond: 20 * time.Second,
+		20 * time.Second: time.Minute, time.Hour: time.Minute} {
+		if got := listPause(took); got != want {
+			t.Errorf("after %v the next is after %v, want %v", took, got, want)
+		}
+	}
 }

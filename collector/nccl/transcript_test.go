@@ -14,8 +14,8 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// series are what a source says, sorted, without counters that are 0 and without the files, which have a check of their
-// own.
+// series returns the lines of a source, sorted, without counters that are 0 and without the files, which are
+// checked separately.
 func series(read func(func(collector.Sample))) []string {
 	var list []string
 	read(func(s collector.Sample) {
@@ -28,7 +28,7 @@ func series(read func(func(collector.Sample))) []string {
 	return list
 }
 
-// reported is what jobs emit of one log.
+// reported returns the samples of one log.
 func reported(log []byte, isNew bool) []string {
 	all := newJobs(newTable())
 	r := all.open("j")
@@ -38,7 +38,7 @@ func reported(log []byte, isNew bool) []string {
 	return series(all.emit)
 }
 
-// transcripts are what the logs in testdata say.
+// transcripts returns the expected samples of the logs in testdata.
 func transcripts() map[string][]string {
 	return map[string][]string{
 		"2.10-ib-gdr.log": {
@@ -110,6 +110,18 @@ func transcripts() map[string][]string {
 			`warnings_total["no_device"] 1`,
 			`warnings_total["topology"] 1`,
 		},
+		"ofi-tcp.log": {
+			`channels["j" "NET/AWS Libfabric"] 1`,
+			`fallback["j"] 1`,
+			`fallback_reason_info["j" "libfabric"] 1`,
+			`network_info["j" "AWS Libfabric"] 1`,
+		},
+		"no-libibverbs.log": {
+			`channels["j" "NET/Socket"] 1`,
+			`fallback["j"] 1`,
+			`fallback_reason_info["j" "no_libibverbs"] 1`,
+			`network_info["j" "Socket"] 1`,
+		},
 		"torn.log": {
 			`channels["j" "NET/IB/GDRDMA"] 1`,
 			`fallback["j"] 0`,
@@ -120,7 +132,7 @@ func transcripts() map[string][]string {
 	}
 }
 
-// TestTranscripts reads whole logs, one of each version and mishap, and holds everything that is made of them.
+// TestTranscripts reads whole logs, one for each version and kind of damage, and compares all samples.
 func TestTranscripts(t *testing.T) {
 	want := transcripts()
 	files, err := filepath.Glob("testdata/*.log")
@@ -145,20 +157,28 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestMessages holds single messages: what each says, or that it says nothing.
+// TestMessages parses single messages: each has the expected samples or none.
 func TestMessages(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		want []string
 	}{
 		{"Using network IBext_v8", []string{`fallback["j"] 0`, `network_info["j" "IBext_v8"] 1`}},
-		{"Using network Libfabric", []string{`fallback["j"] 0`, `network_info["j" "Libfabric"] 1`}},
+		{"Using network Libfabric", []string{`network_info["j" "Libfabric"] 1`}}, // a provider that is not known
+		{"Using network GPUDirectTCPX_v7", []string{`network_info["j" "GPUDirectTCPX_v7"] 1`}},
+		{"Using network FastSocket", []string{`fallback["j"] 1`, `fallback_reason_info["j" "unknown"] 1`,
+			`network_info["j" "FastSocket"] 1`}},
+		{"Using network Socket [repeated 7x across cluster]", []string{`fallback["j"] 1`,
+			`fallback_reason_info["j" "unknown"] 1`, `network_info["j" "Socket"] 1`}},
+		{"NET/IB : mlx5_0:1 speed change detected: 400000 -> 200000 Mbps", []string{`warnings_total["link_slower"] 1`}},
+		{"NET/IB : mlx5_0:1 speed change detected: 200000 -> 400000 Mbps", nil},
+		{"NET/OFI Selected provider is tcp, fabric is x (found 1 nics)", nil},
 		{"Using network ", nil},
 		{"Using network " + strings.Repeat("x", 65), nil},
 		{"Using network a\x00b", nil},
 		{"Using network Ünet", nil},
 		{"Using non-device net plugin version 0", nil},
-		{"NET/IB : Using [RO]; OOB eth0:10.0.4.51<0>", nil}, // no device; says nothing until a network is chosen
+		{"NET/IB : Using [RO]; OOB eth0:10.0.4.51<0>", nil}, // without a device: no sample until a network is chosen
 		{"NET/IB : GPU Direct RDMA (DMABUF) enabled for HCA 0 'mlx5_0", nil},
 		{"NET/IB : GPU Direct RDMA Enabled for HCA 0 ''", nil},
 		{"NET/IB/GDR disabled", []string{`gdr_enabled["j" ""] 0`}},
@@ -182,11 +202,15 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestReasons holds why a job is said to go over sockets: what the user asked for before what was missing.
+// TestReasons: the reason of a fallback to sockets is the user's choice if there is one, then missing software.
 func TestReasons(t *testing.T) {
 	const socket = "\nh NCCL INFO Using network Socket"
 	for log, want := range map[string]string{
 		"h NCCL INFO NET/IB : No device found.":                                                                   "no_device",
+		"h NCCL INFO NET/OFI No eligible providers were found\nh NCCL INFO NET/IB : No device found.":             "libfabric",
+		"h NCCL INFO Count not open libibverbs.so\nh NCCL INFO Count not open libibverbs.so.1":                    "no_libibverbs",
+		"h NCCL INFO Count not open libibverbs.so":                                                                "unknown",
+		"h:1:1 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]":                                 "no_libibverbs",
 		"h NCCL INFO NET/IB : Using [RO]; OOB eth0:10.0.4.51<0>":                                                  "no_device",
 		"h NCCL INFO NET/IB : No device found.\nh NCCL INFO NCCL_IB_DISABLE set by environment to 1.":             "ib_disabled",
 		"h NCCL INFO NCCL_IB_DISABLE set by environment to 0.\nh NCCL INFO Failed to initialize NET plugin IB":    "ib_failed",
@@ -200,7 +224,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestWarnings holds the kind of one warning of each, and the status of completions in all their wordings.
+// TestWarnings: one warning of each kind, and the status of completions in all wordings.
 func TestWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		"NET/IB : Got completion with error 5, opcode 0, len 0, vendor err 129":                    "completion_error wr_flush",
@@ -225,7 +249,7 @@ func TestWarnings(t *testing.T) {
 		"Attribute busid of node nic not found":                                                    "topology",
 		"NET/OFI aws-ofi-nccl initialization failed":                                               "plugin",
 		"something new": "other",
-		"something newh:2:2 [1] NCCL INFO timeout 30": "other", // torn
+		"something newh:2:2 [1] NCCL INFO timeout 30": "other", // a torn line
 		"": "other",
 	} {
 		kind, status, _ := strings.Cut(want, " ")
@@ -236,6 +260,34 @@ func TestWarnings(t *testing.T) {
 		if diff := cmp.Diff(expect, reported([]byte("[2026-01-01 00:00:00] h:1:1 [0] x.cc:1 NCCL WARN "+text),
 			true)); diff != "" {
 			t.Errorf("%q (-want +got)\n%s", text, diff)
+		}
+	}
+}
+
+// TestLibfabric: the provider decides, before and after the network is reported; GPUDirect shows that it is not
+// sockets.
+func TestLibfabric(t *testing.T) {
+	const using, channel = "NCCL INFO Using network AWS Libfabric\n", "NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via "
+	for log, want := range map[string]string{
+		using: "absent",
+		using + "NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)\n":                     "0",
+		"NCCL INFO NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)\n" + using:      "0",
+		using + "NCCL INFO NET/OFI Selected provider is sockets, fabric is x (found 1 nics)\n":    "1",
+		using + "NCCL INFO NET/OFI Selected provider is new, fabric is x (found 1 nics)\n":        "absent",
+		using + channel + "NET/AWS Libfabric/0/GDRDMA\n":                                          "0",
+		using + channel + "NET/AWS Libfabric/0\n":                                                 "absent",
+		using + "NCCL INFO comm 0x1 rank 0 nRanks 8 nNodes 1 localRanks 8\n":                      "0",
+		"NCCL INFO Using network Other\n" + channel + "NET/Other/0/GDRDMA\n":                      "absent",
+		"NCCL INFO Using network IB\nNCCL INFO Using network Other\n" + channel + "NET/Other/0\n": "absent",
+	} {
+		got := "absent"
+		for _, s := range reported([]byte(log), true) {
+			if value, ok := strings.CutPrefix(s, `fallback["j"] `); ok {
+				got = value
+			}
+		}
+		if got != want {
+			t.Errorf("%q: fallback %s, want %s", log, got, want)
 		}
 	}
 }

@@ -18,16 +18,17 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// unlocked is the part of an interface that the kernel reports without the RTNL lock, or that it reported by netlink.
+// unlocked is the part of an interface that the kernel reports without the RTNL lock, or that it reported by
+// netlink.
 type unlocked struct {
 	source *Source
 	name   string
 	labels [][]string
 	files  collector.Files
 
-	index   int // of the interface in sysfs
+	index   int // index of the interface in sysfs
 	address string
-	expires time.Time // of index and address
+	expires time.Time // index and address are read again after this time
 }
 
 func (u *unlocked) Read(r *collector.Reading) {
@@ -50,8 +51,8 @@ func (u *unlocked) Read(r *collector.Reading) {
 	}
 }
 
-// link returns the interface as netlink reported it, nil where the files must be read. sysfs may be mounted from
-// another network namespace than that of the socket: it is the same interface if name, index and address are equal.
+// link returns the interface as netlink reported it, or nil if the files must be read. sysfs may be mounted from
+// another network namespace than that of the socket: it is the same interface if name, index and address match.
 func (u *unlocked) link(now time.Time) *rtnl.Link {
 	link := (*u.source.links.Load())[u.name]
 	if link == nil || link.Address == "" {
@@ -95,16 +96,16 @@ type locked struct {
 	key        key
 	labels     [][]string
 	files      collector.Files
-	ioctl      ethtool.Ioctl // nil: no ethtool statistics
-	blocks     readBlocks    // nil: no blocks beside those statistics
+	ioctl      ethtool.Ioctl // socket for ethtool statistics; nil if there are none
+	blocks     readBlocks    // nil if FEC blocks are only read from the statistics
 	speedFacts collector.Facts
 	fecFacts   collector.Facts
-	changed    uint64 // carrier_changes as of the last read
+	changed    uint64 // carrier_changes of the last read
 
-	// Of the statistics.
+	// State of the statistics.
 	device     *ethtool.Device // nil before the first read
-	identified bool            // it is the interface that sysfs shows
-	refused    bool            // it has no statistics, which was reported
+	identified bool            // verified: it is the interface that sysfs shows
+	refused    bool            // reported already: it has no statistics
 	columns    []column
 }
 
@@ -113,7 +114,8 @@ func (l *locked) Read(r *collector.Reading) {
 	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
 	if v, err := l.files.Attr("carrier_changes").Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts, l.fecFacts = v, collector.Facts{}, collector.Facts{}
-		// mlx5 takes the link down when PFC moves to another priority, which changes names of statistics: see ADR 3.
+		// mlx5 takes the link down when PFC moves to another priority, which changes the names of statistics: see
+		// ADR 3.
 		if l.device != nil {
 			l.device.Forget()
 		}
@@ -127,7 +129,8 @@ func (l *locked) Read(r *collector.Reading) {
 	}
 }
 
-// readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 mean that it is unknown, as 0 may.
+// readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 mean that it is unknown; 0 may mean it
+// too.
 func (l *locked) readSpeed(r *collector.Reading) {
 	var buf [64]byte
 	file := l.files.Attr("speed")
@@ -140,7 +143,8 @@ func (l *locked) readSpeed(r *collector.Reading) {
 	if err == nil {
 		v, err = sysfs.ParseUint(b)
 	}
-	if r.Fail(sysfs.At(file.Path, err)); err == nil && v > 0 && v < 1<<31 {
+	r.Fail(sysfs.At(file.Path, err))
+	if err == nil && v > 0 && v < 1<<31 {
 		r.Record(l.table.speed, l.table.speed.From[0].Value(v), nil, l.labels...)
 	}
 }
@@ -158,7 +162,7 @@ type column struct {
 	labels    [][]string
 }
 
-// readStatistics emits what ethtool reports. That an interface has no statistics is reported once.
+// readStatistics emits the ethtool statistics. An interface without statistics is reported once.
 func (l *locked) readStatistics(r *collector.Reading) {
 	if l.refused {
 		return
@@ -180,7 +184,8 @@ func (l *locked) readStatistics(r *collector.Reading) {
 
 func (l *locked) fetchStatistics() (values []uint64, err error) {
 	if l.device == nil {
-		if l.device, err = ethtool.NewDevice(l.key.name, l.ioctl); err != nil {
+		l.device, err = ethtool.NewDevice(l.key.name, l.ioctl)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -224,7 +229,8 @@ func (l *locked) readFEC(r *collector.Reading) {
 		}
 	}
 	mode, err := l.device.FECMode()
-	if fail(err); mode != "" {
+	fail(err)
+	if mode != "" {
 		r.Record(l.table.fecMode, 1, nil, collector.RailLabels(l.key.rails, l.key.name, mode)...)
 	}
 	if l.blocks == nil || slices.ContainsFunc(l.columns, func(c column) bool {
@@ -242,7 +248,7 @@ func (l *locked) readFEC(r *collector.Reading) {
 	}
 }
 
-// index finds the rows of a driver's statistics. Of several names for one series, the row's first is used.
+// index finds the rows of a driver's statistics. If several names match one series, the row's first is used.
 func (l *locked) index(names []string) {
 	columns := l.columns[:0]
 	for at, name := range names {
@@ -260,5 +266,5 @@ func (l *locked) index(names []string) {
 			columns[i].at, columns[i].statistic = at, m
 		}
 	}
-	l.columns, l.fecFacts = columns, collector.Facts{} // they may have gained or lost the blocks
+	l.columns, l.fecFacts = columns, collector.Facts{} // the statistics may have gained or lost the blocks
 }

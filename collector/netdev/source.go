@@ -1,4 +1,5 @@
-// Package netdev reads the interfaces of the rails, and bonds' members: the kernel's files and ethtool statistics.
+// Package netdev reads the interfaces of the rails and the members of bonds: the kernel's files and ethtool
+// statistics.
 package netdev
 
 import (
@@ -21,8 +22,8 @@ import (
 
 // Source is the source of network interfaces.
 //
-// Each interface is two devices: one for what the kernel reports without a lock, one for what takes its RTNL lock
-// (carrier, speed, ethtool), which is held while an interface is configured, by some drivers for long.
+// Each interface is two devices. One reads what the kernel reports without a lock. The other reads what takes the
+// RTNL lock (carrier, speed, ethtool), which is held while an interface is configured, by some drivers for long.
 type Source struct {
 	*table
 	net    string // <sysfs>/class/net
@@ -31,30 +32,30 @@ type Source struct {
 	parts  *collector.Set[key, collector.Device]
 
 	bonds   lane.Group[[]string]
-	members map[string][]string // of each interface, when it last answered
-	expires time.Time           // of members
+	members map[string][]string // members of each interface at its last answer
+	expires time.Time           // members are listed again after this time
 
-	live    func(path string) bool // whether sysfs is the running kernel's
+	live    func(path string) bool // reports whether sysfs is the running kernel's
 	ioctl   ethtool.Ioctl          // nil until a socket is open
-	blocks  readBlocks             // nil: not asked, as ioctl is not the kernel's
+	blocks  readBlocks             // nil if ioctl is not the kernel's: FEC blocks are then not read
 	asking  lane.Group[map[string]*rtnl.Link]
-	netlink rtnl.Client                           // owned by the lane of asking
-	links   atomic.Pointer[map[string]*rtnl.Link] // of this Read, by name
+	netlink rtnl.Client                           // owned by the lane of the netlink requests
+	links   atomic.Pointer[map[string]*rtnl.Link] // links of this Read, by name
 }
 
 // key is one of the two parts of an interface with the rails on it; the inode changes when the interface is recreated.
 type key struct {
 	name   string
 	inode  uint64
-	rails  string // names, one a line
-	locked bool   // the part that takes the RTNL lock
+	rails  string // rail names, one per line
+	locked bool   // true: the part that takes the RTNL lock
 }
 
-// readBlocks is [ethtool.ReadFECBlocks].
+// readBlocks is the type of [ethtool.ReadFECBlocks].
 type readBlocks func(netdev string) (ethtool.FECBlocks, error)
 
-// New returns the source of the rails' interfaces below path (/sys). One that is slower than budget is left out.
-// ioctl answers for a captured tree; nil: the kernel does.
+// New returns the source of the rails' interfaces below path (/sys). An interface that is slower than budget is
+// skipped. ioctl answers for a captured tree; nil asks the kernel.
 func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, ioctl ethtool.Ioctl) *Source {
 	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(),
 		live: sysfs.Live, ioctl: ioctl}
@@ -124,7 +125,8 @@ func (s *Source) addMembers(on map[string][]string) (faults []error) {
 	known := slices.Equal(names, slices.Sorted(maps.Keys(s.members)))
 	if now := time.Now(); !known || !now.Before(s.expires) {
 		s.expires = now.Add(collector.FactsEvery)
-		if faults = s.findMembers(names); faults != nil {
+		faults = s.findMembers(names)
+		if faults != nil {
 			s.expires = time.Time{}
 		}
 	}
@@ -136,7 +138,7 @@ func (s *Source) addMembers(on map[string][]string) (faults []error) {
 	return faults
 }
 
-// findMembers lists the members of each interface. A bond that does not answer keeps those that it had.
+// findMembers lists the members of each interface. A bond that does not answer keeps its last members.
 func (s *Source) findMembers(names []string) (faults []error) {
 	members := make(map[string][]string, len(names))
 	for _, res := range s.bonds.Run(s.budget/2, names, func(name string) []string {
@@ -152,13 +154,13 @@ func (s *Source) findMembers(names []string) (faults []error) {
 	return faults
 }
 
-// askLinks reads the interfaces by netlink, if sysfs is this machine's. Where the kernel does not answer, because
-// something holds the RTNL lock, the files are read, most of which take no lock.
+// askLinks reads the interfaces by netlink if sysfs is this machine's. If the kernel does not answer because the
+// RTNL lock is held, the files are read; most of them take no lock.
 func (s *Source) askLinks(names []string) {
 	links := map[string]*rtnl.Link{}
 	if len(names) > 0 && s.live(s.net) {
 		read := func(string) map[string]*rtnl.Link {
-			links, _ := s.netlink.Links(names) // none after an error
+			links, _ := s.netlink.Links(names) // empty after an error
 			return links
 		}
 		if res := s.asking.Run(s.budget/2, []string{"links"}, read)[0]; res.State == lane.Done {

@@ -30,8 +30,8 @@ var lagRails = []rail.Rail{
 	{Name: "2", Device: "mlx5_3", Port: 1},
 }
 
-// mlx5Stats is what a ConnectX-7 says, among much else, with PFC on for
-// priority 3. The value of each is one more than that of the one before.
+// mlx5Stats returns statistics of a ConnectX-7 with PFC on for priority 3, among others that are not read. Each
+// value is one more than the previous one.
 func mlx5Stats(names ...string) (list []ethtooltest.Stat) {
 	for i, name := range names {
 		list = append(list, ethtooltest.Stat{Name: name, Value: uint64(i + 1)})
@@ -68,7 +68,7 @@ func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *et
 	return New(root.Sys(), rails, collectortest.Budget, k.Ioctl)
 }
 
-// lagFiles are the lines of sysfs for a member of the LAG.
+// lagFiles returns the sysfs files of a member of the LAG.
 func lagFiles(netdev string, base int, up string) string {
 	names := strings.Fields("receive_bytes transmit_bytes receive_packets transmit_packets receive_errors " +
 		"transmit_errors receive_dropped transmit_dropped receive_missed receive_crc_errors " +
@@ -143,9 +143,8 @@ const lagEthtool = `
 	netdev_fec_uncorrectable_blocks_total{rail="0",netdev="enp1s0f1np1"} 11
 	netdev_phy_fec_corrected_errors_total{rail="0",netdev="enp1s0f1np1"} 12`
 
-// TestNetdev reads a LAG: the bond, and both members through the bond's rail.
-// On the second member a name of another driver comes first in its row, so that
-// it is used although it is later in the list.
+// TestNetdev reads a LAG: the bond, and both members through the bond's rail. On the second member, a name of
+// another driver comes first in its row and is therefore used although it is later in the list.
 func TestNetdev(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	src := newTestNetdev(root, collectortest.Rails(lagRails...), lagKernel())
@@ -164,8 +163,8 @@ func TestNetdev(t *testing.T) {
 	}
 }
 
-// TestNetdevCaptured has a captured tree: its names belong to another machine,
-// so this machine's ethtool is not asked.
+// TestNetdevCaptured reads a captured tree: its names belong to another machine, so this machine's ethtool is not
+// used.
 func TestNetdevCaptured(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	src := New(root.Sys(), collectortest.Rails(lagRails...), collectortest.Budget, nil)
@@ -175,8 +174,8 @@ func TestNetdevCaptured(t *testing.T) {
 	}
 }
 
-// TestNetdevRails has interfaces that two rails share, one that is a member
-// itself, and rails that come and go.
+// TestNetdevRails has interfaces that two rails share, an interface that is itself a member, and rails that come
+// and go.
 func TestNetdevRails(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	var rails []rail.Rail
@@ -190,7 +189,7 @@ func TestNetdevRails(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		rails []rail.Rail
-		want  []string // of netdev_receive_bytes_total and of one ethtool row
+		want  []string // lines of netdev_receive_bytes_total and of one ethtool row
 	}{
 		{"a member itself", on("a", "enp1s0f0np0"), []string{"a enp1s0f0np0"}},
 		{"two rails on it", on("b", "enp1s0f0np0", "a", "enp1s0f0np0"), []string{"a enp1s0f0np0", "b enp1s0f0np0"}},
@@ -228,8 +227,8 @@ func TestNetdevRails(t *testing.T) {
 	}
 }
 
-// TestNetdevFinderFails has a finder that knows some rails or none. That nothing
-// is known is not that nothing is there.
+// TestNetdevFinderFails has a finder that returns an error with some rails or none. An error does not mean that
+// there are no rails.
 func TestNetdevFinderFails(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	broken := errors.New("the finder is broken")
@@ -244,8 +243,8 @@ func TestNetdevFinderFails(t *testing.T) {
 	}
 }
 
-// TestNetdevMovedPFC moves PFC to another priority, which changes the names but
-// not their number. The link goes down and up over it.
+// TestNetdevMovedPFC moves PFC to another priority, which changes the names but not their number. The link goes
+// down and up.
 func TestNetdevMovedPFC(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	k := lagKernel()
@@ -282,8 +281,8 @@ func TestNetdevMovedPFC(t *testing.T) {
 	}
 }
 
-// TestNetdevFEC: mode and blocks are firmware commands, so they are read rarely and after the carrier changed. Blocks
-// that are among the statistics are not asked for again.
+// TestNetdevFEC: mode and blocks are firmware commands, so they are read rarely and after the carrier changed.
+// Blocks that are among the statistics are not requested again.
 func TestNetdevFEC(t *testing.T) {
 	const mlx5, bnxt = "enp1s0f0np0", "enp1s0f1np1"
 	root, k := sysfstest.Unpack(t, "testdata/lag.txtar"), lagKernel()
@@ -316,7 +315,7 @@ func TestNetdevFEC(t *testing.T) {
 	for _, step := range []struct {
 		name   string
 		do     func()
-		want   string // of mlx5
+		want   string // lines of mlx5
 		faults []string
 		calls  []string
 	}{
@@ -357,11 +356,11 @@ func TestNetdevFEC(t *testing.T) {
 // refuse answers every request with an error.
 func refuse(err error) func(uint32) error { return func(uint32) error { return err } }
 
-// TestNetdevEthtoolFaults checks that whatever ethtool answers, sysfs is served.
+// TestNetdevEthtoolFaults: sysfs is served whatever ethtool returns.
 func TestNetdevEthtoolFaults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(k *ethtooltest.Kernel)
-		faults [2][]string // of the first read and the second
+		faults [2][]string // faults of the first and the second read
 	}{
 		"another namespace's interface": {func(k *ethtooltest.Kernel) {
 			k.Netdevs["enp1s0f0np0"].Bus = "0000:81:00.0"
@@ -425,7 +424,7 @@ func TestNetdevSpoilt(t *testing.T) {
 	})
 }
 
-// TestNetdevGone removes an interface and makes it anew under the same name.
+// TestNetdevGone removes an interface and recreates it under the same name.
 func TestNetdevGone(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	src := newTestNetdev(root, collectortest.Rails(lagRails...), lagKernel())
@@ -452,8 +451,7 @@ func TestNetdevGone(t *testing.T) {
 	}
 }
 
-// TestNetdevLive asks this machine about its loopback interface, which has
-// neither a speed nor ethtool statistics.
+// TestNetdevLive reads this machine's loopback interface, which has neither a speed nor ethtool statistics.
 func TestNetdevLive(t *testing.T) {
 	if !sysfs.Live("/sys/class/net") {
 		t.Skip("/sys is no sysfs")
@@ -473,8 +471,8 @@ func TestNetdevLive(t *testing.T) {
 	}
 }
 
-// TestNetdevSlowNeighbour: an interface whose driver does not answer in time is
-// named, and costs no other one a sample.
+// TestNetdevSlowNeighbour: an interface whose driver does not answer in time is named in a fault, and other
+// interfaces lose no sample.
 func TestNetdevSlowNeighbour(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
@@ -514,8 +512,7 @@ func TestNetdevSlowNeighbour(t *testing.T) {
 	})
 }
 
-// TestNetdevBondSilent: while the directory of a bond does not answer, its members
-// are read all the same: they are the ones that it had.
+// TestNetdevBondSilent: while the directory of a bond does not answer, its last known members are read.
 func TestNetdevBondSilent(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
@@ -547,15 +544,14 @@ func TestNetdevBondSilent(t *testing.T) {
 	})
 }
 
-// TestNetdevBudget: neither a slow finder nor slow firmware costs an interface
-// its time.
+// TestNetdevBudget: a slow finder or slow firmware takes no time from an interface's budget.
 func TestNetdevBudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
 		kernel, rails := lagKernel(), collectortest.SlowRails(slow, collectortest.Rails(lagRails...))
 		return New(root.Sys(), rails, collectortest.Budget, func(name string, req []byte) error {
 			if slow && name == "enp1s0f0np0" {
-				time.Sleep(collectortest.Slow / 5) // of at most five requests
+				time.Sleep(collectortest.Slow / 5) // at most five requests
 			}
 			return kernel.Ioctl(name, req)
 		})
@@ -566,8 +562,8 @@ func TestNetdevTable(t *testing.T) {
 	collectortest.TestTable(t, New("", collectortest.NoRails, 0, nil))
 }
 
-// TestNetdevNetlink: what comes by netlink is what the files hold, of every
-// interface of this machine that has an address; counters may have moved.
+// TestNetdevNetlink: netlink and the files hold the same values, for every interface of this machine that has an
+// address. Counters may have increased.
 func TestNetdevNetlink(t *testing.T) {
 	if !sysfs.Live("/sys/class/net") {
 		t.Skip("/sys is no sysfs")
@@ -602,7 +598,7 @@ func TestNetdevNetlink(t *testing.T) {
 		t.Error("nothing came by netlink")
 	}
 	netlink.Close()
-	release := make(chan struct{}) // something holds the RTNL lock
+	release := make(chan struct{}) // the RTNL lock is held
 	byNetlink.asking.Run(time.Millisecond, []string{"links"},
 		func(string) map[string]*rtnl.Link { <-release; return nil })
 	if got := read(byNetlink); len(got) != len(before) || len(*byNetlink.links.Load()) != 0 {
@@ -612,7 +608,7 @@ func TestNetdevNetlink(t *testing.T) {
 	other := New("/sys", finder, collectortest.Budget, nil)
 	other.Read(func(collector.Sample) {})
 	for _, l := range *other.links.Load() {
-		l.Index++ // another network namespace's
+		l.Index++ // an interface of another network namespace
 	}
 	for k := range map[string]bool{"lo": true, "eth0": true} {
 		u := &unlocked{source: other, name: k, labels: collector.RailLabels("0", k),
@@ -623,8 +619,7 @@ func TestNetdevNetlink(t *testing.T) {
 	}
 }
 
-// BenchmarkNetdevRead reads ten interfaces that have every file, and 2000
-// statistics each, of which 36 are used.
+// BenchmarkNetdevRead reads ten interfaces that have every file, with 2000 statistics each, of which 36 are used.
 func BenchmarkNetdevRead(b *testing.B) {
 	const count = 10
 	root := sysfstest.Unpack(b, "testdata/lag.txtar")

@@ -12,22 +12,22 @@ type table struct {
 	collector.Table
 	up, carrier, speed *collector.Metric
 	numbers            []number
-	statistics         map[string]statistic // by the driver's name
+	statistics         map[string]statistic // keyed by the driver's name
 
 	fecMode, fecCorrected, fecUncorrectable *collector.Metric
 }
 
 type number struct {
 	row   *collector.Metric
-	file  string // below the interface's directory
-	index int    // of the same number by netlink
+	file  string // relative to the interface's directory
+	index int    // netlink's index of the same number
 }
 
 type statistic struct {
 	row    *collector.Metric
-	rank   int // of statistics for the same row and label values, the lowest is used
+	rank   int // if several statistics have the same row and label values, the lowest rank is used
 	origin collector.Origin
-	values []string // of the row's labels after rail and netdev
+	values []string // values of the row's labels after rail and netdev
 }
 
 const (
@@ -76,14 +76,14 @@ func (t *table) number(g collector.Group, file, name, help string) {
 	t.numbers = append(t.numbers, number{g.Counter(name, help, file), file, index})
 }
 
-// counter adds a row of ethtool statistics, with a scale where it is not 0. In the driver's names % stands for r and t,
-// and # for a digit from 0 to 7; the label values after rail and netdev are the digit, what follows =, and the
-// direction. For each set of label values, the first name that a driver has is used.
+// counter adds a row of ethtool statistics, with a scale unless it is 0. In the driver's names, % stands for r and
+// t, and # for a digit from 0 to 7. The label values after rail and netdev are the digit, the text after =, and the
+// direction. If several names match the same label values, the first that a driver has is used.
 func (t *table) counter(g collector.Group, scale float64, name, help string, from ...string) {
 	t.index(g.Counter(name, help), scale, from)
 }
 
-// index adds the driver's names to a row, and the row under each of them to the statistics.
+// index adds the driver's names to a row, and each name to the statistics.
 func (t *table) index(row *collector.Metric, scale float64, from []string) {
 	for _, pattern := range from {
 		pattern, value, hasValue := strings.Cut(pattern, "=")
@@ -108,7 +108,7 @@ func (t *table) index(row *collector.Metric, scale float64, from []string) {
 	}
 }
 
-// addStatistics adds the rows of ethtool statistics; g is of mlx5 alone, both of mlx5 and bnxt.
+// addStatistics adds the rows of ethtool statistics: g is for mlx5, both for mlx5 and bnxt.
 func (t *table) addStatistics(g, both collector.Group) {
 	priority, direction := both.With("priority", "direction"), g.With("direction")
 	t.counter(priority, 0, "port_pause_frames_total", "PFC pause frames per priority: received ones mean that the "+

@@ -16,7 +16,7 @@ type function struct {
 	table  *table
 	key    key
 	files  collector.Files
-	labels [][]string // of each rail or GPU behind it
+	labels [][]string // label values of each rail or GPU behind it
 	facts  collector.Facts
 	buf    [sysfs.MaxFile]byte
 }
@@ -53,9 +53,10 @@ func (f *function) readFacts(r *collector.Reading) {
 	if err == nil {
 		r.Record(f.table.bandwidth, current.BytesPerSecond(), nil, f.labels...)
 	}
-	_, _ = f.readLink(r, "max", f.table.maxSpeed, f.table.maxWidth) // an error was reported
+	_, _ = f.readLink(r, "max", f.table.maxSpeed, f.table.maxWidth) // an error was already reported
 	node, err := readNUMANode(filepath.Join(f.files.Dir, "numa_node"))
-	if fail(r, err); err == nil && node >= 0 {
+	fail(r, err)
+	if err == nil && node >= 0 {
 		r.Record(f.table.numa, float64(node), nil, f.labels...)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// sensors are the temperatures of a function. They are a device of their own: firmware that does not answer must not
-// cost the link.
+// sensors are the temperatures of a function. They are a separate device, so that firmware that does not answer
+// does not affect the link's values.
 type sensors struct {
 	table *table
 	key   key
 	dir   string
 	facts collector.Facts
-	errs  []error // of the last read
+	errs  []error // errors of the last read
 }
 
 func (s *Source) openSensors(k key) *sensors {
@@ -24,7 +24,7 @@ func (s *Source) openSensors(k key) *sensors {
 
 func (s *sensors) Close() {}
 
-// Read implements [collector.Device]. Faults are added beside the facts, which would be read again after one.
+// Read implements [collector.Device]. Faults are added outside the facts, which would be read again after a fault.
 func (s *sensors) Read(r *collector.Reading) {
 	s.facts.Read(r, func() { s.readFacts(r) })
 	for _, err := range s.errs {
@@ -37,7 +37,8 @@ func (s *sensors) readFacts(r *collector.Reading) {
 	list, s.errs = rail.ReadTemperatures(s.dir)
 	seen := map[string]bool{}
 	for _, t := range list {
-		if t.Sensor = text.Label(t.Sensor); seen[t.Sensor] {
+		t.Sensor = text.Label(t.Sensor)
+		if seen[t.Sensor] {
 			continue
 		}
 		seen[t.Sensor] = true

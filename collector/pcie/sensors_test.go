@@ -13,7 +13,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// TestSensors: temperatures are read every 30 s, also while one cannot be read, and an excess is told while it lasts.
+// TestSensors: temperatures are read every 30 s, also while one cannot be read, and an error is reported while it
+// lasts.
 func TestSensors(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		root := sysfstest.Write(t, t.TempDir(), nil)

@@ -1,5 +1,5 @@
-// Package pcie reads the PCIe links of rails and GPUs: current and maximum speed and width, and error counters; and the
-// temperatures of the adapters and their modules.
+// Package pcie reads the PCIe links of rails and GPUs (current and maximum speed and width, error counters), and
+// the temperatures of the adapters and their modules.
 package pcie
 
 import (
@@ -22,12 +22,12 @@ type Source struct {
 
 type key struct {
 	address string
-	rails   string // names, one a line; empty for a GPU
+	rails   string // rail names, one per line; empty for a GPU
 	kind    string // nic or gpu
-	sensors bool   // its temperatures, which are a device of their own
+	sensors bool   // true: the device that reads its temperatures
 }
 
-// New returns the source of the tree at sysfsRoot. A function that is slower than budget is left out.
+// New returns the source of the tree at sysfsRoot. A function that is slower than budget is skipped.
 func New(sysfsRoot string, find func() rail.Snapshot, budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, find: find, table: newTable()}
 	s.functions = collector.NewSet(budget, func(k key) string { return k.address }, func(k key) collector.Device {
@@ -41,13 +41,13 @@ func New(sysfsRoot string, find func() rail.Snapshot, budget time.Duration) *Sou
 
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
-	found := s.find() // the rdma source reports what cannot be examined
+	found := s.find() // the rdma source reports devices that cannot be examined
 	var keys []key
 	for _, r := range found.Rails {
 		i := slices.IndexFunc(keys, func(k key) bool { return k.address == r.PCIAddress })
 		switch {
 		case r.PCIAddress == "":
-		case i >= 0: // a device of several ports
+		case i >= 0: // a device with several ports
 			keys[i].rails += "\n" + r.Name
 		default:
 			keys = append(keys, key{address: r.PCIAddress, rails: r.Name, kind: "nic"})

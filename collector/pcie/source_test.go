@@ -19,8 +19,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// pcieTree is a rail with two names on one function (a two-port device), a GPU,
-// and a function that is neither. Written after drivers/pci/pci-sysfs.c.
+// pcieTree has a rail with two names on one function (a two-port device), a GPU, and another function. It is based
+// on drivers/pci/pci-sysfs.c.
 const pcieTree = `
 -- sys/bus/pci/devices/0000:1a:00.0/vendor --
 0x15b3
@@ -93,8 +93,8 @@ func pcieWant() map[string]float64 {
 	return want
 }
 
-// TestPCIe: a rail's link is there for each of its names; a GPU that has no link
-// of its own, a software rail and somebody else's display have no series.
+// TestPCIe: a rail's link has a series for each of its names. A GPU without a link of its own, a software rail and
+// a display adapter have no series.
 func TestPCIe(t *testing.T) {
 	_, read := newPCIeTree(t)
 	got, faults := read()
@@ -103,8 +103,7 @@ func TestPCIe(t *testing.T) {
 	}
 }
 
-// TestPCIeBadInput: a file that holds rubbish takes its own series with it, and
-// the fault names function and reason.
+// TestPCIeBadInput: an invalid file loses its own series only, and the fault names function and reason.
 func TestPCIeBadInput(t *testing.T) {
 	link := []string{"link_transfers_per_second", "link_width_lanes", "link_bytes_per_second"}
 	for _, tc := range []struct {
@@ -149,7 +148,7 @@ func TestPCIeBadInput(t *testing.T) {
 	}
 }
 
-// TestPCIeAbsent: no function to look at is no hardware.
+// TestPCIeAbsent: without a function to read, the hardware is absent.
 func TestPCIeAbsent(t *testing.T) {
 	source := New(filepath.Join(t.TempDir(), "sys"), collectortest.Snapshot(collectortest.NoRails), time.Second)
 	if err := source.Read(func(s collector.Sample) { t.Errorf("%+v", s) }); !errors.Is(err, collector.ErrAbsent) {
@@ -157,8 +156,8 @@ func TestPCIeAbsent(t *testing.T) {
 	}
 }
 
-// FuzzErrorTotal: whatever a file holds, the parser gives a number that stands in
-// it, or an error with a reason.
+// FuzzErrorTotal: for any file content, the parser returns a number that the file contains, or an error with a
+// reason.
 func FuzzErrorTotal(f *testing.F) {
 	for _, seed := range []string{"RxErr 0\nBadTLP 2\nTOTAL_ERR_COR 3\n", "N/A (no PMA)\n", "", "TOTAL_ERR_COR -1"} {
 		f.Add(seed)
@@ -172,7 +171,7 @@ func FuzzErrorTotal(f *testing.F) {
 	})
 }
 
-// TestPCIeBudget: a slow finder of rails costs no function its time.
+// TestPCIeBudget: a slow finder of rails takes no time from the functions' budgets.
 func TestPCIeBudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		root := sysfstest.Unpack(t, "../../internal/rail/testdata/hgx-h100.txtar")

@@ -15,8 +15,8 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// TestProcessSlow: a dump that takes longer than a scrape waits delays nothing, is used by the next scrape with its
-// age, is not repeated at once, and expires.
+// TestProcessSlow: a dump that takes longer than a scrape waits does not delay the scrape. The next scrape uses it,
+// with its age. It is not repeated at once, and expires.
 func TestProcessSlow(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := capture(t, "kubernetes")
@@ -50,21 +50,23 @@ func TestProcessSlow(t *testing.T) {
 		if took > time.Millisecond || pairs != 3 || age != 10 || faults != nil {
 			t.Errorf("15 s later: %v, %v queue pairs of age %v, faults %v", took, pairs, age, faults)
 		}
-		time.Sleep(35 * time.Second) // nine times as long as it took: now it may be done again
+		time.Sleep(35 * time.Second) // nine times its duration has passed: it may be repeated
 		m.kernel.each = func() { time.Sleep(time.Hour) }
-		if _, pairs, age, faults = read(); pairs != 3 || age != 46 || faults != nil {
+		_, pairs, age, faults = read()
+		if pairs != 3 || age != 46 || faults != nil {
 			t.Errorf("a dump that hangs: %v queue pairs of age %v, faults %v", pairs, age, faults)
 		}
 		time.Sleep(2 * time.Minute)
-		if _, pairs, _, faults = read(); pairs != -1 || fmt.Sprint(faults) != "[timeout mlx5_0]" {
+		_, pairs, _, faults = read()
+		if pairs != -1 || fmt.Sprint(faults) != "[timeout mlx5_0]" {
 			t.Errorf("two minutes later: %v queue pairs, faults %v", pairs, faults)
 		}
-		time.Sleep(10 * time.Hour) // let it end
+		time.Sleep(10 * time.Hour) // let it finish
 	})
 }
 
-// TestProcessMany: 100,000 queue pairs of 64 processes, from a kernel that lists them one by one. The heap, garbage
-// included, and the time are measured.
+// TestProcessMany: 100,000 queue pairs of 64 processes, from a kernel that lists them one by one. It measures the
+// time and the heap, garbage included.
 func TestProcessMany(t *testing.T) {
 	const qps, processes = 100_000, 64
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
@@ -120,7 +122,7 @@ func (k *manyRDMA) QueuePairs(_ string, _ rdmanl.QPLimits, each func(rdmanl.QP))
 	return nil
 }
 
-// TestProcessManyOwners: as many threads as queue pairs; those over the bound are counted and reported.
+// TestProcessManyOwners: as many threads as queue pairs; those above the limit are counted and reported.
 func TestProcessManyOwners(t *testing.T) {
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
 	m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary}
@@ -134,7 +136,7 @@ func TestProcessManyOwners(t *testing.T) {
 	}
 	m.kernel.devices = []string{"mlx5_0"}
 	p := m.source(0)
-	p.opts.Budget = time.Nanosecond // so that no process is looked up
+	p.opts.Budget = time.Nanosecond // too short to look up a process
 	p.pairs.kernel = func() Kernel { return &manyRDMA{m.kernel, 2 * maxOwner, 2 * maxOwner, func() {}} }
 	var last atomic.Pointer[qpTally]
 	p.pairs.dump("mlx5_0", &last)
@@ -144,7 +146,7 @@ func TestProcessManyOwners(t *testing.T) {
 	}
 }
 
-// TestProcessDriverReloaded: if every GPU is uninitialised, NVML is initialised again.
+// TestProcessDriverReloaded: if every GPU is uninitialized, NVML is initialized again.
 func TestProcessDriverReloaded(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := capture(t, "kubernetes")

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// slowNVML takes as long as allowed for each step.
+// slowNVML takes the maximum allowed time for each step.
 type slowNVML struct{ nvml.Library }
 
 func (n slowNVML) Count() (int, error) { time.Sleep(collectortest.Slow); return n.Library.Count() }
@@ -20,7 +20,7 @@ func (n slowNVML) GPU(index int) (nvml.Device, error) {
 	return n.Library.GPU(index)
 }
 
-// slowRDMA takes as long as allowed for each step.
+// slowRDMA takes the maximum allowed time for each step.
 type slowRDMA struct{ *fakeRDMA }
 
 func (k slowRDMA) Devices() ([]string, error) {

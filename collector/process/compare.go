@@ -7,17 +7,19 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// Bounds of a comparison of a job's rails.
+// Thresholds of a comparison of a job's rails.
 const (
-	compareOver = 10 * time.Second // at least
-	compareSkew = time.Second      // between the lists of the rails, at most
-	compareBusy = 0.01             // of its capacity, that a rail of a group carries unless the group is idle
+	compareOver = 10 * time.Second // minimum duration
+	compareSkew = time.Second      // maximum time between the lists of two rails
+	// share of its capacity above which a group's rail is busy; the group is idle if no rail is
+	compareBusy = 0.01
 )
 
-// compare compares the job's rails over the time since the last comparison, if it had all of them alone in that time.
+// compare compares the job's rails since the last comparison, if the job had all of them to itself during that
+// time.
 func (j *jobUse) compare(group string, rails map[string]*railUse) {
-	used := map[string]*railUse{} // by key
-	var first, last time.Time     // of their lists
+	used := map[string]*railUse{} // keyed by railUse.key
+	var first, last time.Time     // times of the rails' lists
 	alone, settled, same := true, true, true
 	for _, u := range rails {
 		if !u.groups[group] {

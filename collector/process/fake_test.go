@@ -17,8 +17,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// processMachine is a fake node from a txtar file: procfs and the kubelet's directories as files, and the answers of
-// kernel and driver as lines.
+// processMachine is a fake node from a txtar file: procfs and the kubelet's directories as files, and the answers
+// of kernel and driver as lines.
 type processMachine struct {
 	dir      string
 	now      uint64 // ticks
@@ -28,7 +28,7 @@ type processMachine struct {
 	nvml     *fakeGPUs
 }
 
-// newProcessMachine unpacks a capture. Its members beside files are
+// newProcessMachine unpacks a capture. Its members other than files are
 //
 //	tasks: pid, process, parent, session, terminal, start, cgroup, name
 //	qps: device, port, state, thread (0: ended, k: the kernel's), how many
@@ -107,13 +107,13 @@ func (m *processMachine) source(limit int) *Source {
 	return p
 }
 
-// fakeRDMA is an RDMA core.
+// fakeRDMA is a fake RDMA core.
 type fakeRDMA struct {
 	devices []string
 	shared  bool
 	qps     map[string][]rdmanl.QP
-	err     map[string]error // of a device, after its queue pairs
-	each    func()           // before each queue pair
+	err     map[string]error // error of a device, after its queue pairs
+	each    func()           // called before each queue pair
 }
 
 func (k *fakeRDMA) Devices() ([]string, error)   { return k.devices, k.err[""] }
@@ -147,16 +147,16 @@ func (k *fakeRDMA) add(tb testing.TB, f []string) {
 	}
 }
 
-// fakeGPUs is an NVML.
+// fakeGPUs is a fake NVML.
 type fakeGPUs struct {
-	err   error // of Open
+	err   error // error of Open
 	opens int
 	gpus  []*fakeGPU
 }
 
 type fakeGPU struct {
 	compute, graphics []nvml.Process
-	err               error // of Processes
+	err               error // error of Processes
 	mig               uint64
 	nvml.Device
 }
@@ -202,7 +202,7 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 	}
 }
 
-func (d *fakeGPU) Numbers(nvml.Query) ([4]uint64, error) { return [4]uint64{d.mig}, nil } // of the MIG mode
+func (d *fakeGPU) Numbers(nvml.Query) ([4]uint64, error) { return [4]uint64{d.mig}, nil } // the MIG mode
 func (d *fakeGPU) Processes(g bool) ([]nvml.Process, error) {
 	if g {
 		return slices.Clone(d.graphics), nil

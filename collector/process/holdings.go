@@ -23,20 +23,20 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Bounds of one dump of queue pairs. One that takes longer than a scrape waits is used by a later scrape.
+// Limits of one dump of queue pairs. If it takes longer than a scrape waits, a later scrape uses it.
 const (
 	qpTime   = 10 * time.Second
 	qpFresh  = 2 * time.Minute
-	qpRest   = 9 // times as long as it took, before it is done again
+	qpRest   = 9 // pause before the next dump, as a multiple of the duration of the last
 	maxPairs = 1 << 20
 	maxOwner = 1 << 15 // threads × ports × states that are counted separately; 2 MiB
 )
 
-// Kernel is the part of the RDMA core's interface that the process source uses.
+// Kernel is the RDMA core's interface that the process source uses.
 type Kernel interface {
 	// Devices returns the names of all devices.
 	Devices() ([]string, error)
-	// SharedDevices reports whether they are visible in all network namespaces.
+	// SharedDevices reports whether devices are visible in all network namespaces.
 	SharedDevices() (bool, error)
 	// QueuePairs calls each for every queue pair of a device; see [rdmanl.Client.QueuePairs].
 	QueuePairs(device string, limits rdmanl.QPLimits, each func(rdmanl.QP)) error
@@ -54,35 +54,35 @@ type qpOwner struct {
 type qpTally struct {
 	device string
 	owners map[qpOwner]uint32
-	kernel map[uint32]bool // ports on which the kernel has connected queue pairs, for storage for example
-	rest   uint32          // of owners beyond maxOwner
-	begun  uint64          // on the clock of proc.Now
+	kernel map[uint32]bool // ports on which the kernel itself has connected queue pairs, for example for storage
+	rest   uint32          // queue pairs of owners beyond maxOwner
+	begun  uint64          // start of the dump, on the clock of proc.Now
 	took   time.Duration
 	ended  time.Time
-	cut    error // why it is not complete
-	err    error // why it failed
+	cut    error // reason why it is not complete
+	err    error // reason why it failed
 
-	carried map[string]rail.Carried // by the device's rails when it began, by Key
+	carried map[string]rail.Carried // what the device's rails had carried when it began, by Key
 }
 
 type qpReader struct {
 	kernel  func() Kernel
 	clock   func() uint64
-	carried func(device string) map[string]rail.Carried // nil: not known
+	carried func(device string) map[string]rail.Carried // nil if traffic is not known
 
 	front lane.Group[qpFound]
 	lanes lane.Group[struct{}]
-	last  map[string]*atomic.Pointer[qpTally] // by device; written in its lane
+	last  map[string]*atomic.Pointer[qpTally] // keyed by device; written in its lane
 }
 
 type qpFound struct {
-	devices []string   // all
-	tallies []*qpTally // of those that were listed
-	shared  bool       // queue pairs of other network namespaces are among them
-	err     error      // why the devices are unknown
+	devices []string   // names of all devices
+	tallies []*qpTally // tallies of the devices that were listed
+	shared  bool       // the list includes queue pairs of other network namespaces
+	err     error      // reason why the devices are unknown
 }
 
-// read lists the queue pairs. It waits for budget for the list of devices, and then for each device.
+// read lists the queue pairs. It waits up to budget for the list of devices, and up to budget for the devices.
 func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	if q.kernel == nil {
 		return qpFound{shared: true}, nil
@@ -90,7 +90,8 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	front := q.front.Run(budget, []string{"devices"}, func(string) (found qpFound) {
 		kernel := q.kernel()
 		defer kernel.Close()
-		if found.devices, found.err = kernel.Devices(); found.err == nil {
+		found.devices, found.err = kernel.Devices()
+		if found.err == nil {
 			found.shared, found.err = kernel.SharedDevices()
 		}
 		return found
@@ -104,9 +105,11 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	case found.err != nil:
 		return qpFound{}, []error{unexpected("", found.err)}
 	}
-	last := map[string]*atomic.Pointer[qpTally]{} // a new map: a lane that starts late must not meet the next read
+	// a new map: a lane that starts late must not access the map of the next read
+	last := map[string]*atomic.Pointer[qpTally]{}
 	for _, name := range found.devices {
-		if last[name] = q.last[name]; last[name] == nil {
+		last[name] = q.last[name]
+		if last[name] == nil {
 			last[name] = new(atomic.Pointer[qpTally])
 		}
 	}
@@ -125,7 +128,8 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 			continue
 		case t.cut != nil:
 			f := unexpected(res.Key, fmt.Errorf("the number of queue pairs is a lower bound: %w", t.cut))
-			if f.Reason = sysfs.ReasonTooLarge; errors.Is(t.cut, os.ErrDeadlineExceeded) {
+			f.Reason = sysfs.ReasonTooLarge
+			if errors.Is(t.cut, os.ErrDeadlineExceeded) {
 				f.Reason = sysfs.ReasonTimeout
 			}
 			faults = append(faults, f)
@@ -135,7 +139,7 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	return found, faults
 }
 
-// unexpected is a fault that is never expected, whatever the reason.
+// unexpected returns a fault that is not marked as expected, whatever its reason.
 func unexpected(device string, err error) *collector.Fault {
 	f := collector.NewFault(device, err)
 	f.Expected = false
@@ -151,7 +155,7 @@ func (q *qpReader) dump(device string, last *atomic.Pointer[qpTally]) {
 	if q.carried != nil {
 		t.carried = q.carried(device)
 	}
-	kernel := q.kernel() // the next dump is a while away, and the device may be gone by then
+	kernel := q.kernel() // close the connection: the next dump is far away, and the device may be removed by then
 	defer kernel.Close()
 	start := time.Now()
 	t.err = kernel.QueuePairs(device, rdmanl.QPLimits{Time: qpTime, Pairs: maxPairs}, t.add)
@@ -181,13 +185,14 @@ func (q *qpTally) add(qp rdmanl.QP) {
 	q.owners[key]++
 }
 
-// railsOf returns the rails of a device, of a virtual function those of its physical function. none reports that the
-// device is certainly not a rail, such as a storage adapter that rails.include leaves out.
+// railsOf returns the rails of a device; for a virtual function, those of its physical function. none is true if
+// the device is certainly not a rail, such as a storage adapter that rails.include omits.
 func (p *Source) railsOf(device string, rails []rail.Rail) (of []rail.Rail, none bool) {
 	where := func(matches func(rail.Rail) bool) []rail.Rail {
 		return slices.DeleteFunc(slices.Clone(rails), func(r rail.Rail) bool { return !matches(r) })
 	}
-	if of = where(func(r rail.Rail) bool { return r.Device == device }); len(of) > 0 {
+	of = where(func(r rail.Rail) bool { return r.Device == device })
+	if len(of) > 0 {
 		return of, false
 	}
 	dir := filepath.Join(p.opts.Sysfs, "class/infiniband", device)
@@ -198,7 +203,7 @@ func (p *Source) railsOf(device string, rails []rail.Rail) (of []rail.Rail, none
 	return where(func(r rail.Rail) bool { return r.PCIAddress == filepath.Base(physical) }), false
 }
 
-// railName returns a port's rail; empty without one. A queue pair without a port yet (0) is on the only rail.
+// railName returns a port's rail, or "" if it has none. A queue pair that has no port yet (0) is on the only rail.
 func railName(rails []rail.Rail, port uint32) string {
 	for _, r := range rails {
 		if uint32(r.Port) == port || port == 0 && len(rails) == 1 {
@@ -211,17 +216,17 @@ func railName(rails []rail.Rail, port uint32) string {
 type gpuHolding struct {
 	gpu     string // index
 	pid     uint32
-	memory  float64 // bytes; NaN when not known
-	compute bool    // it computes; not only a window on a screen
+	memory  float64 // bytes; NaN if not known
+	compute bool    // it computes, and is not just a window on a screen
 }
 
 type gpuHeld struct {
 	list []*gpuHolding
-	err  error // why it is not complete
-	mig  bool  // err is the answer of a parent of MIG instances to a caller without privileges
+	err  error // reason why it is not complete
+	mig  bool  // err is the answer of a parent of MIG instances to an unprivileged caller
 }
 
-// holdings lists the processes that hold GPU memory. Missing GPUs are no fault: the gpu source reports them.
+// holdings lists the processes that hold GPU memory. Missing GPUs are not faults here: the gpu source reports them.
 func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []*gpuHolding, present bool, faults []error) {
 	_, gpus, err := r.Read(budget)
 	if nvml.Absent(err) {

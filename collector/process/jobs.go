@@ -13,22 +13,22 @@ import (
 
 // Job is a job that holds GPU memory and has connected queue pairs: one pod, container, Slurm job or tree of processes.
 type Job struct {
-	Name  string   // of the pod or container, else of the oldest process
+	Name  string   // name of the pod or container; otherwise of the oldest process
 	Comm  string   // name of its oldest process
-	GPUs  int      // of which it holds memory
-	Rails []string // names of those on which it has connected queue pairs, sorted
+	GPUs  int      // number of GPUs on which it holds memory
+	Rails []string // names of the rails on which it has connected queue pairs, sorted
 
-	EnvironmentRead bool     // of all its processes that hold GPU memory
-	Variables       []string // that are set there, of those that select rails, sorted; see RailVariables
+	EnvironmentRead bool     // true if the environment of every process that holds GPU memory was read
+	Variables       []string // variables of RailVariables that are set there, sorted
 }
 
-// RailVariables are the variables that select the rails of a job, or limit their number (NCCL's and UCX' documentation
-// of their environment variables).
+// RailVariables returns the variables that select the rails of a job or limit their number (from NCCL's and UCX's
+// documentation of environment variables).
 func RailVariables() []string {
 	return []string{"NCCL_IB_HCA", "NCCL_NET_GDR_LEVEL", "UCX_MAX_RMA_RAILS", "UCX_NET_DEVICES"}
 }
 
-// dated is what a read found.
+// dated is the result of a read, with its time.
 type dated[T any] struct {
 	at    time.Time
 	value T
@@ -41,17 +41,17 @@ func recent[T any](p *atomic.Pointer[dated[T]]) (value T, known bool) {
 	return value, false
 }
 
-// Jobs returns the jobs of the last read, in order of their names. They are unknown after reads in the last two minutes
-// that could not attribute every queue pair. It reads nothing, and is safe for concurrent use.
+// Jobs returns the jobs of the last read, sorted by name. known is false if no read of the last two minutes could
+// attribute every queue pair. It reads nothing, and is safe for concurrent use.
 func (p *Source) Jobs() (list []Job, known bool) { return recent(&p.jobs) }
 
-// RailsInUse returns the names of the rails on which processes other than railscope have queue pairs that are or were
-// connected, in the last read. They are unknown without a complete list in the last two minutes. It reads nothing, and
-// is safe for concurrent use.
+// RailsInUse returns the names of the rails on which processes other than railscope have queue pairs that are or
+// were connected, as of the last read. known is false without a complete list in the last two minutes. It reads
+// nothing, and is safe for concurrent use.
 func (p *Source) RailsInUse() (rails map[string]bool, known bool) { return recent(&p.used) }
 
-// noteRails keeps the rails that are in use. A queue pair in an error state was connected: its rail is still expected
-// to carry a part of the job's traffic.
+// noteRails keeps the rails in use. A queue pair in an error state was connected: its rail is still expected to
+// carry a part of the job's traffic.
 func (p *Source) noteRails(r *processReading) {
 	if len(r.rails) == 0 || !r.complete {
 		return
@@ -71,7 +71,8 @@ func (p *Source) noteRails(r *processReading) {
 	p.used.Store(&dated[map[string]bool]{time.Now(), used})
 }
 
-// noteJobs keeps the jobs that are old enough to have connected. rails are those of each group's connected queue pairs.
+// noteJobs keeps the jobs that are old enough to have connected. rails are the rails of each group's connected
+// queue pairs.
 func (p *Source) noteJobs(jobs map[string]*job, rails map[string]map[string]bool, at uint64) {
 	var list []Job
 	for group, j := range jobs {
@@ -96,5 +97,5 @@ func (p *Source) noteJobs(jobs map[string]*job, rails map[string]map[string]bool
 // probes reports whether the process is railscope, whose PID is own, or its worker.
 func (h *holder) probes(own int) bool { return h.PID == own || h.Parent == own }
 
-// name is that of the pod or container, else of the process.
+// name returns the name of the pod or container; otherwise of the process.
 func (h *holder) name() string { return cmp.Or(h.pod, h.container, h.Comm) }

@@ -14,7 +14,7 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// pods are the label values of pod and container that a source gives GPU memory.
+// pods returns the labels pod and container of the GPU memory of a source.
 func pods(p *Source) []string {
 	var list []string
 	_ = p.Read(func(s collector.Sample) {
@@ -26,7 +26,7 @@ func pods(p *Source) []string {
 	return list
 }
 
-// TestProcessPodNames: pods and containers are named by the kubelet's logs, else by UID and ID; a fault is reported
+// TestProcessPodNames: the kubelet's logs name pods and containers; otherwise UID and ID do. A fault is reported
 // while logs that name an owner cannot be read.
 func TestProcessPodNames(t *testing.T) {
 	m := capture(t, "kubernetes")
@@ -44,12 +44,12 @@ func TestProcessPodNames(t *testing.T) {
 	if err := errors.Join(os.Rename(logs, logs+".moved"), os.WriteFile(logs, nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	p.names.read = time.Time{} // as if the last read were long ago
+	p.names.read = time.Time{} // let the last read expire
 	if !broken() {
 		t.Error("no fault while a container has no name and logs cannot be read")
 	}
 	pairs, gpus := m.kernel.qps, m.nvml.gpus
-	m.kernel.qps, m.nvml.gpus, p.pairs.last = nil, nil, nil // list them again
+	m.kernel.qps, m.nvml.gpus, p.pairs.last = nil, nil, nil // force the lists to be read again
 	if broken() {
 		t.Error("a fault of names that are not needed any more")
 	}
@@ -72,7 +72,8 @@ func TestProcessPodNames(t *testing.T) {
 	}
 }
 
-// TestProcessLimit: the greatest series are named, the rest is other, and what lies at the limit does not come and go.
+// TestProcessLimit: the series with the largest values are named, the rest is summed as other, and series near the
+// limit do not flap.
 func TestProcessLimit(t *testing.T) {
 	row := &collector.Metric{Name: "r", Labels: []string{"a", "b"}}
 	k := newSeriesKeeper(row)
@@ -96,7 +97,7 @@ func TestProcessLimit(t *testing.T) {
 	same(t, []string{"[a x]1", "[other other]3"}, flush(2, map[string]float64{"a": 1, "b": 1, "c": 1, "d": 1}))
 	same(t, []string{"[other other]2"}, flush(1, map[string]float64{"a": 1, "b": 1}))
 	same(t, nil, flush(1, nil))
-	// What a dump has summed already is part of the one series other.
+	// The owners that a dump has already summed are part of the one series other.
 	summed := func(limit int, values map[string]float64) []string {
 		k.add(100, k.overflow...)
 		return flush(limit, values)

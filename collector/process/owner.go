@@ -19,36 +19,38 @@ type holder struct {
 	proc.Stat
 	cgroup         proc.Cgroup
 	group          string // the job that it is part of: one pod, container, Slurm job or tree of processes
-	pod, container string // as they are exported
+	pod, container string // label values
 }
 
-// ownerCache finds owners, and keeps what rarely changes about them. It belongs to the goroutine in its lane.
+// ownerCache finds owners, and keeps the data that rarely changes. Only the goroutine in its lane uses it.
 type ownerCache struct {
 	procfs string
 	kept   map[int]*keptTask
 }
 
-// keptTask is what was read of a task while its directory had this inode; another task with its PID has another.
+// keptTask holds what was read about a task while its directory had this inode. Another task that reuses the PID
+// has another inode.
 type keptTask struct {
 	proc.Stat
 	inode   uint64
 	read    time.Time
-	process int          // that it belongs to; 0: not read yet
+	process int          // process to which the task belongs; 0: not read yet
 	cgroup  *proc.Cgroup // nil: not read yet
 }
 
 const (
-	fresh   = 30 * time.Second // after which a task is read again: most are moved and renamed soon after they start
-	maxKept = 4096             // tasks
-	maxTree = 32               // parents that are followed
+	// age after which a task is read again: most tasks are moved and renamed soon after they start
+	fresh   = 30 * time.Second
+	maxKept = 4096 // tasks
+	maxTree = 32   // limit of parents that are followed
 )
 
 type ownersFound struct {
-	holders map[uint32]*holder // by thread or process, without those that have ended; nil if not identified
+	holders map[uint32]*holder // keyed by thread or process; ended ones are missing, unidentified ones are nil
 	err     error
 }
 
-// find identifies owners until deadline, in a lane. One that started after its time in wanted has reused the ID.
+// find identifies owners until deadline, in a lane. A task that started after its time in wanted has reused the ID.
 func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFound {
 	out := ownersFound{holders: map[uint32]*holder{}}
 	byPID := map[int]*holder{}
@@ -61,7 +63,7 @@ func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFo
 		}
 		o, err := b.holder(int(pid), before, byPID)
 		switch {
-		case err == nil && o == nil: // it has ended
+		case err == nil && o == nil: // the task has ended
 		case err == nil:
 			out.holders[pid] = o
 		case sysfs.Reason(err) != sysfs.ReasonVanished:
@@ -87,7 +89,7 @@ func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFo
 	return out
 }
 
-// task reads /proc/PID/stat, which costs 10 times as much as checking that it is still the same process.
+// task reads /proc/PID/stat, which costs 10 times as much as checking that the process is still the same.
 func (b *ownerCache) task(pid int) (*keptTask, error) {
 	inode, err := sysfs.Inode(filepath.Join(b.procfs, strconv.Itoa(pid)))
 	if err != nil {
@@ -109,7 +111,8 @@ func (b *ownerCache) task(pid int) (*keptTask, error) {
 	return t, nil
 }
 
-// holder finds the process of a thread; nil if another thread has its ID now. byPID are the processes found so far.
+// holder returns the process of a thread, or nil if another thread has its ID now. byPID are the processes found so
+// far.
 func (b *ownerCache) holder(tid int, before uint64, byPID map[int]*holder) (*holder, error) {
 	thread, err := b.task(tid)
 	if err != nil {
@@ -137,7 +140,7 @@ func (b *ownerCache) holder(tid int, before uint64, byPID map[int]*holder) (*hol
 		return nil, err
 	}
 	o := &holder{Stat: t.Stat, cgroup: cgroup}
-	o.Comm = labeltext.Label(o.Comm) // before queue pairs are summed: names with the same label are one series
+	o.Comm = labeltext.Label(o.Comm) // cleaned before queue pairs are summed: equal labels must be one series
 	switch {
 	case cgroup.Pod != "":
 		o.group = "pod " + cgroup.Pod
@@ -163,8 +166,8 @@ func (b *ownerCache) cgroup(t *keptTask) (proc.Cgroup, error) {
 	return *t.cgroup, nil
 }
 
-// root returns the process from which a job on the host itself was started: the furthest ancestor in the same cgroup,
-// below init and below an interactive shell, which starts unrelated jobs.
+// root returns the process that started a job on the host itself: the furthest ancestor in the same cgroup, below
+// init and below an interactive shell, which starts unrelated jobs.
 func (b *ownerCache) root(t *keptTask, path string) int {
 	for range maxTree {
 		if t.Parent <= 1 {
@@ -182,10 +185,11 @@ func (b *ownerCache) root(t *keptTask, path string) int {
 	return t.PID
 }
 
-// namesFresh is the time between two reads of the names of pods.
+// namesFresh is the minimum time between two reads of the names of pods.
 const namesFresh = 10 * time.Second
 
-// podNames names pods and containers where it can: else a pod has its UID, a container the beginning of its ID.
+// podNames finds the names of pods and containers. A pod without a known name has its UID, a container the
+// beginning of its ID.
 type podNames struct {
 	rootfs string
 	lanes  lane.Group[podsKnown]
@@ -195,10 +199,10 @@ type podNames struct {
 
 type podsKnown struct {
 	kubelet.Names
-	err error // why not all logs could be read
+	err error // reason why not all logs could be read
 }
 
-// known returns the names, read first, within budget, if an owner has none.
+// known returns the names. If an owner has none, the names are read first, within budget.
 func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (podsKnown, error) {
 	if !n.last.complete(holders) && time.Since(n.read) >= namesFresh {
 		res := n.lanes.Run(budget, []string{"kubelet"}, func(string) podsKnown {
@@ -210,7 +214,7 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (pods
 		}
 		n.last, n.read = res.Value, time.Now()
 	}
-	if n.last.err == nil || n.last.complete(holders) { // what failed is not needed
+	if n.last.err == nil || n.last.complete(holders) { // the failed logs are not needed
 		return n.last, nil
 	}
 	return n.last, unexpected("kubelet", n.last.err)

@@ -26,14 +26,15 @@ import (
 // Options configure the source.
 type Options struct {
 	Sysfs, Procfs string
-	Rootfs        string // where the host's root is mounted: the kubelet's socket and logs are below it
+	Rootfs        string // mount point of the host's root, which has the kubelet's socket and logs
 	Rails         func() ([]rail.Rail, error)
-	// Kernel makes a client of the RDMA core. Nil asks the running kernel, where Sysfs is its sysfs.
+	// Kernel makes a client of the RDMA core. If nil, the running kernel is asked, provided that Sysfs is its
+	// sysfs.
 	Kernel func() Kernel
 	NVML   *nvml.Session
-	// Budget is how long a Read waits for the list of devices, and then for devices and GPUs; 0 means 1 s.
+	// Budget is the time that a Read waits for the list of devices, and then for devices and GPUs; 0 means 1 s.
 	Budget time.Duration
-	Limit  int // most series of one row; at least 2, 0 means 256
+	Limit  int // maximum number of series of one row; at least 2, 0 means 256
 }
 
 // Source reports who holds queue pairs and GPU memory, and which jobs hold GPU memory without a queue pair.
@@ -57,8 +58,8 @@ type Source struct {
 	used atomic.Pointer[dated[map[string]bool]]
 }
 
-// New returns the process source. It needs the host's PID namespace: in another one a Read fails with
-// [collector.ReasonNamespace] and emits nothing, because the kernel does not report the owners of queue pairs there.
+// New returns the process source. It needs the host's PID namespace. In another one, the kernel does not report the
+// owners of queue pairs, and a Read fails with [collector.ReasonNamespace] and emits nothing.
 func New(opts Options) *Source {
 	opts.Budget = cmp.Or(opts.Budget, time.Second)
 	opts.Limit = max(cmp.Or(opts.Limit, 256), 2)
@@ -73,23 +74,23 @@ func New(opts Options) *Source {
 		queuePairs: newSeriesKeeper(t.queuePairs), memory: newSeriesKeeper(t.memory),
 		without: newSeriesKeeper(t.without), shared: newSeriesKeeper(t.shared), imbalance: newSeriesKeeper(t.imbalance),
 		traffic: newJobTraffic(opts.Limit)}
-	p.imbalance.overflow = nil // ratios have no sum
+	p.imbalance.overflow = nil // ratios cannot be summed
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() uint64 { return p.clock() }}
 	return p
 }
 
 type processReading struct {
 	qpFound
-	begun    uint64 // on the clock of proc.Now
+	begun    uint64 // start of the read, on the clock of proc.Now
 	rails    []rail.Rail
-	allRails bool // none is missing there
-	complete bool // every queue pair of every device and rail is in it
-	gpus     bool // there are some
+	allRails bool // no rail is missing
+	complete bool // it has every queue pair of every device and rail
+	gpus     bool // GPUs were found
 	holdings []*gpuHolding
 	holders  map[uint32]*holder // see ownersFound; nil if unknown
 }
 
-// ended reports whether a thread that the kernel named is gone by now, and its queue pairs with it.
+// ended reports whether a thread that the kernel named has ended, and its queue pairs with it.
 func (r *processReading) ended(thread uint32) bool {
 	_, exists := r.holders[thread]
 	return thread != 0 && !exists
@@ -141,7 +142,7 @@ func (p *Source) gather() (*processReading, []error) {
 		var err error
 		r.rails, err = p.opts.Rails()
 		r.allRails = err == nil
-		if len(r.rails) == 0 && err != nil { // one that could not be examined is the rdma source's to report
+		if len(r.rails) == 0 && err != nil { // the rdma source reports a device that could not be examined
 			faults = []error{err}
 		}
 	})
@@ -155,14 +156,14 @@ func (p *Source) gather() (*processReading, []error) {
 }
 
 func (p *Source) identify(r *processReading) error {
-	wanted := map[uint32]uint64{} // see find
+	wanted := map[uint32]uint64{} // thread or process → latest start; see find
 	for _, h := range r.holdings {
 		wanted[h.pid] = r.begun
 	}
 	for _, q := range r.tallies {
 		for key := range q.owners {
 			if before, known := wanted[key.thread]; key.thread != 0 && (!known || q.begun < before) {
-				wanted[key.thread] = q.begun // the older of two lists: no owner is better than a wrong one
+				wanted[key.thread] = q.begun // the older of two lists: better no owner than a wrong one
 			}
 		}
 	}
@@ -178,7 +179,8 @@ func (p *Source) identify(r *processReading) error {
 	return errors.Join(res.Value.err, err)
 }
 
-// addQueuePairs sums the queue pairs. Those of an ended thread have no owner; those of an ended process are gone.
+// addQueuePairs sums the queue pairs. Those of an ended thread have no owner; those of an ended process no longer
+// exist.
 func (p *Source) addQueuePairs(r *processReading) {
 	for _, q := range r.tallies {
 		rails, _ := p.railsOf(q.device, r.rails)
@@ -195,19 +197,19 @@ func (p *Source) addQueuePairs(r *processReading) {
 	}
 }
 
-// seriesKeeper keeps the series of one row within the limit: the greatest are named, the rest is summed in one series.
-// A named series is kept until another one is twice as great, so that series near the limit do not flap.
+// seriesKeeper limits the series of one row: the largest are named, the rest is summed in one series. A named
+// series is kept until another is twice as large, so that series near the limit do not flap.
 type seriesKeeper struct {
 	row      *collector.Metric
-	overflow []string // the labels of the rest; nil: it is dropped
+	overflow []string // labels of the summed rest; nil: the rest is dropped
 	sums     map[string]*keptSeries
-	named    map[string]bool // at the last flush
+	named    map[string]bool // series that the last flush named
 }
 
 type keptSeries struct {
 	key    string
 	labels []string
-	value  float64 // NaN: unknown
+	value  float64 // NaN if unknown
 }
 
 func newSeriesKeeper(row *collector.Metric) *seriesKeeper {
@@ -235,7 +237,7 @@ func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
 		}
 		return s.value
 	}
-	_, summed := k.sums[strings.Join(k.overflow, "\x00")] // by a dump, already
+	_, summed := k.sums[strings.Join(k.overflow, "\x00")] // already summed by a dump
 	rest := k.series(k.overflow)
 	delete(k.sums, rest.key)
 	maps.DeleteFunc(k.sums, func(_ string, s *keptSeries) bool { return math.IsNaN(s.value) })

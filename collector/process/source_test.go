@@ -23,7 +23,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// processLines reads a source and returns all that came of it, a line each, without the rows that are about the reading
+// processLines reads a source and returns all samples and faults, one per line, without the rows about the read
 // itself.
 func processLines(p *Source) []string {
 	var lines []string
@@ -63,8 +63,8 @@ func same(t *testing.T, want, got []string) {
 	}
 }
 
-// TestProcessKubernetes: threads are their process, logs name pods, kernel queue pairs and those of a process that has
-// ended (8888) have no owner; memory that the driver does not report is absent.
+// TestProcessKubernetes: threads belong to their process and logs name pods. Queue pairs of the kernel and of an
+// ended process (8888) have no owner. Memory that the driver does not report is absent.
 func TestProcessKubernetes(t *testing.T) {
 	m := capture(t, "kubernetes")
 	want := []string{
@@ -89,8 +89,8 @@ func TestProcessKubernetes(t *testing.T) {
 	}
 }
 
-// TestProcessBare: jobs without Kubernetes are distinguished by Slurm, by container, and by their ancestors; a virtual
-// function is on its function's rail; a desktop, MPS and a job that has just begun are not judged.
+// TestProcessBare: jobs without Kubernetes are distinguished by Slurm, container and ancestors. A virtual function
+// is on its physical function's rail. A desktop, MPS and a job that has just started are not judged.
 func TestProcessBare(t *testing.T) {
 	m := capture(t, "bare")
 	m.kernel.devices = append(m.kernel.devices, "mlx5_2", "mlx5_3")
@@ -123,8 +123,8 @@ func TestProcessBare(t *testing.T) {
 	same(t, want, processLines(m.source(0)))
 }
 
-// TestJobs: a job has the rails of all its connected queue pairs, and the variables that its processes set. A rail is
-// in use while a process other than railscope has a queue pair on it that is or was connected.
+// TestJobs: a job has the rails of all its connected queue pairs, and the variables that its processes set. A rail
+// is in use while a process other than railscope has a queue pair on it that is or was connected.
 func TestJobs(t *testing.T) {
 	find := func(m *processMachine) (string, *Source) {
 		p := m.source(0)
@@ -184,14 +184,14 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// judged returns the lines that judge.
+// judged returns the lines of rows that judge a job.
 func judged(p *Source) []string {
 	return slices.DeleteFunc(processLines(p), func(line string) bool {
 		return !strings.HasPrefix(line, "process_gpu_without_rdma") && !strings.HasPrefix(line, "fault")
 	})
 }
 
-// TestProcessNotJudged: no job is judged while an unknown queue pair may be its own.
+// TestProcessNotJudged: no job is judged while an unknown queue pair may belong to it.
 func TestProcessNotJudged(t *testing.T) {
 	const accused = `process_gpu_without_rdma{pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm",spans="gpus"} 1`
 	for _, tt := range []struct {
@@ -250,13 +250,13 @@ func TestProcessNotJudged(t *testing.T) {
 	}
 }
 
-// TestProcessEnvironLate: while it is not known what a job's environment says, it is not judged by its GPUs.
+// TestProcessEnvironLate: while a job's environment is not known, the job is not judged by its GPUs.
 func TestProcessEnvironLate(t *testing.T) {
 	m := capture(t, "kubernetes")
 	p := m.source(0)
 	p.opts.Budget = time.Second
 	hang := make(chan struct{})
-	p.spans.lanes.Run(time.Millisecond, []string{"environ"}, func(string) struct{} { // one that waits for a lock
+	p.spans.lanes.Run(time.Millisecond, []string{"environ"}, func(string) struct{} { // a read that waits for a lock
 		<-hang
 		return struct{}{}
 	})
@@ -271,7 +271,7 @@ func TestProcessEnvironLate(t *testing.T) {
 	}
 }
 
-// TestProcessNamespaces: where devices belong to network namespaces, the jobs in ours can be judged.
+// TestProcessNamespaces: if devices belong to network namespaces, the jobs in ours can be judged.
 func TestProcessNamespaces(t *testing.T) {
 	m := capture(t, "kubernetes")
 	m.kernel.shared = false
@@ -325,7 +325,7 @@ func TestSpanOf(t *testing.T) {
 	}
 }
 
-// TestProcessReused: a pid that has passed to a process which began after it was listed is not the one that was meant.
+// TestProcessReused: a PID whose process began after the list was read belongs to another process.
 func TestProcessReused(t *testing.T) {
 	m := newProcessMachine(t, []byte(`
 -- proc/self/ns/pid --
@@ -347,7 +347,7 @@ mlx5_0 1 rts 11 1
 	}, processLines(m.source(0)))
 }
 
-// TestProcessComm: what a process calls itself need not be text.
+// TestProcessComm: a process's name may be any bytes.
 func TestProcessComm(t *testing.T) {
 	m := newProcessMachine(t,
 		[]byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n-- qps --\nmlx5_0 1 rts 10 1\nmlx5_0 1 rts 11 2\n"))
@@ -375,7 +375,8 @@ func TestProcessAbsent(t *testing.T) {
 	}
 }
 
-// TestProcessNamespace: without the host's processes the source says so, and what to do, and says nothing else.
+// TestProcessNamespace: without access to the host's processes, the source returns only an error that says what to
+// do.
 func TestProcessNamespace(t *testing.T) {
 	for _, tt := range []struct{ name, files, reason, text string }{
 		{"in a container", "-- proc/self/ns/pid --\n-> pid:[4026532000]\n", collector.ReasonNamespace, "hostPID: true"},
@@ -484,7 +485,8 @@ func TestUnexaminedDevice(t *testing.T) {
 		t.Error(diff)
 	}
 	m.rails = nil
-	if _, faults, err = read(); err == nil || len(faults) != 1 {
+	_, faults, err = read()
+	if err == nil || len(faults) != 1 {
 		t.Errorf("no rails: %q, %v", faults, err)
 	}
 }

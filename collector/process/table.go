@@ -11,7 +11,7 @@ const (
 type table struct {
 	collector.Table
 	queuePairs, memory, without, age, seconds *collector.Metric
-	bytes, shared, imbalance                  *collector.Metric // of jobs
+	bytes, shared, imbalance                  *collector.Metric // rows of jobs
 }
 
 func newTable() *table {

@@ -12,18 +12,18 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// UseTraffic lets the source ask what the rails of a device have carried, by [rail.Rail.Key]. carried must not block.
-// It is called before the first Read.
+// UseTraffic sets the function that returns what the rails of a device have carried, by [rail.Rail.Key]. carried
+// must not block. Call UseTraffic before the first Read.
 func (p *Source) UseTraffic(carried func(device string) map[string]rail.Carried) {
 	p.pairs.carried = carried
 }
 
-// jobTraffic attributes the bytes of rails to jobs: docs/adr/0024-traffic-of-jobs.md has the rule.
+// jobTraffic attributes the bytes of rails to jobs by the rule in docs/adr/0024-traffic-of-jobs.md.
 type jobTraffic struct {
 	limit int
-	rails map[string]*railUse   // by name
-	jobs  map[string]*jobUse    // by holder.group
-	sums  map[string]*keptBytes // by labels
+	rails map[string]*railUse   // keyed by name
+	jobs  map[string]*jobUse    // keyed by holder.group
+	sums  map[string]*keptBytes // keyed by labels
 }
 
 func newJobTraffic(limit int) jobTraffic {
@@ -31,41 +31,41 @@ func newJobTraffic(limit int) jobTraffic {
 		sums: map[string]*keptBytes{}}
 }
 
-// railUse is who uses a rail, by the last lists of queue pairs.
+// railUse holds the users of a rail, according to the last lists of queue pairs.
 type railUse struct {
 	key    string          // rail.Rail.Key
 	groups map[string]bool // jobs with queue pairs there
-	other  bool            // so have the kernel, an unknown process or a virtual function
-	list   *qpTally        // the rail's own; nil: unknown
-	now    rail.Carried    // when the list began
-	known  bool            // now is
+	other  bool            // the kernel, an unknown process or a virtual function has queue pairs there, too
+	list   *qpTally        // list of the rail's own function; nil if unknown
+	now    rail.Carried    // what the rail had carried when the list began
+	known  bool            // now is valid
 
-	job  string        // that has it alone; empty: none
-	from *rail.Carried // up to where its bytes are summed; nil: from nowhere yet
+	job  string        // job that has the rail to itself; empty if none
+	from *rail.Carried // up to here its bytes are summed; nil until the first list
 }
 
-// keptBytes are the bytes of a series.
+// keptBytes is a series with its sum of bytes.
 type keptBytes struct {
-	job    string // its labels
+	job    string // labels
 	labels []string
 	bytes  int64
 }
 
-// jobUse is a job, and the time over which its rails are compared.
+// jobUse is a job, with the time over which its rails are compared.
 type jobUse struct {
 	labels []string // pod, container, comm
 	seen   time.Time
 
-	from  map[string]rail.Carried // at since, by railUse.key
+	from  map[string]rail.Carried // what rails had carried at since, by railUse.key
 	since time.Time
 
 	compared  time.Time
-	imbalance [rail.Directions]map[string]float64 // by role, since the comparison before
+	imbalance [rail.Directions]map[string]float64 // keyed by role, for the last comparison
 }
 
 func (q *qpTally) start() time.Time { return q.ended.Add(-q.took) }
 
-// users finds who has queue pairs on each rail. One that was connected and one that only receives count as well.
+// users finds the users of each rail. A queue pair that was connected counts, and so does one that only receives.
 func (p *Source) users(r *processReading) map[string]*railUse {
 	all := map[string]*railUse{}
 	for _, one := range r.rails {
@@ -83,7 +83,7 @@ func (p *Source) users(r *processReading) map[string]*railUse {
 			case one.Device == device:
 				u.list = r.tallies[i]
 				u.now, u.known = u.list.carried[one.Key()]
-				u.known = u.known && !one.Software // whose counters have TCP too
+				u.known = u.known && !one.Software // a software device's counters include TCP
 				u.other = u.other || u.list.kernel[uint32(one.Port)]
 			default:
 				u.other = u.other || len(r.tallies[i].kernel) > 0
@@ -100,7 +100,7 @@ func (p *Source) users(r *processReading) map[string]*railUse {
 			switch o := r.holders[key.thread]; {
 			case o == nil:
 				u.other = true
-			case o.probes(own): // its bytes are known
+			case o.probes(own): // railscope's own bytes are known
 			default:
 				u.groups[o.group] = true
 				u.other = u.other || !slices.ContainsFunc(of, func(one rail.Rail) bool { return one.Device == device })
@@ -110,7 +110,8 @@ func (p *Source) users(r *processReading) map[string]*railUse {
 	return all
 }
 
-// attribute emits what jobs carried over the rails that they have alone, and adds how many do not and how they balance.
+// attribute emits the bytes that jobs carried over rails that they have to themselves, and adds the number of
+// shared rails and the imbalance of jobs.
 func (p *Source) attribute(r *processReading, emit func(collector.Sample)) {
 	t := &p.traffic
 	t.noteJobs(r.holders)
@@ -139,7 +140,7 @@ func (p *Source) attribute(r *processReading, emit func(collector.Sample)) {
 
 func direction(d int) string { return [rail.Directions]string{"receive", "transmit"}[d] }
 
-// noteJobs adds the jobs that have begun, and removes what has ended with its series.
+// noteJobs adds the jobs that have begun, and removes those that have ended with their series.
 func (t *jobTraffic) noteJobs(holders map[uint32]*holder) {
 	oldest, unknown := map[string]*holder{}, false
 	for _, o := range holders {
@@ -152,7 +153,7 @@ func (t *jobTraffic) noteJobs(holders map[uint32]*holder) {
 	}
 	for group, o := range oldest {
 		j := t.jobs[group]
-		if j == nil { // the name of a job stays when its oldest process ends
+		if j == nil { // a job keeps its name when its oldest process ends
 			j = &jobUse{labels: []string{"", "", o.Comm}}
 			t.jobs[group] = j
 		}
@@ -173,7 +174,8 @@ func overflow() []string { return slices.Repeat([]string{"other"}, 5) }
 
 func seriesKey(labels []string) string { return strings.Join(labels, "\x00") }
 
-// addBytes adds what a rail carried between two lists to the job that had it alone in both, and in all between them.
+// addBytes adds what a rail carried between two lists to the job that had the rail to itself in both, and in all
+// lists between.
 func (t *jobTraffic) addBytes(name string, u *railUse) {
 	if u.list == nil || u.other || len(u.groups) != 1 {
 		return
@@ -185,7 +187,7 @@ func (t *jobTraffic) addBytes(name string, u *railUse) {
 	if was != nil && was.key == u.key && was.job == u.job {
 		u.from = was.from
 	}
-	// With an old list of its own, it may have been used on a virtual function since.
+	// If the rail's own list is old, a virtual function may have used it since.
 	if was != nil && was.list == u.list || !u.known || !u.now.Settled {
 		return
 	}
@@ -200,7 +202,7 @@ func (t *jobTraffic) addBytes(name string, u *railUse) {
 	u.from = &from
 }
 
-// sum returns the sum of a series, that of the overflow if there are too many.
+// sum returns the sum of a series, or of the overflow if there are too many series.
 func (t *jobTraffic) sum(railName, direction string, job []string) *keptBytes {
 	labels := slices.Concat([]string{railName, direction}, job)
 	key := seriesKey(labels)
@@ -219,7 +221,7 @@ func (t *jobTraffic) sum(railName, direction string, job []string) *keptBytes {
 	return s
 }
 
-// emit emits the series of rails that a job has alone now, and the overflow.
+// emit emits the series of rails that a job has to itself now, and the overflow.
 func (t *jobTraffic) emit(row *collector.Metric, emit func(collector.Sample)) {
 	keys := map[string]bool{seriesKey(overflow()): true}
 	for name, u := range t.rails {

@@ -19,7 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// Two Slurm jobs, one of two ranks, and two processes of one name on the host. 7 is railscope.
+// Two Slurm jobs, one of them with two ranks, and two processes of one name on the host. PID 7 is railscope.
 const trafficTasks = `
 -- proc/self/ns/pid --
 -> pid:[4026531836]
@@ -32,10 +32,10 @@ const trafficTasks = `
 70 70 7 70 0 8 / railscope
 `
 
-// trafficMachine is a node whose rails carry what a test says.
+// trafficMachine is a node whose rails carry what the test sets.
 type trafficMachine struct {
 	*processMachine
-	carried map[string]rail.Carried // by key
+	carried map[string]rail.Carried // keyed by rail.Rail.Key
 	source  *Source
 }
 
@@ -64,7 +64,7 @@ func newTrafficMachine(t *testing.T, limit int) *trafficMachine {
 	return m
 }
 
-// carry lets 15 s pass in which rails carry bytes in each direction: transmit twice what they receive.
+// carry advances the time by 15 s and the rails' bytes by receive, and by twice as many transmitted bytes.
 func (m *trafficMachine) carry(receive ...uint64) {
 	time.Sleep(15 * time.Second)
 	m.pass(receive...)
@@ -82,7 +82,7 @@ func (m *trafficMachine) pass(receive ...uint64) {
 	}
 }
 
-// own says that the first bytes of a rail were railscope's, and whether a round is under way.
+// own sets how many bytes of a rail were railscope's, and whether no round is under way.
 func (m *trafficMachine) own(i int, bytes uint64, settled bool) {
 	c := m.carried[m.rails[i].Key()]
 	c.Own[rail.Receive] += bytes
@@ -90,7 +90,7 @@ func (m *trafficMachine) own(i int, bytes uint64, settled bool) {
 	m.carried[m.rails[i].Key()] = c
 }
 
-// use sets the queue pairs: RAIL STATE THREAD, apart by commas.
+// use sets the queue pairs: RAIL STATE THREAD, separated by commas.
 func (m *trafficMachine) use(t *testing.T, list string) {
 	t.Helper()
 	m.kernel.qps = map[string][]rdmanl.QP{}
@@ -101,7 +101,7 @@ func (m *trafficMachine) use(t *testing.T, list string) {
 	}
 }
 
-// lines are the series of jobs, in short: what, rail or role, r of received bytes, job, value.
+// lines returns the series of jobs in short form: what, rail or role, r for received bytes, job, value.
 func (m *trafficMachine) lines() string {
 	short := strings.NewReplacer("process_job_rail_", "", "process_job_rails_", "", "_ratio", "", "_total", "",
 		"direction=receive", "r", "rail=", "", "role=", "", "pod=,", "", "container=", "", "comm=", "", "pod=", "")
@@ -115,14 +115,14 @@ func (m *trafficMachine) lines() string {
 	return strings.Join(list, "; ")
 }
 
-// TestJobTraffic: bytes are a job's only between two lists that show it alone on the rail.
+// TestJobTraffic: a job is charged only for bytes between two lists that show it alone on the rail.
 func TestJobTraffic(t *testing.T) {
 	const both = "0 rts 10, 1 rts 11"
 	type step struct {
 		use     string
-		receive uint64 // bytes of rail 0 before the list
+		receive uint64 // bytes that rail 0 received before the list
 		change  func(*trafficMachine)
-		want    string // of rail 0
+		want    string // series of rail 0
 	}
 	alone := func(bytes int) string {
 		return fmt.Sprintf("bytes{0,r,slurm-42,rank} %d; shared{0,slurm-42,rank} 0", bytes)
@@ -206,7 +206,7 @@ func TestJobTraffic(t *testing.T) {
 	}
 }
 
-// virtual adds a virtual function of rail 0.
+// virtual returns a step that adds a virtual function of rail 0.
 func virtual(t *testing.T) func(*trafficMachine) {
 	return func(m *trafficMachine) {
 		dir := filepath.Join(m.dir, "sys/class/infiniband/mlx5_9/device")
@@ -218,7 +218,7 @@ func virtual(t *testing.T) func(*trafficMachine) {
 	}
 }
 
-// unreadable makes a process one whose files are invalid.
+// unreadable makes the files of a process invalid.
 func (m *trafficMachine) unreadable(t *testing.T, pid string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(m.dir, "proc", pid, "stat"), []byte("x\n"), 0o644); err != nil {
@@ -226,15 +226,15 @@ func (m *trafficMachine) unreadable(t *testing.T, pid string) {
 	}
 }
 
-// TestJobTrafficLateList: what a rail carries while a list waits for the firmware, and until the next list, is not of
-// the list before: it counts only once the next list began.
+// TestJobTrafficLateList: what a rail carries while a list waits for the firmware, and until the next list, does
+// not belong to the previous list: it counts only after the next list began.
 func TestJobTrafficLateList(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newTrafficMachine(t, 0)
 		m.use(t, "0 rts 10")
 		m.kernel.each = func() { time.Sleep(10 * time.Second) } // it is not repeated for 90 s
 		m.lines()
-		m.carry(100, 0) // after it began
+		m.carry(100, 0) // after the list began
 		for range 3 {
 			if got := m.lines(); got != "bytes{0,r,slurm-42,rank} 0; shared{0,slurm-42,rank} 0" {
 				t.Error(got)
@@ -249,7 +249,7 @@ func TestJobTrafficLateList(t *testing.T) {
 	})
 }
 
-// TestJobImbalance: a job's rails are compared over its own lists, while it has all of them alone.
+// TestJobImbalance: a job's rails are compared over the job's own lists, while it has all of them to itself.
 func TestJobImbalance(t *testing.T) {
 	const both = "0 rts 10, 1 rts 11"
 	lanetest.Test(t, func(t *testing.T) {
@@ -264,12 +264,12 @@ func TestJobImbalance(t *testing.T) {
 			{both, [2]uint64{1000, 1000}, "0"},
 			{both, [2]uint64{100, 0}, ""},                                 // idle
 			{both, [2]uint64{1000, 0}, "1"},                               //
-			{both + ", 1 rts 20", [2]uint64{1000, 500}, ""},               // shared
-			{both, [2]uint64{1000, 500}, ""},                              // not any more
+			{both + ", 1 rts 20", [2]uint64{1000, 500}, ""},               // another job is on rail 1
+			{both, [2]uint64{1000, 500}, ""},                              // the other job has left
 			{both, [2]uint64{1000, 500}, "0.5"},                           //
-			{"0 rts 10", [2]uint64{1000, 500}, ""},                        // it has one rail
-			{both, [2]uint64{1000, 500}, ""},                              // and another one
-			{both + ", 0 rts 70, 1 rts 70", [2]uint64{1000, 250}, "0.75"}, // the probe
+			{"0 rts 10", [2]uint64{1000, 500}, ""},                        // the job uses one rail
+			{both, [2]uint64{1000, 500}, ""},                              // and then another one
+			{both + ", 0 rts 70, 1 rts 70", [2]uint64{1000, 250}, "0.75"}, // the probe uses both rails, too
 		} {
 			m.carry(step.receive[:]...)
 			m.use(t, step.use)
@@ -311,12 +311,12 @@ func TestJobImbalance(t *testing.T) {
 	})
 }
 
-// hold makes the last list of a device one that took so long that it is not repeated for 90 s.
+// hold makes the last list of a device so slow that it is not repeated for 90 s.
 func (m *trafficMachine) hold(device string) {
 	m.source.pairs.last[device].Load().took = 10 * time.Second
 }
 
-// TestJobImbalanceRails: a job that leaves one of three rails is compared over the other two from then on.
+// TestJobImbalanceRails: if a job leaves one of three rails, the other two are compared from then on.
 func TestJobImbalanceRails(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newTrafficMachine(t, 0)
@@ -339,7 +339,8 @@ func TestJobImbalanceRails(t *testing.T) {
 	})
 }
 
-// TestJobTrafficVirtualFunction: another job on a virtual function between two lists of the physical one counts.
+// TestJobTrafficVirtualFunction: another job on a virtual function between two lists of the physical function
+// counts as a user.
 func TestJobTrafficVirtualFunction(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newTrafficMachine(t, 0)
@@ -352,7 +353,7 @@ func TestJobTrafficVirtualFunction(t *testing.T) {
 			{both, "bytes{0,r,slurm-42,rank} 0; bytes{1,r,slurm-42,rank} 600; "},
 			{both, "bytes{0,r,slurm-42,rank} 1000; bytes{1,r,slurm-42,rank} 700; imbalance{r,compute,slurm-42,rank} 0.9; "},
 		} {
-			if i == 3 { // time for lists of the rails
+			if i == 3 { // time for new lists of the rails
 				for range 3 {
 					m.carry(1000, 100)
 				}
@@ -372,10 +373,10 @@ func TestJobTrafficVirtualFunction(t *testing.T) {
 	})
 }
 
-// TestJobTrafficBounded: series beyond the limit are summed, and those of jobs that have ended make room.
+// TestJobTrafficBounded: series beyond the limit are summed, and the series of jobs that ended make room.
 func TestJobTrafficBounded(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
-		m := newTrafficMachine(t, 3) // a rail of a job in two directions, and the rest
+		m := newTrafficMachine(t, 3) // one rail of a job in two directions, and the overflow
 		read := func(use string, receive ...uint64) string {
 			m.carry(receive...)
 			m.use(t, use)
@@ -394,7 +395,7 @@ func TestJobTrafficBounded(t *testing.T) {
 		if got := m.lines(); !strings.Contains(got, "bytes{other,direction=other,other,other,other} 300") {
 			t.Error(got)
 		}
-		if got := read("1 rts 20", 0, 0); got != "3 false" { // it has room now
+		if got := read("1 rts 20", 0, 0); got != "3 false" { // there is room now
 			t.Error(got)
 		}
 		if n := len(m.source.traffic.jobs); n != 1 {
@@ -402,7 +403,7 @@ func TestJobTrafficBounded(t *testing.T) {
 		}
 		m.unreadable(t, "30")
 		m.use(t, "0 rts 30")
-		for _, want := range []int{1, 0} { // a process that cannot be read may be the job's, for two minutes
+		for _, want := range []int{1, 0} { // for two minutes, a process that cannot be read may belong to the job
 			m.lines()
 			if n := len(m.source.traffic.jobs); n != want {
 				t.Errorf("%d jobs, want %d", n, want)

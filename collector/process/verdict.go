@@ -14,17 +14,17 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// jobSpan is the size of a job, by the environment of a process.
+// jobSpan says whether a job is on several nodes, according to the environment of a process.
 type jobSpan int
 
 const (
 	spanUnknown jobSpan = iota
-	spanNode            // all of it is on this node
-	spanNodes           // it is on several nodes
+	spanNode            // all processes are on this node
+	spanNodes           // processes are on several nodes
 )
 
-// launchers set the size of the whole job and of its part on this node, or the number of nodes alone. First match wins:
-// the innermost launcher sets the variables that are named first.
+// launchers set the size of the whole job and of its part on this node, or only the number of nodes. The first
+// match wins: variables of inner launchers precede those of outer ones.
 var launchers = []struct{ all, local string }{
 	{"WORLD_SIZE", "LOCAL_WORLD_SIZE"},                     // torchrun, accelerate, deepspeed
 	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}, // Open MPI
@@ -57,7 +57,7 @@ func sized(name string) bool {
 	})
 }
 
-// spanCache reads the environment of each process once: reading can wait for a lock of that process.
+// spanCache reads the environment of each process once, because reading can wait for a lock of that process.
 type spanCache struct {
 	procfs string
 	lanes  lane.Group[struct{}]
@@ -66,12 +66,12 @@ type spanCache struct {
 	known map[proc.Instance]spanKnown
 }
 
-// spanKnown is what is known of a process whose environment was read, whether or not that was permitted.
+// spanKnown holds what is known about a process after an attempt to read its environment, permitted or not.
 type spanKnown struct {
 	jobSpan
-	same      bool     // in our network namespace
+	same      bool     // it is in our network namespace
 	permitted bool     // its environment could be read
-	variables []string // names of RailVariables that are set there
+	variables []string // names of the RailVariables that are set there
 }
 
 func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
@@ -95,7 +95,7 @@ func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 			}
 			env, _, err := proc.Environ(b.procfs, l.PID, func(name string) bool {
 				return sized(name) || slices.Contains(RailVariables(), name)
-			}) // without the permission it is empty
+			}) // empty without the permission
 			span := spanKnown{jobSpan: spanOf(env), permitted: err == nil}
 			for _, name := range RailVariables() {
 				if _, set := env[name]; set {
@@ -104,7 +104,7 @@ func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 			}
 			its, err := proc.Namespace(b.procfs, strconv.Itoa(l.PID), "net")
 			if now, statErr := proc.ReadStat(b.procfs, l.PID); statErr != nil || now.Instance != l {
-				continue // it was, or may have been, another process under this PID
+				continue // it is, or may be, another process under this PID
 			}
 			b.mu.Lock()
 			if len(b.known) > 4096 {
@@ -136,7 +136,7 @@ type job struct {
 }
 
 func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job {
-	// The beginnings of the names of programs that hold memory of many GPUs for others, or to monitor them.
+	// Prefixes of the names of programs that hold memory of many GPUs for other processes, or monitor them.
 	notJobs := []string{"nvidia-cuda-mps", "nv-hostengine", "dcgm"}
 	jobs := map[string]*job{}
 	for _, h := range holdings {
@@ -162,24 +162,27 @@ func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job 
 	return jobs
 }
 
-// settled reports whether the job is two minutes old: until then it may not have opened its first connection.
+// settled reports whether the job is at least two minutes old. A younger one may not have opened its first
+// connection.
 func (j *job) settled(at uint64) bool { return at-min(at, j.oldest.Start) >= 120*proc.Tick }
 
-// verdict returns how a job spans nodes or GPUs, so that it should have queue pairs; empty if it cannot be judged.
+// verdict returns how a job spans nodes or GPUs, for which it needs queue pairs. It is empty if the job cannot be
+// judged.
 func (j *job) verdict(at uint64) string {
 	switch {
 	case !j.settled(at):
 	case j.foreign && !j.connected: // its queue pairs may not be visible here
 	case j.spans == spanNodes:
 		return "nodes"
-	case j.unread: // the environment may show that it stays on this node
+	case j.unread: // the environment may show that the job stays on this node
 	case j.spans == spanUnknown && len(j.gpus) > 1:
 		return "gpus"
 	}
 	return ""
 }
 
-// judge adds the jobs without queue pairs. It adds nothing while the owner of a queue pair that can send is unknown.
+// judge emits the jobs without queue pairs. It emits nothing while the owner of a queue pair that can send is
+// unknown.
 func (p *Source) judge(r *processReading) {
 	if len(r.rails) == 0 || !r.complete {
 		return
@@ -191,7 +194,7 @@ func (p *Source) judge(r *processReading) {
 		if none && r.allRails {
 			continue
 		}
-		at = min(at, q.begun) // the age of a job when its queue pairs were listed
+		at = min(at, q.begun) // judge the job's age at the time of the lists
 		for key := range q.owners {
 			if key.state != rdmanl.RTS {
 				continue

@@ -2,7 +2,8 @@ package rdma
 
 import "github.com/railscope/railscope/collector"
 
-// addCounters adds the rows of counters/ and hw_counters/, one for what several drivers count under different names.
+// addCounters adds the rows of counters/ and hw_counters/. Counters of several drivers with one meaning share a
+// row.
 func (t *table) addCounters(port collector.Group) {
 	abi := counters{port.Ref(refABI), t.ports}
 	mlx5 := counters{port.Ref(refMlx5), t.ports}
@@ -10,20 +11,28 @@ func (t *table) addCounters(port collector.Group) {
 	rxe := counters{port.Ref(refRXE), t.ports}
 	irdma := counters{port.Ref(refIrdma), t.ports}
 	efa := counters{port.Ref(refEFA), t.ports}
-	t.receiveBytes = abi.words("port_receive_bytes_total", "Bytes received over RDMA, headers included. On mlx5 of this "+
-		"function only; a software device (rxe) has no such counter, so there it is what its network interface received, "+
-		"TCP included.", "port_rcv_data", "rx_bytes", "rdma_rx_bytes", "ip4InOctets + ip6InOctets", netdevBytes)
+	t.receiveBytes = abi.words("port_receive_bytes_total", "Bytes received over RDMA, headers included. On mlx5 of "+
+		"this function only; a software device (rxe) has no such counter, so there it is what its network interface "+
+		"received, TCP included.",
+		"port_rcv_data", "rx_bytes", "rdma_rx_bytes", ionicReceiveBytes, "rx_bytes_cnt", "hw_rx_bytes_cnt",
+		"ip4InOctets + ip6InOctets", netdevBytes)
 	t.transmitBytes = abi.words("port_transmit_bytes_total", "Bytes sent over RDMA, headers included. On mlx5 of this "+
-		"function only; a software device (rxe) has no such counter, so there it is what its network interface sent, TCP "+
-		"included.", "port_xmit_data", "tx_bytes", "rdma_tx_bytes", "ip4OutOctets + ip6OutOctets", netdevBytes)
+		"function only; a software device (rxe) has no such counter, so there it is what its network interface sent, "+
+		"TCP included.", "port_xmit_data", "tx_bytes", "rdma_tx_bytes", ionicTransmitBytes, "tx_bytes_cnt",
+		"hw_tx_bytes_cnt", "ip4OutOctets + ip6OutOctets", netdevBytes)
 	abi.counter("port_receive_packets_total", "Packets received over RDMA, including ones with errors.",
-		"port_rcv_packets", "rx_pkts", "rdma_rx_packets", "rcvd_pkts")
+		"port_rcv_packets", "rx_pkts", "rdma_rx_packets", "rx_packets", "rx_packets_cnt", "hw_rx_packets_cnt", "rx_pkt",
+		"rcvd_pkts")
 	abi.counter("port_transmit_packets_total", "Packets sent over RDMA, including ones with errors.", "port_xmit_packets",
-		"tx_pkts", "rdma_tx_packets", "sent_pkts")
-	abi.counter("port_unicast_receive_packets_total", "Unicast packets received over RDMA.", "unicast_rcv_packets")
-	abi.counter("port_unicast_transmit_packets_total", "Unicast packets sent over RDMA.", "unicast_xmit_packets")
-	abi.counter("port_multicast_receive_packets_total", "Multicast packets received over RDMA.", "multicast_rcv_packets")
-	abi.counter("port_multicast_transmit_packets_total", "Multicast packets sent over RDMA.", "multicast_xmit_packets")
+		"tx_pkts", "rdma_tx_packets", "tx_packets", "tx_packets_cnt", "hw_tx_packets_cnt", "tx_pkt", "sent_pkts")
+	abi.counter("port_unicast_receive_packets_total", "Unicast packets received over RDMA.", "unicast_rcv_packets",
+		"rx_rdma_ucast_pkts")
+	abi.counter("port_unicast_transmit_packets_total", "Unicast packets sent over RDMA.", "unicast_xmit_packets",
+		"tx_rdma_ucast_pkts")
+	abi.counter("port_multicast_receive_packets_total", "Multicast packets received over RDMA.", "multicast_rcv_packets",
+		"rx_rdma_mcast_pkts")
+	abi.counter("port_multicast_transmit_packets_total", "Multicast packets sent over RDMA.", "multicast_xmit_packets",
+		"tx_rdma_mcast_pkts")
 
 	abi.saturating(32, "port_transmit_wait_ticks_total", "Ticks in which the port had data to send and could not. The "+
 		"length of a tick depends on the device: compare a device only with itself.", "port_xmit_wait")
@@ -52,28 +61,30 @@ func (t *table) addCounters(port collector.Group) {
 	abi.saturating(16, "port_vl15_dropped_total", "Management packets dropped for lack of buffers.", "VL15_dropped")
 
 	mlx5.counter("port_cnp_sent_total", "Congestion notifications (CNP) sent: packets received here were marked "+
-		"congested.", "np_cnp_sent", "tx_cnp_pkts", "cnpSent", "cc_tx_cnp_pkts")
+		"congested.", "np_cnp_sent", "tx_cnp_pkts", "cnpSent", "cc_tx_cnp_pkts", "tx_rdma_cnp_pkts", "tx_cnp_pkt")
 	mlx5.counter("port_cnp_handled_total", "Congestion notifications (CNP) received that slowed down sending.",
-		"rp_cnp_handled", "rx_cnp_pkts", "cnpHandled", "cc_rx_cnp_pkts")
+		"rp_cnp_handled", "rx_cnp_pkts", "cnpHandled", "cc_rx_cnp_pkts", "rx_rdma_cnp_pkts", "rx_cnp_pkt", "received_cnps")
 	mlx5.counter("port_cnp_ignored_total", "Congestion notifications (CNP) received and ignored; rising means that "+
 		"congestion control is off or misconfigured here.", "rp_cnp_ignored", "cnpIgnored")
 	mlx5.counter("port_ecn_marked_packets_total", "RoCE packets received with the congestion mark (ECN CE).",
-		"np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd", "cc_rx_ce_pkts")
-	mlx5.narrow("port_out_of_sequence_packets_total", "Packets that arrived out of order; rising means loss or spraying "+
-		"over several paths.", "out_of_sequence", "out_of_seq_request", "oos_drop_count")
+		"np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd", "cc_rx_ce_pkts", "rx_rdma_ecn_pkts")
+	mlx5.narrow("port_out_of_sequence_packets_total", "Packets that arrived out of order; rising means loss or "+
+		"spraying over several paths.", "out_of_sequence", "out_of_seq_request", "oos_drop_count", "resp_rx_outouf_seq",
+		"responder_oos")
 	mlx5.narrow("port_packet_sequence_errors_total", "Sequence error NAKs received: packets sent were lost.",
-		"packet_seq_err", "seq_err_naks_rcvd", "rcvd_seq_err")
-	mlx5.narrow("port_ack_timeouts_total", "Times an acknowledgement did not arrive in time; rising means loss, a black "+
-		"hole or a PFC storm.", "local_ack_timeout_err", "to_retransmits")
+		"packet_seq_err", "seq_err_naks_rcvd", "rcvd_seq_err", "req_rx_pkt_seq_err", "requester_oos_nak")
+	mlx5.narrow("port_ack_timeouts_total", "Times an acknowledgement did not arrive in time; rising means loss, a "+
+		"black hole or a PFC storm.",
+		"local_ack_timeout_err", "to_retransmits", "tx_rdma_ack_timeout", "requester_timeout")
 	mlx5.narrow("port_implied_nak_sequence_errors_total", "Times an acknowledgement showed that a read or atomic "+
-		"response was lost.", "implied_nak_seq_err")
+		"response was lost.", "implied_nak_seq_err", "req_rx_impl_nak_seq_err")
 	mlx5.narrow("port_duplicate_requests_total", "Requests received a second time: an acknowledgement was lost or late.",
-		"duplicate_request", "dup_req")
+		"duplicate_request", "dup_req", "resp_rx_dup_request", "responder_dup_request")
 	mlx5.narrow("port_rnr_naks_received_total", "Receiver-not-ready NAKs received: the peer's software is too slow.",
-		"rnr_nak_retry_err", "rnr_naks_rcvd", "rcvd_rnr_err")
+		"rnr_nak_retry_err", "rnr_naks_rcvd", "rcvd_rnr_err", "req_rx_rnr_retry_err", "requester_rnr_nak")
 	rxe.counter("port_rnr_naks_sent_total", "Receiver-not-ready NAKs sent: software here is too slow.", "send_rnr_err")
 	mlx5.narrow("port_transport_retries_exceeded_total", "Queue pairs that failed because the peer did not answer.",
-		"req_transport_retries_exceeded", "max_retry_exceeded", "retry_exceeded_err")
+		"req_transport_retries_exceeded", "max_retry_exceeded", "retry_exceeded_err", "req_tx_retry_excd_err")
 	mlx5.narrow("port_rnr_retries_exceeded_total", "Queue pairs that failed because the peer never became ready.",
 		"req_rnr_retries_exceeded", "retry_rnr_exceeded_err")
 	mlx5.narrow("port_adaptive_retransmits_total", "Adaptive retransmissions.", "roce_adp_retrans")
@@ -83,9 +94,9 @@ func (t *table) addCounters(port collector.Group) {
 	mlx5.narrow("port_slow_restart_transitions_total", "Times RoCE changed to slow restart.", "roce_slow_restart_trans")
 	mlx5.counter("port_icrc_errors_total", "RoCE packets received with a bad checksum (ICRC).", "rx_icrc_encapsulated")
 	mlx5.narrow("port_out_of_buffer_total", "Packets dropped because no receive buffer was posted; on mlx5 including "+
-		"those of Ethernet queues.", "out_of_buffer", "rx_out_of_buffer")
+		"those of Ethernet queues.", "out_of_buffer", "rx_out_of_buffer", "resp_rx_outof_buf")
 
-	// What the verbs did, and how they failed.
+	// Verbs that were executed, and their errors.
 	mlx5.narrow("port_receive_write_requests_total", "RDMA WRITE requests received.", "rx_write_requests", "rx_write_req",
 		"iwInRdmaWrites")
 	mlx5.narrow("port_receive_read_requests_total", "RDMA READ requests received.", "rx_read_requests", "rx_read_req",
@@ -105,24 +116,27 @@ func (t *table) addCounters(port collector.Group) {
 	bnxt.counter("port_read_responses_total", "RDMA READ responses handled.", "read_resp")
 
 	mlx5.narrow("port_responder_local_length_errors_total", "Requests received that were longer than their buffer.",
-		"resp_local_length_error")
-	mlx5.narrow("port_responder_completion_errors_total", "Responder completions with an error.", "resp_cqe_error")
-	mlx5.narrow("port_requester_completion_errors_total", "Requester completions with an error.", "req_cqe_error")
-	mlx5.narrow("port_responder_completion_flush_errors_total", "Responder completions flushed when a queue pair went to "+
-		"the error state; part of every teardown.", "resp_cqe_flush_error")
-	mlx5.narrow("port_requester_completion_flush_errors_total", "Requester completions flushed when a queue pair went to "+
-		"the error state; part of every teardown.", "req_cqe_flush_error")
+		"resp_local_length_error", "resp_rx_loc_len_err")
+	mlx5.narrow("port_responder_completion_errors_total", "Responder completions with an error.", "resp_cqe_error",
+		"resp_rx_cqe_err")
+	mlx5.narrow("port_requester_completion_errors_total", "Requester completions with an error.", "req_cqe_error",
+		"req_rx_cqe_err")
+	mlx5.narrow("port_responder_completion_flush_errors_total", "Responder completions flushed when a queue pair went "+
+		"to the error state; part of every teardown.", "resp_cqe_flush_error", "resp_rx_cqe_flush")
+	mlx5.narrow("port_requester_completion_flush_errors_total", "Requester completions flushed when a queue pair went "+
+		"to the error state; part of every teardown.", "req_cqe_flush_error", "req_rx_cqe_flush")
 	mlx5.narrow("port_requester_remote_invalid_request_errors_total", "Requests sent that the peer rejected as invalid.",
-		"req_remote_invalid_request", "remote_invalid_req_err")
+		"req_remote_invalid_request", "remote_invalid_req_err", "req_rx_rmt_req_err")
 	mlx5.narrow("port_requester_remote_access_errors_total", "Requests sent to which the peer denied access.",
-		"req_remote_access_errors", "remote_access_err")
+		"req_remote_access_errors", "remote_access_err", "req_rx_rmt_acc_err")
 	mlx5.narrow("port_responder_remote_access_errors_total", "Requests received to which access was denied.",
-		"resp_remote_access_errors")
-	bnxt.counter("port_requester_remote_operation_errors_total", "Requests sent that failed at the peer.", "remote_op_err")
+		"resp_remote_access_errors", "resp_tx_rmt_acc_err")
+	bnxt.counter("port_requester_remote_operation_errors_total", "Requests sent that failed at the peer.", "remote_op_err",
+		"req_rx_oper_err")
 	t.lifespan = counters{port.Ref(refLifespan).Scaled(1e-3, "lifespan"), t.ports}.gauge("port_lifespan_seconds", "How "+
 		"long the driver answers a counter from its cache: two reads closer than this may be equal.")
 
-	// What only one driver counts.
+	// Counters of a single driver.
 	bnxt.counter("port_roce_receive_bytes_total", "Bytes of RoCE packets received.", "rx_roce_only_bytes")
 	bnxt.counter("port_roce_transmit_bytes_total", "Bytes of RoCE packets sent.", "tx_roce_only_bytes")
 	bnxt.counter("port_roce_receive_packets_total", "RoCE packets received.", "rx_roce_only_pkts", "RxUDP")
@@ -156,8 +170,8 @@ func (t *table) addCounters(port collector.Group) {
 	efa.counter("port_write_bytes_total", "Payload bytes written to peers.", "rdma_write_bytes")
 	efa.counter("port_write_receive_bytes_total", "Payload bytes that peers wrote to this node.", "rdma_write_recv_bytes")
 	efa.counter("port_write_errors_total", "RDMA WRITE requests that failed.", "rdma_write_wr_err")
-	efa.counter("port_retransmitted_bytes_total", "Bytes retransmitted.", "retrans_bytes")
-	efa.counter("port_retransmitted_packets_total", "Packets retransmitted.", "retrans_pkts")
+	efa.counter("port_retransmitted_bytes_total", "Bytes retransmitted.", "retrans_bytes", "tx_rdma_retx_bytes")
+	efa.counter("port_retransmitted_packets_total", "Packets retransmitted.", "retrans_pkts", "tx_rdma_retx_pkts")
 	efa.counter("port_retransmit_timeouts_total", "Retransmissions that timed out.", "retrans_timeout_events")
 	efa.counter("port_unresponsive_remote_events_total", "Times a peer stopped responding.", "unresponsive_remote_events")
 	efa.counter("port_impaired_remote_connections_total", "Times the connection to a peer was impaired.",
@@ -173,11 +187,12 @@ func (t *table) addCounters(port collector.Group) {
 		{"mws", "memory_windows", "Memory windows"},
 	} {
 		bnxt.gauge("port_"+object.name, object.plural+" in use.", "active_"+object.raw)
-		t.ports.ignored["watermark_"+object.raw] = true // the peak since driver load: a query has that of any time
+		// the peak since driver load; Prometheus computes peaks of any period
+		t.ports.ignored["watermark_"+object.raw] = true
 	}
 }
 
-// addDeviceCounters adds the rows of the hw_counters/ that some devices have beside their ports' (EFA).
+// addDeviceCounters adds the rows of the hw_counters/ that some devices have in addition to their ports' (EFA).
 func (t *table) addDeviceCounters() {
 	efa := counters{t.Group(refEFA, "device"), t.deviceWide}
 	efa.counter("device_commands_submitted_total", "Commands submitted to the device.", "submitted_cmds")

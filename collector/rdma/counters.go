@@ -10,15 +10,16 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// index finds the row of a counter by the kernel's name. An unknown name goes to native, under the kernel's name.
+// index finds the row of a counter by the kernel's name. A counter without a row is exported by native, under the
+// kernel's name.
 type index struct {
 	rows    map[string]entry
 	ignored map[string]bool   // names that are not exported at all
 	native  *collector.Metric // labels: those of the rows, then counter
 }
 
-// entry is one row under one of the kernel's names for it. rank is the place of the name among the row's origins: where
-// a device has two of them, the lower rank is the row and the other goes to native.
+// entry is one row under one of the kernel's names for it. rank is the position of the name among the row's
+// origins: if a device has two of them, the lower rank becomes the row and the other one goes to native.
 type entry struct {
 	metric *collector.Metric
 	origin collector.Origin
@@ -38,14 +39,17 @@ func (x *index) add(m *collector.Metric) *collector.Metric {
 
 type counter struct {
 	entry
-	dir    string // counters or hw_counters
-	name   string
-	labels []string
-	file   sysfs.Attr // unused when the value comes by netlink
+	row     entry  // the row of its name, even if another counter fills it
+	dir     string // counters or hw_counters
+	name    string
+	labels  []string
+	file    sysfs.Attr // unused if the value is read by netlink
+	answers bool       // it has been read at least once
+	refused bool       // the driver refused to read it and it never answered: it is not read again
 }
 
-// add adds the value, and whether it is saturated. A counter that wraps is exported as it is: Prometheus takes the wrap
-// for a reset, and loses less than an extension to 64 bits that a restart of railscope ends.
+// add adds the value, and whether it is saturated. A counter that wraps is exported unchanged. Prometheus treats
+// the wrap as a reset; an extension to 64 bits would lose more with each restart of railscope.
 func (c *counter) add(t *table, r *collector.Reading, raw uint64) {
 	r.Add(c.metric, c.labels, c.origin.Value(raw))
 	if c.origin.Saturates && raw == 1<<c.origin.Bits-1 {
@@ -53,25 +57,26 @@ func (c *counter) add(t *table, r *collector.Reading, raw uint64) {
 	}
 }
 
-// counterSet is the counters of one port or device, read from files or by netlink. No two of them make the same series.
+// counterSet holds the counters of one port or device, read from files or by netlink. No two counters have the same
+// series.
 type counterSet struct {
 	labels  []string
-	all     map[string]*counter // by directory/name
+	all     map[string]*counter // keyed by directory/name
 	owner   map[*collector.Metric]*counter
-	natives map[string]*counter // by the counter label
+	natives map[string]*counter // keyed by the counter label
 }
 
 func newCounterSet(labels []string) *counterSet {
 	return &counterSet{labels, map[string]*counter{}, map[*collector.Metric]*counter{}, map[string]*counter{}}
 }
 
-// get returns the counter of a name, nil if it is ignored.
+// get returns the counter of a name, or nil if it is ignored.
 func (s *counterSet) get(x *index, dir, name string) *counter {
 	if c := s.all[dir+"/"+name]; c != nil || x.ignored[name] {
 		return c
 	}
-	c := &counter{dir: dir, name: name, labels: s.labels}
 	e, known := x.rows[name]
+	c := &counter{row: e, dir: dir, name: name, labels: s.labels}
 	if owner := s.owner[e.metric]; known && owner != nil && owner.rank > e.rank {
 		delete(s.owner, e.metric)
 		s.toNative(x, owner)
@@ -86,7 +91,8 @@ func (s *counterSet) get(x *index, dir, name string) *counter {
 	return c
 }
 
-// toNative exports a counter under the kernel's name, prefixed with the directory where another counter has that name.
+// toNative exports a counter under the kernel's name. The directory is added as prefix if another counter has that
+// name.
 func (s *counterSet) toNative(x *index, c *counter) {
 	label := c.name
 	if s.natives[label] != nil {
@@ -98,12 +104,35 @@ func (s *counterSet) toNative(x *index, c *counter) {
 }
 
 func (s *counterSet) drop(c *counter) {
-	c.file.Close()
 	delete(s.all, c.dir+"/"+c.name)
-	if s.owner[c.metric] == c {
-		delete(s.owner, c.metric)
-	}
+	s.release(c)
+}
+
+// refuse marks a counter as refused by the driver: each attempt may cost a firmware command and a line in the
+// kernel log. The row goes to the next of its origins that the device has.
+func (s *counterSet) refuse(c *counter) {
+	c.refused = true
+	s.release(c)
+}
+
+func (s *counterSet) release(c *counter) {
+	c.file.Close()
 	maps.DeleteFunc(s.natives, func(_ string, n *counter) bool { return n == c })
+	if s.owner[c.metric] != c {
+		return
+	}
+	delete(s.owner, c.metric)
+	var next *counter
+	for _, o := range s.all {
+		if o != c && o.row.metric == c.metric && !o.refused && (next == nil || o.row.rank < next.row.rank) {
+			next = o
+		}
+	}
+	if next != nil {
+		maps.DeleteFunc(s.natives, func(_ string, n *counter) bool { return n == next })
+		next.entry, next.labels = next.row, s.labels
+		s.owner[c.metric] = next
+	}
 }
 
 type counterDir struct {
@@ -111,10 +140,10 @@ type counterDir struct {
 	index *index
 	set   *counterSet
 	list  []*counter
-	next  time.Time // when it is listed again
+	next  time.Time // time of the next listing
 }
 
-// listEvery is how often a directory of counters is listed: drivers create it once.
+// listEvery is the interval at which a directory of counters is listed: drivers create it once.
 const listEvery = time.Minute
 
 func (d *counterDir) refresh(now time.Time) error {
@@ -144,7 +173,7 @@ func (d *counterDir) refresh(now time.Time) error {
 	return err
 }
 
-// close closes the files. The counters stay: their values may come by netlink.
+// close closes the files. The counters stay: their values may be read by netlink.
 func (d *counterDir) close() {
 	for _, c := range d.list {
 		c.file.Close()
@@ -158,8 +187,15 @@ func (d *counterDir) read(t *table, r *collector.Reading) {
 		return
 	}
 	for _, c := range d.list {
+		if c.refused {
+			continue
+		}
 		if raw, err := c.file.Counter(r.Time); err == nil {
+			c.answers = true
 			c.add(t, r, raw)
+		} else if sysfs.Reason(err) == sysfs.ReasonUnsupported && !c.answers {
+			r.Fail(err)
+			d.set.refuse(c)
 		} else if sysfs.Reason(err) != sysfs.ReasonVanished || d.has(c, r.Time) {
 			r.Fail(err)
 		}

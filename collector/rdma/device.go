@@ -20,18 +20,19 @@ type port struct {
 	port   *rail.Port
 	maxMTU func(device string, port int) int
 
-	limits rail.Limits // as last read; LinkKey and Link are facts
+	limits rail.Limits // limits of the last read; LinkKey and Link are facts
+	use    rail.Use    // use of the last read
 	facts  collector.Facts
 
 	set        *counterSet
-	dirs       []*counterDir // all but that of hw_counters
+	dirs       []*counterDir // directories of counters, except hw_counters
 	hw         *counterDir
 	netlink    *rdmanl.Client // nil on a captured tree
-	retry      time.Time      // of netlink, after it did not answer
+	retry      time.Time      // time at which netlink is tried again after an error
 	list       []rdmanl.Counter
 	hwLifespan collector.Facts
 
-	own        func(netdev string) bool // whether a GID's interface is the rail's
+	own        func(netdev string) bool // reports whether a GID's interface is the rail's
 	gidHistory *gidHistory
 	gidFacts   collector.Facts
 }
@@ -65,7 +66,7 @@ func (p *port) Close() {
 	}
 }
 
-// labels are those of the port, and more.
+// labels returns the labels of the port, followed by more.
 func (p *port) labels(more ...string) []string { return slices.Concat(p.set.labels, more) }
 
 func (p *port) Read(r *collector.Reading) {
@@ -84,13 +85,16 @@ func (p *port) Read(r *collector.Reading) {
 	p.gidFacts.Read(r, func() { p.readGIDs(r) })
 }
 
-// readState emits the state, and the rate, which is meaningless unless the port is active.
+// readState emits the state, and the rate unless it is meaningless: the port must be active.
 func (p *port) readState(r *collector.Reading) {
 	labels := p.set.labels
 	state, err := p.port.State()
 	p.limits.Active, p.limits.Rate = err == nil && state == rail.StateActive, 0
-	if r.Record(p.table.state, float64(state), err, labels); err == nil {
+	p.use = rail.Use{}
+	r.Record(p.table.state, float64(state), err, labels)
+	if err == nil {
 		r.Add(p.table.up, labels, collector.Bool(p.limits.Active))
+		p.use = p.port.Use(state)
 	}
 	state, err = p.port.PhysState()
 	r.Record(p.table.physState, float64(state), err, labels)
@@ -107,7 +111,8 @@ func (p *port) readState(r *collector.Reading) {
 
 func (p *port) readMTU(r *collector.Reading) {
 	netdev, active, err := p.port.MTU()
-	if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished { // the interface is going, or a captured tree lacks it
+	// not a fault if the interface was removed or a captured tree lacks it
+	if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished {
 		r.Fail(err)
 	}
 	for kind, mtu := range map[string]int{
@@ -135,7 +140,7 @@ func (p *port) readHWCounters(r *collector.Reading) {
 	}
 }
 
-// readNetlink reads the port's hardware counters by netlink, and reports whether it could.
+// readNetlink reads the port's hardware counters by netlink, and reports whether that succeeded.
 func (p *port) readNetlink(r *collector.Reading) bool {
 	if p.netlink == nil || r.Time.Before(p.retry) {
 		return false
@@ -143,7 +148,7 @@ func (p *port) readNetlink(r *collector.Reading) bool {
 	var err error
 	p.list, err = p.netlink.HWCounters(p.list[:0], p.rail.Device, p.rail.Port)
 	if err != nil || len(p.list) == 0 {
-		p.retry = r.Time.Add(5 * time.Minute) // sysfs has them
+		p.retry = r.Time.Add(5 * time.Minute) // fall back to sysfs
 		return false
 	}
 	p.hw.close()
@@ -155,25 +160,26 @@ func (p *port) readNetlink(r *collector.Reading) bool {
 	return true
 }
 
-// readBytes emits the bytes of a port without a counter of all bytes: of irdma and of software devices.
+// readBytes emits the bytes of a port whose counters must be summed, and whether bytes are counted at all.
 func (p *port) readBytes(r *collector.Reading) {
-	if !p.rail.Software && p.set.owner[p.table.ipv4ReceiveBytes] == nil {
-		return
-	}
+	counted := true
 	for direction, row := range [...]*collector.Metric{
 		rail.Receive: p.table.receiveBytes, rail.Transmit: p.table.transmitBytes,
 	} {
 		if own := p.set.owner[row]; own != nil && !own.file.Resting(r.Time) {
-			continue // i40iw has the file, without a value
+			continue
 		}
 		v, _, err := p.port.Bytes(direction)
 		switch {
 		case err == nil:
 			r.Add(row, p.set.labels, float64(v))
-		case p.rail.Software && !errors.Is(err, rail.ErrUncounted):
-			r.Fail(err) // each of the counters by IP version is reported by itself
+		case errors.Is(err, rail.ErrUncounted):
+			counted = false
+		case p.rail.Software:
+			r.Fail(err) // otherwise each counter by IP version reports its own error
 		}
 	}
+	r.Add(p.table.bytesCounted, p.set.labels, collector.Bool(counted))
 }
 
 func (p *port) readGIDs(r *collector.Reading) {
@@ -186,7 +192,7 @@ func (p *port) readGIDs(r *collector.Reading) {
 		r.Fail(err)
 	}
 	r.Add(t.gids, labels, float64(len(list)))
-	for _, gid := range rail.UsableGIDs(list, p.rail.LinkLayer, p.own, 16) { // a table may have hundreds
+	for _, gid := range rail.UsableGIDs(list, p.rail.LinkLayer, p.own, 16) { // a table may have hundreds of GIDs
 		r.Add(t.gid, p.labels(strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev), 1)
 	}
 	if len(errs) > 0 {
@@ -201,8 +207,8 @@ func (p *port) readGIDs(r *collector.Reading) {
 	}
 }
 
-// gidHistory counts the changes of a rail's GID table, also across devices that are created anew. Safe for concurrent
-// use: the read of an old device that hangs may overlap with that of the new one.
+// gidHistory counts the changes of a rail's GID table, also when a device is recreated. Safe for concurrent use: a
+// read of an old device that hangs may overlap with that of the new one.
 type gidHistory struct {
 	mu      sync.Mutex
 	table   map[int]rail.GID // nil before the first update

@@ -6,9 +6,10 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/units"
 )
 
-// addExpected adds what each rail should be.
+// addExpected adds the rows of the values that each rail should have.
 func (t *table) addExpected(port collector.Group) {
 	port = port.Ref("docs/expect.md")
 	t.expected = port.Gauge("rail_expected_bytes_per_second", "What the rail should carry in one direction with all "+
@@ -19,7 +20,7 @@ func (t *table) addExpected(port collector.Group) {
 		"its rate, PCIe link and RoCE MTU, as configured, else the best ever seen; empty where neither is known.")
 }
 
-// emitExpected emits what each rail should be, also of one that is down or does not answer.
+// emitExpected emits the expected values of each rail, also of a rail that is down or does not answer.
 func (s *Source) emitExpected(rails []rail.Rail, limits []rail.Limits, emit func(collector.Sample)) {
 	expected := s.Expected(rails)
 	for i, v := range expect.Capacities(rails, limits, expected) {
@@ -32,7 +33,7 @@ func (s *Source) emitExpected(rails []rail.Rail, limits []rail.Limits, emit func
 		}
 		var rate, pcie, mtu string
 		if e.Rate.Known() {
-			rate = expect.GigabitsPerSecond(e.Rate.Value)
+			rate = units.Gigabits(e.Rate.Value)
 		}
 		if e.Link.Known() {
 			pcie = expect.LinkText(e.Link.Value)

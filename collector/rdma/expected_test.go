@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// BenchmarkExpected is the cost of the rows of eight rails in one scrape.
+// BenchmarkExpected emits the expected values of eight rails, as one scrape does.
 func BenchmarkExpected(b *testing.B) {
 	sys := b.TempDir()
 	if err := sysfstest.WriteMlx5(sys, 8); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// rdmaTree is a synthetic tree of two mlx5 devices and the source over it.
+// rdmaTree is a synthetic tree of two mlx5 devices with a source.
 type rdmaTree struct {
 	testing.TB
 	sys    string
@@ -53,8 +53,22 @@ func (tree *rdmaTree) write(path, content string) {
 	}
 }
 
-// read returns the values by name and labels, and the faults as
-// "device reason".
+// replace removes the device at a path and restores it, in fake time.
+func (tree *rdmaTree) replace(device string) {
+	tree.Helper()
+	away := filepath.Join(tree.sys, "away")
+	if err := os.Rename(device, away); err != nil {
+		tree.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	tree.read()
+	if err := os.Rename(away, device); err != nil {
+		tree.Fatal(err)
+	}
+	time.Sleep(time.Second)
+}
+
+// read returns the values by name and labels, and the faults as "device reason".
 func (tree *rdmaTree) read() (values map[string]float64, faults []string) {
 	values = map[string]float64{}
 	err := tree.source.Read(func(s collector.Sample) {
@@ -66,8 +80,8 @@ func (tree *rdmaTree) read() (values map[string]float64, faults []string) {
 	return values, faults
 }
 
-// TestRDMABadInput: whatever a file holds, its own series is absent, the fault
-// is counted with its reason, and every other value is what it was.
+// TestRDMABadInput: if a file is invalid, its series is absent, the fault is counted with its reason, and all other
+// values are unchanged.
 func TestRDMABadInput(t *testing.T) {
 	replace := func(with func(t *testing.T, path string)) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
@@ -119,19 +133,19 @@ func TestRDMABadInput(t *testing.T) {
 						t.Fatal("not a healthy tree", faults)
 					}
 					bad.spoil(t, tree.port(1, file.name))
-					time.Sleep(time.Second) // until a file of a captured tree is looked for
+					time.Sleep(time.Second) // a file of a captured tree is looked for again after this time
 					delete(want, file.series)
 					if file.name == "rate" {
 						delete(want, "rail_capacity_bytes_per_second 1 mlx5_1 1")
 					}
-					for range 2 { // the second time too: nothing is remembered
+					for range 2 { // the second read has the same result
 						got, faults := tree.read()
 						if diff := cmp.Diff(want, got); diff != "" {
 							t.Errorf("(-want +got):\n%s", diff)
 						}
 						reason := bad.reason
 						if file.name == "rate" && reason == sysfs.ReasonRange {
-							reason = sysfs.ReasonInvalid // a rate is no 64-bit number
+							reason = sysfs.ReasonInvalid // a rate is not a 64-bit number
 						}
 						if file.name == "phys_state" && bad.name == "white space" {
 							reason = sysfs.ReasonEmpty
@@ -146,19 +160,20 @@ func TestRDMABadInput(t *testing.T) {
 	}
 }
 
-// TestRDMANotAvailable: a counter that says that the port has none is absent, and
-// no failure, as one that the kernel refuses; it is asked again after a minute. A
-// state that says so is a failure: every port has one.
+// TestRDMANotAvailable: a counter that the port lacks is absent, which is not a failure, like one that the kernel
+// refuses. It is not read again until the device is replaced. A state without a value is a failure: every port has
+// a state.
 func TestRDMANotAvailable(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		tree := newRDMATree(t)
 		const series = "port_receive_bytes_total 1 mlx5_1 1"
 		whole, _ := tree.read()
 		for _, text := range []string{"N/A (no PMA)\n", "N/A", "Not supported\n"} {
-			time.Sleep(sysfs.RefusedFor)
 			tree.write(tree.port(1, "counters/port_rcv_data"), text)
+			tree.replace(filepath.Join(tree.sys, "class/infiniband/mlx5_1"))
 			want := maps.Clone(whole)
 			delete(want, series)
+			want["rail_bytes_counted 1 mlx5_1 1"] = 0
 			values := map[string]float64{}
 			err := tree.source.Read(func(s collector.Sample) {
 				values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value
@@ -176,7 +191,7 @@ func TestRDMANotAvailable(t *testing.T) {
 			}
 		}
 		tree.write(tree.port(1, "counters/port_rcv_data"), "7\n")
-		time.Sleep(sysfs.RefusedFor)
+		tree.replace(filepath.Join(tree.sys, "class/infiniband/mlx5_1"))
 		if got, _ := tree.read(); got[series] != 4*7 {
 			t.Errorf("a counter that came: %v", got[series])
 		}
@@ -188,8 +203,7 @@ func TestRDMANotAvailable(t *testing.T) {
 	})
 }
 
-// TestRDMAVanish: what goes takes nothing with it, and what comes back is read
-// again, fresh.
+// TestRDMAVanish: a file that disappears removes only its own series, and a file that reappears is read again.
 func TestRDMAVanish(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		tree := newRDMATree(t)
@@ -197,7 +211,7 @@ func TestRDMAVanish(t *testing.T) {
 		const bytes0, bytes1 = "port_receive_bytes_total 0 mlx5_0 1", "port_receive_bytes_total 1 mlx5_1 1"
 
 		os.Remove(tree.port(1, "counters/port_rcv_data"))
-		time.Sleep(time.Second) // until a file of a captured tree is looked for
+		time.Sleep(time.Second) // a file of a captured tree is looked for again after this time
 		got, faults := tree.read()
 		if _, there := got[bytes1]; there || len(got) != len(whole)-1 || len(faults) > 0 {
 			t.Errorf("a counter that went: %d of %d series, %v", len(got), len(whole), faults)
@@ -205,11 +219,12 @@ func TestRDMAVanish(t *testing.T) {
 		os.WriteFile(tree.port(1, "counters/new"), []byte("4444\n"), 0o644)
 		os.Rename(tree.port(1, "counters/new"), tree.port(1, "counters/port_rcv_data"))
 		time.Sleep(listEvery)
-		if got, _ = tree.read(); got[bytes1] != 4*4444 {
+		got, _ = tree.read()
+		if got[bytes1] != 4*4444 {
 			t.Errorf("a counter that came back: %v", got[bytes1])
 		}
 
-		time.Sleep(30 * time.Millisecond) // longer than the finder settles
+		time.Sleep(30 * time.Millisecond) // longer than the finder's settling time
 		os.Rename(filepath.Join(tree.sys, "class/infiniband/mlx5_0"), filepath.Join(tree.sys, "gone"))
 		got, faults = tree.read()
 		for series := range got {
@@ -222,21 +237,22 @@ func TestRDMAVanish(t *testing.T) {
 		}
 		time.Sleep(30 * time.Millisecond)
 		os.Rename(filepath.Join(tree.sys, "gone"), filepath.Join(tree.sys, "class/infiniband/mlx5_0"))
-		if got, _ = tree.read(); got[bytes0] != whole[bytes0] || len(got) != len(whole) {
+		got, _ = tree.read()
+		if got[bytes0] != whole[bytes0] || len(got) != len(whole) {
 			t.Errorf("a device that came back has %v, %d of %d series", got[bytes0], len(got), len(whole))
 		}
 	})
 }
 
-// TestRDMAExcluded holds that what the configuration leaves out is told apart
-// from what is gone, also where nothing is left.
+// TestRDMAExcluded: ports that the configuration excludes are counted separately from missing ones, also if no rail
+// remains.
 func TestRDMAExcluded(t *testing.T) {
 	tree := newRDMATree(t)
 	var got [][]string
 	for _, include := range []string{"mlx5", "^mlx5_0$", "none"} {
 		finder := rail.NewFinder(tree.sys, rail.Options{Include: regexp.MustCompile(include)}, nil, time.Second)
 		tree.source = New(tree.sys, finder.Snapshot, time.Second)
-		values, _ := tree.read() // without a rail it is absent
+		values, _ := tree.read() // absent without a rail
 		keys := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(k string) bool {
 			return !strings.HasPrefix(k, "port_up ") && !strings.HasPrefix(k, "rail_excluded_info ")
 		})
@@ -252,7 +268,7 @@ func TestRDMAExcluded(t *testing.T) {
 	}
 }
 
-// TestRDMAMissing: a rail that went is reported, also when none is left.
+// TestRDMAMissing: a rail that disappeared is reported, also if no rail remains.
 func TestRDMAMissing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		tree := newRDMATree(t)
@@ -285,7 +301,7 @@ func TestRDMAMissing(t *testing.T) {
 	})
 }
 
-// TestRDMAVirtual: the counters of virtual functions, with their numbers, of at most 256 ports.
+// TestRDMAVirtual: counters of virtual functions, with their numbers, for at most 256 ports.
 func TestRDMAVirtual(t *testing.T) {
 	tree := newRDMATree(t)
 	snap := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second).Snapshot()
@@ -312,7 +328,7 @@ func TestRDMAVirtual(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || faults != nil {
 		t.Errorf("faults %v (-want +got):\n%s", faults, diff)
 	}
-	if err := os.RemoveAll(tree.port(1, "hw_counters")); err != nil { // another driver has none
+	if err := os.RemoveAll(tree.port(1, "hw_counters")); err != nil { // another driver has no such directory
 		t.Fatal(err)
 	}
 	snap.Virtual = nil
@@ -328,8 +344,7 @@ func TestRDMAVirtual(t *testing.T) {
 	}
 }
 
-// TestRDMAMaxMTU: what a port could do is told of the ports that somebody knows
-// it of.
+// TestRDMAMaxMTU: the maximum MTU is reported for the ports for which it is known.
 func TestRDMAMaxMTU(t *testing.T) {
 	tree := newRDMATree(t)
 	tree.source.MaxMTU = func(device string, port int) int {
@@ -348,9 +363,8 @@ func TestRDMAMaxMTU(t *testing.T) {
 	}
 }
 
-// TestRDMANarrowCounters: a 32-bit counter is exported as it is, over a wrap, over
-// a reset from anywhere, and over a restart of railscope; one that saturates says
-// that it has.
+// TestRDMANarrowCounters: a 32-bit counter is exported unchanged across a wrap, any reset, and a restart of
+// railscope. A saturating counter reports that it is saturated.
 func TestRDMANarrowCounters(t *testing.T) {
 	tree := newRDMATree(t)
 	const wraps, stays = "port_receive_write_requests_total 0 mlx5_0 1", "port_symbol_errors_total 0 mlx5_0 1"
@@ -392,7 +406,7 @@ func TestRDMANarrowCounters(t *testing.T) {
 	}
 }
 
-// TestRDMABudget: neither a slow finder nor slow firmware costs a port its time.
+// TestRDMABudget: a slow finder or slow firmware takes no time from a port's budget.
 func TestRDMABudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		tree := newRDMATree(t)
@@ -413,13 +427,13 @@ func TestRDMATable(t *testing.T) {
 	collectortest.TestTable(t, New("", func() rail.Snapshot { return rail.Snapshot{} }, 0))
 }
 
-// TestRDMAEveryFile: every file of counters/ and hw_counters/ leaves as
-// something, and no two as the same, except the peaks of bnxt_re.
+// TestRDMAEveryFile: every file of counters/ and hw_counters/ is exported, each as its own series, except the peaks
+// of bnxt_re.
 func TestRDMAEveryFile(t *testing.T) {
 	tree := newRDMATree(t)
 	tree.write(tree.port(0, "counters/link_down_events"), "71\n") // a second name of link_downed
 	tree.write(tree.port(0, "counters/brand_new"), "72\n")
-	tree.write(tree.port(0, "hw_counters/brand_new"), "73\n")   // the same unknown name twice
+	tree.write(tree.port(0, "hw_counters/brand_new"), "73\n")   // an unknown name that occurs in both directories
 	tree.write(tree.port(0, "hw_counters/tx_cnp_pkts"), "74\n") // another driver's name of np_cnp_sent
 	tree.write(tree.port(0, "hw_counters/active_qps"), "75\n")
 	tree.write(tree.port(0, "hw_counters/watermark_qps"), "76\n")
@@ -439,14 +453,14 @@ func TestRDMAEveryFile(t *testing.T) {
 	if got["port_link_downed_total 0 mlx5_0 1"] == 71 || got["port_cnp_sent_total 0 mlx5_0 1"] == 74 {
 		t.Error("the second name of a counter took the first one's place")
 	}
-	if got["port_native_counter 0 mlx5_0 1 brand_new"]+
-		got["port_native_counter 0 mlx5_0 1 hw_counters/brand_new"] != 72+
+	if got["port_native_value 0 mlx5_0 1 brand_new"]+
+		got["port_native_value 0 mlx5_0 1 hw_counters/brand_new"] != 72+
 		73 {
 		t.Error("two unknown counters of one name are not told apart")
 	}
 }
 
-// TestRDMAStates: the rate is the port's only while it is ACTIVE.
+// TestRDMAStates: the rate is the port's rate only while it is ACTIVE.
 func TestRDMAStates(t *testing.T) {
 	for _, tc := range []struct {
 		state    string
@@ -469,8 +483,7 @@ func TestRDMAStates(t *testing.T) {
 	}
 }
 
-// TestRDMAKeepsFilesOpen: a scrape that is not the first opens nothing; that is
-// what makes a counter cost one system call.
+// TestRDMAKeepsFilesOpen: only the first scrape opens files, so that a counter costs one system call.
 func TestRDMAKeepsFilesOpen(t *testing.T) {
 	tree := newRDMATree(t)
 	tree.read()
@@ -489,7 +502,7 @@ func TestRDMAKeepsFilesOpen(t *testing.T) {
 		t.Errorf("%d descriptors before ten reads, %d after; 53 counters of 2 ports are to be kept open", before, after)
 	}
 	os.RemoveAll(filepath.Join(tree.sys, "class/infiniband"))
-	time.Sleep(30 * time.Millisecond) // longer than the finder settles
+	time.Sleep(30 * time.Millisecond) // longer than the finder's settling time
 	tree.read()
 	os.Mkdir(filepath.Join(tree.sys, "class/infiniband"), 0o755)
 	if left := open(); left > before-2*50 {
@@ -498,8 +511,8 @@ func TestRDMAKeepsFilesOpen(t *testing.T) {
 	}
 }
 
-// TestRDMASum: a driver that counts bytes by IP version gives their sum, and no
-// sum where one of the two cannot be read: half of it is not the rail's traffic.
+// TestRDMASum: bytes counted by IP version are summed. If one of the two cannot be read, there is no sum: half of
+// it is not the rail's traffic.
 func TestRDMASum(t *testing.T) {
 	tree := newRDMATree(t)
 	const bytes4, bytes6, all = "port_ipv4_receive_bytes_total 0 mlx5_0 1", "port_ipv6_receive_bytes_total 0 mlx5_0 1",
@@ -535,8 +548,8 @@ func TestRDMASum(t *testing.T) {
 	}
 }
 
-// TestGIDSeriesBounded: of a full GID table at most 16 entries are series, those
-// that a connection could use, and how many there are is told.
+// TestGIDSeriesBounded: at most 16 entries of a full GID table are series, namely those that a connection could
+// use. The total number is exported, too.
 func TestGIDSeriesBounded(t *testing.T) {
 	tree := newRDMATree(t)
 	entry := func(device, index int, gid, typ, netdev string) {

@@ -2,7 +2,7 @@ package rdma
 
 import "github.com/railscope/railscope/collector"
 
-// Where the meaning of the counters is documented.
+// Documentation of the counters.
 const (
 	refABI      = "Documentation/ABI/stable/sysfs-class-infiniband; IBTA spec vol. 1, 16.1.3.5 PortCounters"
 	refLifespan = "Documentation/ABI/stable/sysfs-class-infiniband"
@@ -17,16 +17,24 @@ const (
 // netdevBytes is the origin of a software device's byte counters.
 const netdevBytes = "statistics/{rx,tx}_bytes of the netdev"
 
+// Origins of ionic's byte counters.
+const (
+	ionicReceiveBytes  = "rx_rdma_ucast_bytes + rx_rdma_mcast_bytes"
+	ionicTransmitBytes = "tx_rdma_ucast_bytes + tx_rdma_mcast_bytes"
+)
+
 type table struct {
 	collector.Table
-	info, leaf, excluded, missing                 *collector.Metric
+	info, leaf, excluded, leftOut, missing        *collector.Metric
+	unused, bytesCounted                          *collector.Metric
 	up, state, physState, rate, capacity, mtu     *collector.Metric
 	expected, expectedInfo                        *collector.Metric
 	receiveBytes, transmitBytes, ipv4ReceiveBytes *collector.Metric
 	lifespan, saturated, hwSource                 *collector.Metric
 	gid, gids, misbound, gidChanges               *collector.Metric
 
-	virtual                         []*collector.Metric // of virtual functions: the first of their files that exists
+	// rows of virtual functions; the first of their files that exists is read
+	virtual                         []*collector.Metric
 	virtualReceive, virtualTransmit *collector.Metric
 
 	ports      *index // counters/ and hw_counters/
@@ -39,7 +47,7 @@ func newTable() *table {
 	t.addState(port)
 	t.addExpected(port)
 	t.addCounters(port)
-	t.ports.native = port.With("counter").Row(collector.Untyped, "port_native_counter",
+	t.ports.native = port.With("counter").Row(collector.Untyped, "port_native_value",
 		"A counter without its own metric, under the driver's name and in the driver's unit.",
 		"any other file of counters/ and hw_counters/ but watermark_* of bnxt_re")
 	t.addFacts(port)
@@ -57,7 +65,15 @@ func (t *table) addState(port collector.Group) {
 	t.leaf = port.Ref("docs/fleet.md").With("leaf").Gauge("rail_leaf_info", "Switch that the rail is plugged into, as "+
 		"rails.leaf says, always 1; absent without it.")
 	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device whose ports are not rails because "+
-		"rails.include or rails.exclude leaves it out, always 1. Virtual functions are not reported.")
+		"rails.include or rails.exclude leaves it out, or that a hypervisor took away for now (accelerated "+
+		"networking), always 1. Virtual functions are not reported.")
+	t.leftOut = t.Group("docs/rails.md", "reason").Gauge("rails_excluded", "RDMA ports that are not rails, by reason: "+
+		"virtual_function, subfunction, representor, plane_unused, smi, switch_management, software_of or excluded. "+
+		"`railscope rails --all` lists them.")
+	t.unused = port.Ref("docs/rails.md").Gauge("rail_unused", "1 for a port that was never up and is not expected to "+
+		"be: no cable. No series otherwise.", "carrier_up_count")
+	t.bytesCounted = port.Ref("docs/rails.md").Gauge("rail_bytes_counted", "1 when a counter has the bytes of the "+
+		"rail, 0 when none has: the rail is not measured, which is not idle.")
 	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info", "A rail "+
 		"that is remembered, or named in rails.names, and is not there, always 1. device and pci_address are those last "+
 		"seen. Not a function that a bond took, nor a device that the configuration leaves out or that does not answer.")
@@ -108,15 +124,15 @@ func (c counters) gauge(name, help string, from ...string) *collector.Metric {
 	return c.index.add(c.Gauge(name, help, from...))
 }
 
-// The following add a counter whose first name has a property that the same counter of other drivers does not have.
+// The following methods add a counter whose first name has a property that the same counter of other drivers lacks.
 
-// narrow is for an mlx5 queue counter: 32 bits wide, and it wraps.
+// narrow adds an mlx5 queue counter: it is 32 bits wide and wraps.
 func (c counters) narrow(name, help, mlx5 string, others ...string) {
 	c.Group = c.From(collector.Origin{Name: mlx5, Bits: 32})
 	c.counter(name, help+" 32 bits wide on mlx5: it wraps to 0, which rate() and increase() treat as a reset.", others...)
 }
 
-// saturating is for a counter of PortCounters, which stays at its maximum.
+// saturating adds a counter of PortCounters, which stays at its maximum.
 func (c counters) saturating(bits int, name, help, counter string, others ...string) {
 	c.Group = c.From(collector.Origin{Name: counter, Bits: bits, Saturates: true})
 	c.counter(name, help, others...)

@@ -14,7 +14,8 @@ import (
 // maxVirtual is the maximum number of ports of virtual functions: an adapter can have hundreds.
 const maxVirtual = 256
 
-// addVirtual adds the rows of virtual functions. They are few: a node can have hundreds of these functions.
+// addVirtual adds the rows of virtual functions. There are only a few rows because a node can have hundreds of
+// these functions.
 func (t *table) addVirtual() {
 	g := t.Group(refABI, "device", "port", "pf", "vf")
 	t.virtualReceive = g.Scaled(4, "port_rcv_data").Counter("vf_port_receive_bytes_total", "Bytes that a virtual "+

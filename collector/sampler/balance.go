@@ -1,36 +1,46 @@
 package sampler
 
 import (
+	"math"
 	"slices"
+	"time"
 
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// Set sums up all rails in one direction.
+// Set holds the sums of all rails in one direction.
 type Set struct {
-	Known      bool    // the capacity of a rail is or was known; if not, nothing below is
+	Known      bool    // the capacity of a rail is or was known; otherwise the following fields are unknown
 	Active     int     // rails that were busy in the window
-	Busy       float64 // seconds in which any rail was
-	Imbalanced float64 // of these, seconds in which the window was imbalanced
-	Imbalance  float64 // over the window, of the worst group of rails
-	Balanced   bool    // Imbalance is known: a group of two rails or more was busy
+	Busy       float64 // seconds in which at least one rail was busy
+	Imbalanced float64 // seconds of Busy in which the window was imbalanced
+	Imbalance  float64 // imbalance over the window, of the worst group of rails
+	Balanced   bool    // Imbalance is known: a group of two or more rails was busy
 
-	Roles map[string]float64 // the imbalance of each role in which it is known; not changed
+	Roles  map[string]float64 // imbalance by role, where it is known; the map is never modified
+	Shares map[string]float64 // shares of rails by name, where known; the map is never modified
+
+	held int // seconds for which own measurements delayed the verdict
 }
 
-// judge compares what rails carried in a window of seconds, except in groups without a busy rail: stray packets. Rails
-// over which no job is connected are not compared.
+// mostHeld is the number of consecutive seconds for which own measurements may delay the verdict. The last verdict
+// remains valid meanwhile.
+const mostHeld = 30
+
+// judge compares what rails carried in a window of seconds. Groups without a busy rail carry only stray packets and
+// are skipped. Rails over which no job is connected are not compared, and own measurements do not count as traffic.
 func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced bool) {
 	s.Known, s.Active = false, 0
 	loads, busy := make([]rail.Load, 0, len(accounts)), map[rail.Group]bool{}
+	names, settled := make([]string, 0, len(accounts)), true
 	for _, a := range accounts {
 		if a.lastCapacity <= 0 {
-			continue // without a capacity it has no share
+			continue // unknown capacity: there is no share
 		}
 		s.Known = true
 		w := a.history[direction].over(window)
 		if w.seconds <= 0 {
-			continue // it hangs, or has just been found
+			continue // it hangs, or was found just now
 		}
 		if w.busy > 0 {
 			s.Active++
@@ -38,11 +48,25 @@ func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced 
 		if a.unused {
 			continue
 		}
-		busy[a.group] = busy[a.group] || w.busy > 0
-		loads = append(loads, rail.Load{Group: a.group, Rate: float64(w.bytes) / w.seconds, Capacity: a.lastCapacity})
+		of, ok := a.history[direction].settledOver(window)
+		settled = settled && ok
+		if of.seconds <= 0 {
+			continue
+		}
+		bytes, isBusy := of.real(a.lastCapacity)
+		busy[a.group] = busy[a.group] || isBusy
+		loads = append(loads, rail.Load{Group: a.group, Rate: bytes / of.seconds, Capacity: a.lastCapacity})
+		names = append(names, a.name)
 	}
-	loads = slices.DeleteFunc(loads, func(l rail.Load) bool { return !busy[l.Group] })
-	s.Roles, s.Imbalance = rail.Imbalances(loads), 0
+	s.held++
+	if !settled && s.held <= mostHeld {
+		return s.Imbalance > rail.ImbalancedAbove
+	}
+	s.Roles, s.Shares, s.Imbalance = nil, nil, 0
+	if settled {
+		s.held = 0
+		s.compare(loads, names, busy)
+	}
 	s.Balanced = len(s.Roles) > 0
 	for _, of := range s.Roles {
 		s.Imbalance = max(s.Imbalance, of)
@@ -50,10 +74,28 @@ func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced 
 	return s.Imbalance > rail.ImbalancedAbove
 }
 
-// union measures how long any rail was busy, by a mark per tick in a ring. The sampler's mutex protects it.
+// compare sets the shares of the rails in groups with a busy rail.
+func (s *Set) compare(loads []rail.Load, names []string, busy map[rail.Group]bool) {
+	var of []string
+	for i, l := range loads {
+		if busy[l.Group] {
+			of = append(of, names[i])
+		}
+	}
+	loads = slices.DeleteFunc(loads, func(l rail.Load) bool { return !busy[l.Group] })
+	s.Roles, s.Shares = rail.Imbalances(loads), map[string]float64{}
+	for i, share := range rail.Shares(loads) {
+		if !math.IsNaN(share) {
+			s.Shares[of[i]] = share
+		}
+	}
+}
+
+// union measures how long at least one rail was busy, with a ring of one mark per tick. The sampler's mutex
+// protects it.
 type union struct {
-	ticks   []uint8 // by tick modulo length: a bit for each direction
-	counted int64   // the last tick that is counted
+	ticks   []uint8 // indexed by tick modulo length: one bit per direction
+	counted int64   // last tick that was counted
 }
 
 func (u *union) mark(direction int, from, to int64) {
@@ -75,30 +117,30 @@ func (u *union) count(to int64) (busy [directions]int64) {
 	return busy
 }
 
-// The reasons for which a fallback is suspected, as indices.
+// Reasons for which a fallback is suspected, as indices.
 const (
 	RDMAIdleTCPBusy = iota // GPUs compute, no rail carries RDMA, and the rails' interfaces carry much other traffic
-	SingleRail             // the rails were balanced, and without a pause one carries all traffic
+	SingleRail             // the rails were balanced and now, without a pause, one carries all traffic
 	suspicions
 )
 
-// Reason names a reason as the label of metrics does.
+// Reason returns the label value of a reason.
 func Reason(i int) string { return [suspicions]string{"rdma_idle_tcp_busy", "single_rail"}[i] }
 
-// The thresholds. Reads are tcpEvery apart.
+// Thresholds. Reads are tcpEvery apart.
 const (
-	tcpLeast      = 10e6  // bytes per second of TCP over all rails; less is ssh, scrapes and probes
-	tcpLeastShare = 0.01  // of the capacity of the fastest rail
-	rdmaIdleShare = 0.1   // of TCP, up to which RDMA is idle, so that probes do not hide a fallback
-	stays         = 0.5   // of these thresholds, down to which a suspicion stays
-	streakReads   = 3     // in a row, that raise a suspicion, clear it, or make it unknown
-	idleShare     = 0.005 // of the capacity, below which all rails are idle
-	idleReads     = 6     // in a row, after which other traffic is another job: 30 s
-	maxDelayed    = 5     // in a row, for which a measurement under way puts off the verdict
-	evenLeast     = 0.5   // of the mean load, which every rail has while they are balanced
-	singleShare   = 0.9   // of all traffic, which one rail has if it is the only one
-	singleStays   = 0.7   // of all traffic, down to which that suspicion stays
-	balancedReads = 3     // that make rails balanced
+	tcpLeast      = 10e6  // bytes per second of TCP over all rails; ssh, scrapes and probes use less
+	tcpLeastShare = 0.01  // TCP counts as busy above this share of the capacity of the fastest rail
+	rdmaIdleShare = 0.1   // RDMA is idle up to this share of TCP, so that probes do not hide a fallback
+	stays         = 0.5   // a suspicion ends below this share of these thresholds
+	streakReads   = 3     // consecutive reads that raise a suspicion, clear it, or make it unknown
+	idleShare     = 0.005 // share of the capacity below which all rails are idle
+	idleReads     = 6     // consecutive idle reads after which other traffic is another job: 30 s
+	maxDelayed    = 5     // consecutive reads that a measurement under way may delay
+	evenLeast     = 0.5   // share of the mean load that every rail has while they are balanced
+	singleShare   = 0.9   // share of all traffic above which a rail is the only one
+	singleStays   = 0.7   // share of all traffic below which that suspicion ends
+	balancedReads = 3     // consecutive balanced reads that make rails balanced
 )
 
 // condition is true, false or unknown.
@@ -110,29 +152,29 @@ type Suspicion struct {
 	Suspected bool
 }
 
-// railLoad is what one compute rail carried between two reads, both directions together.
+// railLoad is the traffic of one compute rail between two reads, both directions together.
 type railLoad struct {
-	tcp, rdma           float64 // bytes per second: a lower and an upper bound
+	tcp, rdma           float64 // bytes per second; tcp is a lower bound, rdma an upper bound
 	tcpKnown, rdmaKnown bool
 	carried             float64 // bytes per second by the rail's counters
 	carriedKnown        bool
-	capacity            float64 // last known one in one direction, bytes per second; 0 if none
+	capacity            float64 // last known capacity in one direction, bytes per second; 0 if none
 }
 
 type suspicion struct {
 	now    [suspicions]Suspicion
-	streak [suspicions]int              // reads in a row that contradict now
-	blind  [suspicions]int              // reads in a row that could not be judged
-	before map[string][directions]point // by Rail.Key, at the last read
+	streak [suspicions]int              // consecutive reads that contradict the verdict
+	blind  [suspicions]int              // consecutive reads that could not be judged
+	before map[string][directions]point // keyed by Rail.Key, at the last read
 
-	own     map[string][directions]uint64 // likewise: bytes of own measurements
-	delayed int                           // reads in a row that a measurement under way put off
+	own     map[string][directions]uint64 // bytes of own measurements by Rail.Key, at the last read
+	delayed int                           // consecutive reads that a measurement under way delayed
 
-	balanced, idle int // reads
+	balanced, idle int // consecutive reads
 }
 
-// ownLocked returns the bytes of own measurements by Rail.Key, or false while one is under way: the next read then
-// covers both times. After maxDelayed of them, they are what is known.
+// ownLocked returns the bytes of own measurements by Rail.Key. It returns false while a measurement is under way:
+// the next read then covers both intervals. After maxDelayed such reads it returns the known bytes.
 func (s *Sampler) ownLocked() (own map[string][directions]uint64, settled bool) {
 	own, settled = map[string][directions]uint64{}, true
 	if s.opts.Own == nil {
@@ -140,9 +182,13 @@ func (s *Sampler) ownLocked() (own map[string][directions]uint64, settled bool) 
 	}
 	for _, r := range s.rails {
 		bytes, done := s.opts.Own(r)
-		own[r.Key()], settled = bytes, settled && done
+		a := s.accounts[r.Key()]
+		// Samples of slow counters may still lack some of these bytes.
+		counted := a == nil || a.window == 0 || time.Duration(a.quiet)*time.Second > a.lag()
+		own[r.Key()], settled = bytes, settled && done && counted
 	}
-	if s.suspect.delayed++; settled || s.suspect.delayed > maxDelayed {
+	s.suspect.delayed++
+	if settled || s.suspect.delayed > maxDelayed {
 		s.suspect.delayed = 0
 		return own, true
 	}
@@ -180,13 +226,14 @@ func (s *Sampler) suspectLocked() {
 			l.tcp, l.tcpKnown = t[Receive].least+t[Transmit].least, true
 			l.rdma, l.rdmaKnown = t[Receive].rdma+t[Transmit].rdma, true
 		}
-		if !r.Software { // its own counters have RDMA only
+		if !r.Software { // counters of hardware contain only RDMA
 			l.rdma, l.rdmaKnown = l.carried, l.carriedKnown
 		}
 		loads = append(loads, l)
 	}
 	for key, was := range before {
-		// A rail that left while they were balanced counts as idle: its traffic went to the others, or ended.
+		// A rail that disappeared while they were balanced counts as idle: its traffic moved to the others, or
+		// ended.
 		present := slices.ContainsFunc(s.rails, func(r rail.Rail) bool { return r.Key() == key })
 		if !present && s.suspect.balanced >= balancedReads {
 			s.suspect.before[key] = was
@@ -201,11 +248,13 @@ func (s *suspicion) judge(loads []railLoad, gpus condition) {
 	s.settle(SingleRail, s.singleRail(loads))
 }
 
-// settle changes a verdict after enough reads in a row. After as many without evidence, it is unknown.
+// settle changes a verdict after enough consecutive reads. After the same number of reads without evidence, it is
+// unknown.
 func (s *suspicion) settle(reason int, evidence condition) {
 	now := &s.now[reason]
 	if !evidence.known {
-		if s.blind[reason]++; s.blind[reason] >= streakReads {
+		s.blind[reason]++
+		if s.blind[reason] >= streakReads {
 			*now, s.streak[reason] = Suspicion{}, 0
 			if reason == SingleRail {
 				s.balanced, s.idle = 0, 0
@@ -218,12 +267,14 @@ func (s *suspicion) settle(reason int, evidence condition) {
 		s.streak[reason] = 0
 		return
 	}
-	if s.streak[reason]++; s.streak[reason] >= streakReads {
+	s.streak[reason]++
+	if s.streak[reason] >= streakReads {
 		now.Suspected, s.streak[reason] = evidence.met, 0
 	}
 }
 
-// tcpBusy reports whether GPUs compute, RDMA is idle and TCP is busy. It is unknown if no rail counts TCP, or RDMA.
+// tcpBusy reports whether GPUs compute, RDMA is idle and TCP is busy. It is unknown if no rail counts TCP, or none
+// RDMA.
 func (s *suspicion) tcpBusy(loads []railLoad, gpus condition) condition {
 	var tcp, rdma, fastest float64
 	known := false
@@ -266,7 +317,8 @@ func (s *suspicion) singleRail(loads []railLoad) condition {
 		return condition{}
 	}
 	if most < idleShare {
-		if s.idle++; s.idle >= idleReads {
+		s.idle++
+		if s.idle >= idleReads {
 			s.balanced = 0
 		}
 		return condition{known: true}

@@ -9,8 +9,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// tenRails are ten devices over a made-up tree of mlx5 ports, ready to be
-// sampled by hand.
+// tenRails returns ten devices of a synthetic tree of mlx5 ports, which the test samples itself.
 func tenRails(tb testing.TB) (s *Sampler, devices []*device) {
 	tb.Helper()
 	sys := tb.TempDir()
@@ -35,7 +34,7 @@ func tenRails(tb testing.TB) (s *Sampler, devices []*device) {
 	return s, devices
 }
 
-// TestTickAllocates: a tick over real files allocates nothing.
+// TestTickAllocates: a tick that reads real files does not allocate.
 func TestTickAllocates(t *testing.T) {
 	_, devices := tenRails(t)
 	if n := testing.AllocsPerRun(100, func() {
@@ -52,7 +51,7 @@ func TestTickAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkTick is one tick of ten rails: twenty reads and their samples.
+// BenchmarkTick measures one tick of ten rails: twenty reads and their samples.
 func BenchmarkTick(b *testing.B) {
 	_, devices := tenRails(b)
 	b.ReportAllocs()
@@ -63,7 +62,7 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// BenchmarkObserve is what becomes of one reading, without the read.
+// BenchmarkObserve measures the processing of one reading, without the read.
 func BenchmarkObserve(b *testing.B) {
 	a := &account{}
 	a.capacity = 400 * gigabit
@@ -71,11 +70,11 @@ func BenchmarkObserve(b *testing.B) {
 	n := uint64(0)
 	for b.Loop() {
 		n += 77777
-		a.observe(Transmit, n%5e9, DefaultInterval)
+		a.observe(Transmit, sample{grew: n % 5e9, took: DefaultInterval})
 	}
 }
 
-// BenchmarkSnapshot is what a scrape copies of eight rails.
+// BenchmarkSnapshot measures what a scrape copies for eight rails.
 func BenchmarkSnapshot(b *testing.B) {
 	m := newMachine()
 	for i := range 8 {

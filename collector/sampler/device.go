@@ -9,28 +9,28 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// longest is the longest time that one sample may cover: the mean of a longer time hides what happened in it.
+// longest returns the longest time that one sample may cover: the mean of a longer time hides bursts.
 func longest(every time.Duration) time.Duration { return max(10*every, time.Second) }
 
-// Device has the figures of sampling a device.
+// Device holds statistics about sampling a device.
 type Device struct {
 	Name     string
-	Interval time.Duration // between samples, longer than configured if the device is slow or the kernel caches
-	Samples  uint64        // of all rails
+	Interval time.Duration // time between samples; longer than configured if the device is slow or the kernel caches
+	Samples  uint64        // samples of all rails
 	Overruns uint64        // ticks without a sample
 	Reading  time.Duration // total time of reads
 	Stuck    time.Duration // age of the current read if it is stuck, else 0
-	Err      error         // of the last read of a rail
+	Err      error         // error of the last read of a rail
 }
 
 type device struct {
 	s     *Sampler
 	ports []*port
-	cost  *Device      // the sampler's mutex protects it
+	cost  *Device      // protected by the sampler's mutex
 	began atomic.Int64 // start of the current read, in nanoseconds since the epoch of ticks; 0 if there is none
 
-	turn chan struct{} // held by who reads or closes it; protects all following fields
-	// Locks of reads are channels, because a test in fake time can wait for those.
+	turn chan struct{} // held by the goroutine that reads or closes it; protects all following fields
+	// Locks of reads are channels, because a test in fake time can wait for a channel.
 	pace      pace
 	lastTick  int64
 	nextTick  int64
@@ -41,15 +41,15 @@ type port struct {
 	rail     rail.Rail
 	account  *account
 	files    *rail.Port
-	marks    [directions]mark
+	counters [directions]counter
 	readings [directions]reading
-	notUntil time.Time // when it is read again after failures
-	failed   int       // failures in a row
-	since    time.Time // of the first of them
+	notUntil time.Time // time of the next read after failures
+	failed   int       // consecutive failures
+	since    time.Time // time of the first of them
 	err      error
 
-	state       int // -1 unknown
-	untilLimits int // reads of the state
+	state       int // -1 if unknown
+	untilLimits int // reads of the state until the limits are read again
 }
 
 // reading is the value of a counter in this tick, at the middle of the read.
@@ -67,11 +67,11 @@ func (d *device) readFor() time.Duration {
 	return time.Since(d.s.epoch) - time.Duration(began)
 }
 
-// read reads what is due, and then releases the device's turn.
+// read reads the counters that are due, and then releases the device's turn.
 func (d *device) read() {
 	defer func() { <-d.turn }()
 	start := time.Now()
-	d.began.Store(int64(start.Sub(d.s.epoch)) | 1) // never 0
+	d.began.Store(int64(start.Sub(d.s.epoch)) | 1) // set the lowest bit: 0 means that there is no read
 	if d.s.tick(start) >= d.nextTick {
 		d.sample(start)
 	}
@@ -84,7 +84,7 @@ func (d *device) read() {
 	d.began.Store(0)
 }
 
-// sample reads the counters of all ports and makes samples of them. It is the hot path and does not allocate.
+// sample reads the counters of all ports and makes samples. It is the hot path and does not allocate.
 func (d *device) sample(start time.Time) {
 	end := start
 	for _, p := range d.ports {
@@ -93,14 +93,15 @@ func (d *device) sample(start time.Time) {
 		}
 	}
 	d.record(d.s.tick(start), start, end.Sub(start))
-	stride := int64(d.pace.stride) // devices of the same pace are due at the same ticks
+	stride := int64(d.pace.stride) // devices with the same pace are due at the same ticks
 	d.nextTick = (d.s.tick(time.Now())/stride + 1) * stride
 }
 
-// readPort reads one port's counters. now is the time, and the result is the time after.
+// readPort reads one port's counters. now is the time before, and the result is the time after the reads.
 func (d *device) readPort(p *port, now time.Time) time.Time {
-	if p.err = p.files.FindBytes(); p.err == nil {
-		d.pace.atLeast(2 * p.files.BytesAge()) // no cached value is read twice
+	p.err = p.files.FindBytes()
+	if p.err == nil {
+		d.pace.atLeast(2 * p.files.BytesAge()) // read no cached value twice
 		now = time.Now()
 	}
 	for i := range p.readings {
@@ -122,28 +123,30 @@ func (d *device) readPort(p *port, now time.Time) time.Time {
 	return p.fail(longest(d.pace.every()))
 }
 
-// fail records that the port could not be read, and returns the time. Open files still belong to the same device: the
-// next sample covers both ticks, up to most. An empty file is being written: it is retried at every tick for that time.
+// fail records that the port could not be read, and returns the time. Open files still belong to the same device:
+// the next sample covers both ticks, up to most. An empty file is being written: it is retried at every tick for
+// that time.
 func (p *port) fail(most time.Duration) (now time.Time) {
 	now = time.Now()
 	for i := range p.readings {
 		p.readings[i].ok = false
 	}
-	if p.failed++; p.failed == 1 {
+	p.failed++
+	if p.failed == 1 {
 		p.since = now
 	}
 	if p.failed < 3 || sysfs.Reason(p.err) == sysfs.ReasonEmpty && now.Sub(p.since) < most {
 		return now
 	}
 	p.notUntil = now.Add(time.Second)
-	for i := range p.marks {
-		p.marks[i].opens = -1 // the next reading cannot be compared with this one
+	for i := range p.counters {
+		p.counters[i].start.opens = -1 // the next reading cannot be compared with this one
 	}
 	p.files.ForgetBytes()
 	return now
 }
 
-// record makes samples of the readings, adds the cost of the tick, and changes the pace.
+// record makes samples from the readings, adds the cost of the tick, and adjusts the pace.
 func (d *device) record(tick int64, start time.Time, took time.Duration) {
 	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
 	d.lastTick = tick
@@ -176,31 +179,36 @@ func (d *device) record(tick int64, start time.Time, took time.Duration) {
 }
 
 func (d *device) addSamplesLocked(p *port, tick int64) {
-	c, every := d.cost, d.pace.every()
+	every, known := d.pace.every(), p.files.BytesPeriod()
 	for i := range p.readings {
-		reading := &p.readings[i]
+		reading, c := &p.readings[i], &p.counters[i]
 		if !reading.ok {
 			continue
 		}
 		reading.ok, reading.tick = false, tick
-		if reading.took > every/4 { // its time is not known well: the next sample covers both
+		if reading.took > every/4 { // the time of the reading is uncertain: the next sample covers both
 			d.s.dropped[droppedSlow]++
 			continue
 		}
-		from := p.marks[i].tick
-		switch grew, took, what := p.marks[i].advance(reading.mark, longest(every)); what {
+		switch sample, what := c.add(reading.mark, known, every, d.s.opts.Interval); what {
 		case counted:
-			c.Samples++
-			if p.account.observe(i, grew, took) {
-				d.s.union.mark(i, from, tick)
+			d.cost.Samples++
+			busy, stalled := p.account.observe(i, sample)
+			if busy {
+				d.s.union.mark(i, sample.from, sample.to)
+			}
+			if stalled {
+				c.pace.Stalled(sample.still)
 			}
 		case droppedReset, droppedGap:
 			d.s.dropped[what]++
 		}
 	}
+	p.account.window = max(p.counters[Receive].window, p.counters[Transmit].window)
 }
 
-// updateLimits reads the state, and the rail's limits if that has changed and every 10 s. What fails is unknown.
+// updateLimits reads the state, and also the rail's limits after a change of the state and every 10 s. Values that
+// cannot be read are unknown.
 func (d *device) updateLimits(p *port) {
 	var limits rail.Limits
 	switch state, err := p.files.State(); {
@@ -211,9 +219,10 @@ func (d *device) updateLimits(p *port) {
 		return
 	default:
 		limits = p.files.LimitsIn(state)
-		// On mlx5 the rate costs firmware commands.
-		if p.state, p.untilLimits = state, 9; limits.Active && limits.Rate == 0 {
-			p.untilLimits = 0 // it has just come up
+		// On mlx5, reading the rate costs firmware commands.
+		p.state, p.untilLimits = state, 9
+		if limits.Active && limits.Rate == 0 {
+			p.untilLimits = 0 // it came up just now
 		}
 	}
 	d.s.mu.Lock()
@@ -223,10 +232,11 @@ func (d *device) updateLimits(p *port) {
 	}
 }
 
-// goneLocked reports whether the accounts belong to another device now: the result of a read that was stuck is dropped.
+// goneLocked reports whether the accounts belong to another device now: the result of a read that was stuck is
+// dropped.
 func (d *device) goneLocked() bool { return d.s.devices[d.ports[0].rail.ID] != d }
 
-// close closes the files when nothing reads them, and keeps the turn: nothing reads them any more.
+// close closes the files once no read is running, and keeps the turn, so that no later read starts.
 func (d *device) close() {
 	d.turn <- struct{}{}
 	for _, p := range d.ports {
@@ -234,8 +244,8 @@ func (d *device) close() {
 	}
 }
 
-// same ignores names and roles: a device that hangs must not be read again because the configuration changed them, or a
-// GPU is gone.
+// same compares rails without names and roles: a device that hangs must not be read again because the configuration
+// changed them, or a GPU disappeared.
 func (d *device) same(rails []rail.Rail) bool {
 	return slices.EqualFunc(rails, d.ports, func(r rail.Rail, p *port) bool {
 		r.Name, r.Role, r.GPU, r.GPUDistance = p.rail.Name, p.rail.Role, p.rail.GPU, p.rail.GPUDistance
@@ -243,26 +253,28 @@ func (d *device) same(rails []rail.Rail) bool {
 	})
 }
 
-// The bounds of --sample.interval. A slow device is read at least every MaxInterval.
+// Limits of --sample.interval. A slow device is read at least every MaxInterval.
 const (
 	MinInterval     = 10 * time.Millisecond
 	DefaultInterval = 100 * time.Millisecond
 	MaxInterval     = 10 * time.Second
 )
 
-// share is the part of its interval, 1/10, that reading a device may take.
+// share limits the time for reading a device to 1/10 of its interval.
 const share = 10
 
-// remembered is how many reads the median is of: one that waited for the processor changes nothing, five of nine do.
+// remembered is the number of reads for the median: one read that waited for the processor changes nothing, five of
+// nine do.
 const remembered = 9
 
-// pace is how often a device is read: every stride-th tick, so that reading takes less than 1/10 of the time.
+// pace is the interval at which a device is read: every stride-th tick, so that reading takes less than 1/10 of the
+// time.
 type pace struct {
-	interval time.Duration // between ticks
+	interval time.Duration // time between ticks
 	stride   int
-	least    int                       // stride
-	took     [remembered]time.Duration // by the last reads
-	at       int                       // of the oldest
+	least    int                       // minimum stride
+	took     [remembered]time.Duration // durations of the last reads
+	at       int                       // index of the oldest
 }
 
 func newPace(interval time.Duration) pace { return pace{interval: interval, stride: 1, least: 1} }
@@ -276,25 +288,25 @@ func (p *pace) atLeast(every time.Duration) {
 
 func (p *pace) most() int { return max(1, int(MaxInterval/p.interval)) }
 
-// note records how long a read took, and reports whether the pace changed.
+// note records the duration of a read, and reports whether the pace changed.
 func (p *pace) note(took time.Duration) (changed bool) {
 	p.took[p.at] = took
 	p.at = (p.at + 1) % remembered
 	usual, was := p.usual(), p.stride
 	if want := p.needed(usual); want > p.stride {
 		p.stride = want
-	} else if want := p.needed(usual * 3 / 2); want < p.stride { // hysteresis: each change is logged
+	} else if want := p.needed(usual * 3 / 2); want < p.stride { // hysteresis, because each change is logged
 		p.stride = want
 	}
 	return p.stride != was
 }
 
-// needed is the lowest stride at which a read of that duration takes at most 1/10 of the time.
+// needed returns the lowest stride at which a read of that duration takes at most 1/10 of the time.
 func (p *pace) needed(took time.Duration) int {
 	return min(p.most(), max(p.least, int((took*share+p.interval-1)/p.interval)))
 }
 
-// longest is the longest of the last reads.
+// longest returns the longest duration of the last reads.
 func (p *pace) longest() time.Duration { return slices.Max(p.took[:]) }
 
 func (p *pace) usual() time.Duration {

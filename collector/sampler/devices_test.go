@@ -15,9 +15,8 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// TestHalfRead: where one direction could not be read, the other begins anew as
-// well: the device may be another when it is read again, and at a long interval
-// no time tells.
+// TestHalfRead: if one direction could not be read, both start again. The device may have been replaced before the
+// next read, which the time does not show at a long interval.
 func TestHalfRead(t *testing.T) {
 	for _, interval := range []time.Duration{time.Second, MaxInterval} {
 		lanetest.Test(t, func(t *testing.T) {
@@ -32,22 +31,22 @@ func TestHalfRead(t *testing.T) {
 				m.mu.Lock()
 				m.life++
 				m.mu.Unlock()
-				m.text(r.Dir+"/ports/1/counters/port_rcv_data", "1000000000000\n") // another device's
+				m.text(r.Dir+"/ports/1/counters/port_rcv_data", "1000000000000\n") // counter of another device
 				m.text(transmit, "1000000000000\n")
 				time.Sleep(5 * interval)
 				s.Snapshot(&after)
 			})
 			for d, tally := range after.Rails[0].Tally {
-				if tally.Sum != 0 || tally.Busy != 0 {
+				if tally.sum() != 0 || tally.Busy != 0 {
 					t.Errorf("every %v: %s of an idle rail: %v busy seconds, utilisations of %v", interval,
-						Direction(d), tally.Busy, tally.Sum)
+						Direction(d), tally.Busy, tally.sum())
 				}
 			}
 		})
 	}
 }
 
-// TestDroppedStays: what was dropped of a device that left stays counted.
+// TestDroppedStays: dropped samples of a device that disappeared stay counted.
 func TestDroppedStays(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -72,8 +71,8 @@ func TestDroppedStays(t *testing.T) {
 	})
 }
 
-// TestWindowIsOfNow: a rail that was away is judged by what it carried since,
-// not by what is in its window of before.
+// TestWindowIsOfNow: a rail that was absent is judged by its traffic since its return, not by older traffic in its
+// window.
 func TestWindowIsOfNow(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -103,9 +102,8 @@ func TestWindowIsOfNow(t *testing.T) {
 	})
 }
 
-// TestDeadRail: a rail that went down while the others are busy carries nothing
-// of what it could, and that is what imbalance says; one that never was up is
-// not missed.
+// TestDeadRail: a rail that went down while the others are busy carries nothing, which counts as imbalance. A rail
+// that was never up does not count.
 func TestDeadRail(t *testing.T) {
 	for _, n := range []int{2, 8} {
 		lanetest.Test(t, func(t *testing.T) {
@@ -122,7 +120,7 @@ func TestDeadRail(t *testing.T) {
 				r := m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, part})
 				ports = append(ports, r.Dir+"/ports/1")
 			}
-			down[n] = true // never up
+			down[n] = true // it was never up
 			m.text(ports[n]+"/state", "1: DOWN\n")
 			s := m.sampler(DefaultInterval, Options{})
 			var after Snapshot
@@ -147,7 +145,7 @@ func TestDeadRail(t *testing.T) {
 	}
 }
 
-// TestAllDead: of rails that were up and are not, none is active.
+// TestAllDead: if all rails went down, none is active.
 func TestAllDead(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -165,8 +163,8 @@ func TestAllDead(t *testing.T) {
 	})
 }
 
-// TestBusyOfSlowDevice: a device that is sampled more rarely than others counts
-// for as long as its samples cover.
+// TestBusyOfSlowDevice: a device that is sampled less often than others counts for the whole time that its samples
+// cover.
 func TestBusyOfSlowDevice(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -191,9 +189,8 @@ func TestBusyOfSlowDevice(t *testing.T) {
 	})
 }
 
-// TestRailsGone: rails were even and all devices but one left, as after a fatal
-// error of theirs: that one rail goes on is what single_rail is about, and no
-// more when they are back or the job has ended.
+// TestRailsGone: rails were balanced, and then all devices but one disappeared, as after fatal errors. The
+// remaining rail's traffic raises single_rail until the devices return or the job ends.
 func TestRailsGone(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -246,9 +243,8 @@ func TestRailsGone(t *testing.T) {
 	})
 }
 
-// TestPaceAtTheLimit: a device whose reads take now a little more and now a
-// little less than a tenth of the interval does not change its pace all the
-// time.
+// TestPaceAtTheLimit: a device whose reads take a little more or a little less than 1/10 of the interval does not
+// change its pace all the time.
 func TestPaceAtTheLimit(t *testing.T) {
 	for _, usual := range []time.Duration{time.Millisecond, 2 * time.Millisecond, 7 * time.Millisecond} {
 		p := newPace(MinInterval)
@@ -268,8 +264,8 @@ func TestPaceAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestRenamed: another name for a rail, as a reload brings, costs no sample and
-// does not begin a second read of a device whose first one is stuck.
+// TestRenamed: a new name of a rail after a reload loses no sample, and starts no second read of a device whose
+// first read is stuck.
 func TestRenamed(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -313,7 +309,7 @@ func TestRenamed(t *testing.T) {
 	})
 }
 
-// readsOf returns how many reads of files of a name have begun.
+// readsOf returns the number of reads of files of a name that have started.
 func (m *machine) readsOf(name string) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -325,9 +321,8 @@ func (m *machine) readsOf(name string) (n int) {
 	return n
 }
 
-// TestCachedCounters: the kernel answers hw_counters from a cache for 10 ms and
-// a few more. Sampled as often as that, every second value would be the one
-// before, and half a load be nothing and all in turns.
+// TestCachedCounters: the kernel answers hw_counters from a cache for slightly more than 10 ms. With samples as
+// frequent as that, every second value would be old, and a load of 50 % would appear as 0 and 100 % in turns.
 func TestCachedCounters(t *testing.T) {
 	for lifespan, every := range map[int]time.Duration{10: 20 * time.Millisecond, 200: 400 * time.Millisecond} {
 		lanetest.Test(t, func(t *testing.T) {
@@ -345,7 +340,7 @@ func TestCachedCounters(t *testing.T) {
 					return fmt.Sprint(uint64(0.6 * 100 * gigabit * read.Sub(begin).Seconds())), nil
 				})
 			}
-			if lifespan != 10 { // where nothing is said it is 10
+			if lifespan != 10 { // without the file, the lifespan is 10
 				m.text(port+"/hw_counters/lifespan", fmt.Sprintln(lifespan))
 			}
 			s := m.sampler(MinInterval, Options{})
@@ -364,9 +359,8 @@ func TestCachedCounters(t *testing.T) {
 	}
 }
 
-// TestBrokenCounter: a counter that cannot be read is a fault, for as long as
-// that lasts, and not a device that counts nothing. mlx5's answer to a firmware
-// that fails is EINVAL, as others' to a counter that they do not have.
+// TestBrokenCounter: a counter that cannot be read is a fault as long as that lasts, not a device without that
+// counter. mlx5 returns EINVAL if its firmware fails, as other drivers do for a counter that they lack.
 func TestBrokenCounter(t *testing.T) {
 	for _, why := range []error{errIO, unix.EINVAL} {
 		lanetest.Test(t, func(t *testing.T) {

@@ -20,23 +20,24 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// machine is a sysfs whose files are made when they are read: what a counter
-// shows is worked out from the time. It is as low as the bytes of a file.
+// machine is a sysfs whose files are computed when they are read, from the current time. It is faked at the level
+// of file contents.
 type machine struct {
-	mu      sync.Mutex
-	files   map[string]func() (string, error)
-	life    int                                             // changes when all files are others
-	latency func(path string) (before, after time.Duration) // of a read, before and after the time of its value
+	mu    sync.Mutex
+	files map[string]func() (string, error)
+	life  int // a change replaces all files
+	// durations of a read before and after the time of its value
+	latency func(path string) (before, after time.Duration)
 	reads   map[string]int
 	rails   []rail.Rail
-	alarms  atomic.Int64 // that are open
+	alarms  atomic.Int64 // number of open alarms
 }
 
 func newMachine() *machine {
 	return &machine{files: map[string]func() (string, error){}, reads: map[string]int{}}
 }
 
-// set gives a file its content.
+// set sets the content of a file.
 func (m *machine) set(path string, content func() (string, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,7 +48,7 @@ func (m *machine) text(path, content string) {
 	m.set(path, func() (string, error) { return content, nil })
 }
 
-// openFile is one open file of a machine.
+// openFile is an open file of a machine.
 type openFile struct {
 	m     *machine
 	path  string
@@ -90,8 +91,8 @@ func (f *openFile) Close()     { f.life = -1 }
 
 const gigabit = 125e6
 
-// mlx5 adds a rail of a device with one port, whose counters follow what it
-// carries: bytes in each direction since the start of the test.
+// mlx5 adds a rail of a device with one port. Its counters follow carried, which returns the bytes in each
+// direction since the start of the test.
 func (m *machine) mlx5(device string, gbit int, carried [directions]func(since time.Duration) float64) rail.Rail {
 	dir := "/sys/class/infiniband/" + device
 	r := rail.Rail{Name: strings.TrimPrefix(device, "mlx5_"), Role: rail.Compute, Device: device, Port: 1,
@@ -112,12 +113,12 @@ func (m *machine) mlx5(device string, gbit int, carried [directions]func(since t
 	return r
 }
 
-// steady carries a part of the rate all the time.
+// steady returns a constant load, as a part of the rate.
 func steady(gbit int, part float64) func(time.Duration) float64 {
 	return func(since time.Duration) float64 { return part * float64(gbit) * gigabit * since.Seconds() }
 }
 
-// pulses carries a part of the rate in the first on of each period.
+// pulses returns a load of a part of the rate during the first on of each period.
 func pulses(gbit int, part float64, on, period time.Duration) func(time.Duration) float64 {
 	return func(since time.Duration) float64 {
 		sent := since / period * on
@@ -140,12 +141,39 @@ func (m *machine) sampler(interval time.Duration, opts Options) *Sampler {
 		m.alarms.Add(1)
 		return countedAlarm{RuntimeAlarm(), sync.OnceFunc(func() { m.alarms.Add(-1) })}
 	}
+	opts.Histogram = func() Histogram { return &observed{} }
 	s := New(opts)
 	s.open = m.open
 	return s
 }
 
-// countedAlarm is an alarm that counts until it is closed.
+// observed has every utilization that was observed.
+type observed struct{ list []float64 }
+
+func (o *observed) Observe(u float64) { o.list = append(o.list, u) }
+
+// sum is the sum of the utilizations.
+func (t Tally) sum() (sum float64) {
+	if t.Samples > 0 {
+		for _, u := range t.Utilization.(*observed).list[:t.Samples] {
+			sum += u
+		}
+	}
+	return sum
+}
+
+// outside returns those after the first n samples that are not from least to
+// most.
+func (t Tally) outside(n uint64, least, most float64) (list []float64) {
+	for _, u := range t.Utilization.(*observed).list[n:t.Samples] {
+		if u < least || u > most {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// countedAlarm is an alarm that is counted until it is closed.
 type countedAlarm struct {
 	Alarm
 	closed func()
@@ -156,7 +184,7 @@ func (a countedAlarm) Close() {
 	a.closed()
 }
 
-// run runs s in the bubble for a while and returns what it has then.
+// run runs s in the bubble for a while, calls then and stops s. It returns the snapshot before that.
 func run(t *testing.T, s *Sampler, runs time.Duration, then func()) (snap Snapshot) {
 	t.Helper()
 	done := make(chan struct{})
@@ -176,8 +204,7 @@ func run(t *testing.T, s *Sampler, runs time.Duration, then func()) (snap Snapsh
 	return snap
 }
 
-// gone makes all files of a device vanish; the function it returns brings them
-// back.
+// gone makes all files of a device disappear; the returned function restores them.
 func (m *machine) gone(device string) (back func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// TestTCPBusy: what is evidence of RDMA that became TCP, and what is not.
+// TestTCPBusy: evidence for RDMA that fell back to TCP, and traffic that is not evidence.
 func TestTCPBusy(t *testing.T) {
 	const capacity = 400 * gigabit // 50 GB/s
 	look := func(tcp, rdma float64) []railLoad {
@@ -26,7 +26,7 @@ func TestTCPBusy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		looks []railLoad
 		gpus  condition
-		was   bool // suspected
+		was   bool // a fallback was suspected before
 		want  condition
 	}{
 		"fallen back":                     {look(2e9, 0), busy, false, busy},
@@ -55,35 +55,35 @@ func TestTCPBusy(t *testing.T) {
 	}
 }
 
-// TestSingleRail follows rails through looks: each letter is one.
+// TestSingleRail judges sequences of reads: each letter is a read.
 func TestSingleRail(t *testing.T) {
 	const capacity = 400 * gigabit
 	shares := map[rune][]float64{
 		'b': {0.4, 0.4, 0.4, 0.4}, // balanced
 		'u': {0.4, 0.4, 0.4, 0.1}, // uneven
 		's': {0.8, 0, 0, 0.01},    // single
-		'o': {0, 0.8, 0, 0},       // another one
-		'm': {0.8, 0.1, 0.1, 0},   // most on one
+		'o': {0, 0.8, 0, 0},       // another single rail
+		'm': {0.8, 0.1, 0.1, 0},   // most traffic on one rail
 		'i': {0, 0, 0, 0},         // idle
-		'l': {0.006, 0, 0, 0},     // little
+		'l': {0.006, 0, 0, 0},     // little traffic
 	}
-	for looks, want := range map[string]string{ // + while suspected, x while it is not known
+	for looks, want := range map[string]string{ // + while suspected, x while unknown
 		"bbbsssss":        ".....+++",
 		"bbsssss":         ".......",         // not balanced for long enough
-		"sssssss":         ".......",         // one rail from the start is how it is meant
-		"bbbssbsss":       "........+",       // three in a row
-		"bbbuuuusssb":     ".........++",     // still suspected at the first look that says otherwise
-		"bbbssssmmmm":     ".....++++++",     // most is enough to stay
-		"bbbssssuuuu":     ".....++++..",     // even enough to stop
+		"sssssss":         ".......",         // a single rail from the start is intended
+		"bbbssbsss":       "........+",       // three consecutive reads are required
+		"bbbuuuusssb":     ".........++",     // still suspected at the first contradicting read
+		"bbbssssmmmm":     ".....++++++",     // most traffic on one rail keeps the suspicion
+		"bbbssssuuuu":     ".....++++..",     // even enough to end the suspicion
 		"bbbsssbbbb":      ".....+++..",      //
 		"bbbiiiiisss":     "..........+",     // a pause of 25 s
-		"bbbiiiiiissssss": "...............", // of 30 s: another job
-		"bbbsssiiiiiisss": ".....+++.......", // it ended
+		"bbbiiiiiissssss": "...............", // a pause of 30 s: another job
+		"bbbsssiiiiiisss": ".....+++.......", // the job ended
 		"bbbooo":          ".....+",          //
-		"bbbsss?sssss":    ".....+++++++",    // one look that nobody could judge
-		"bbbsss???sss":    ".....+++x...",    // three of them, as when a device is gone
+		"bbbsss?sssss":    ".....+++++++",    // one read that could not be judged
+		"bbbsss???sss":    ".....+++x...",    // three such reads, as after a device disappeared
 		"???b":            "xxx.",
-		"bbblllllll":      "..........",  // too little to judge
+		"bbblllllll":      "..........",  // too little traffic to judge
 		"bbbsssiisss":     ".....++++++", //
 	} {
 		var s suspicion
@@ -109,8 +109,7 @@ func TestSingleRail(t *testing.T) {
 	}
 }
 
-// rxe adds a rail of a software device on its own interface. Its packets are of
-// the greatest size that there is.
+// rxe adds a rail of a software device with its own interface. Its packets have the maximum size.
 func (m *machine) rxe(n int, rdma, tcp func(time.Duration) float64) {
 	const mtu = 4200
 	name := fmt.Sprintf("rxe%d", n)
@@ -133,8 +132,8 @@ func (m *machine) rxe(n int, rdma, tcp func(time.Duration) float64) {
 	m.rails = append(m.rails, r)
 }
 
-// TestFallbackRxe: on software rails TCP instead of RDMA is suspected within
-// 20 s and not after another 20, and their TCP bytes are nobody's to tell.
+// TestFallbackRxe: on software rails, TCP instead of RDMA is suspected within 20 s, and the suspicion ends within
+// another 20 s. Their TCP bytes are not exported.
 func TestFallbackRxe(t *testing.T) {
 	between := func(from, to time.Duration, rate float64) func(time.Duration) float64 {
 		return func(d time.Duration) float64 { return rate * max(0, min(d, to)-from).Seconds() }
@@ -185,8 +184,8 @@ func TestFallbackRxe(t *testing.T) {
 	}
 }
 
-// TestTCPBytes: mlx5 counts what is not RDMA, and of a bond all members do. A
-// counter that steps back or another member makes no bytes.
+// TestTCPBytes: mlx5 counts traffic other than RDMA, and all members of a bond count. A counter that decreases or
+// another member adds no bytes.
 func TestTCPBytes(t *testing.T) {
 	sys := tree(t, map[string]string{
 		"class/net/bond0/bonding/active_slave": "",
@@ -265,7 +264,7 @@ func TestTCPBytes(t *testing.T) {
 	}
 }
 
-// replaceDir replaces the directory of an interface, as when another takes its name.
+// replaceDir replaces the directory of an interface, as if another interface took its name.
 func replaceDir(t *testing.T, dir string) {
 	t.Helper()
 	target, err := os.Readlink(filepath.Join(dir, "device"))
@@ -286,8 +285,8 @@ func replaceDir(t *testing.T, dir string) {
 	}
 }
 
-// TestTCPOfReplacedDevice: what a device counts does not go on from what another of its
-// name did, although all of it was opened as often.
+// TestTCPOfReplacedDevice: the counter of a device does not continue that of an earlier device with the same name,
+// even if its files were opened equally often.
 func TestTCPOfReplacedDevice(t *testing.T) {
 	sys := tree(t, map[string]string{"class/net/eth0/device": "-> ../../../devices/0000:01:00.0"})
 	eth0 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0"}

@@ -9,12 +9,11 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// TestShortFault: a counter that cannot be read for a moment, such as a file that
-// somebody writes anew, costs no second: the next sample covers what was missed,
-// is normalised by the time that passed, and counted.
+// TestShortFault: a counter that cannot be read for a moment, such as a file that is being rewritten, loses no
+// second: the next sample covers the missed time, is divided by the whole time, and is counted.
 func TestShortFault(t *testing.T) {
 	for name, fault := range map[string]struct {
-		row  int // ticks of ten
+		row  int // consecutive failed ticks out of ten
 		read func() (string, error)
 	}{
 		"empty": {5, func() (string, error) { return "", nil }},
@@ -27,7 +26,8 @@ func TestShortFault(t *testing.T) {
 				transmit := r.Dir + "/ports/1/counters/port_xmit_data"
 				counts, reads := m.files[transmit], 0
 				m.set(transmit, func() (string, error) {
-					if reads++; reads%10 < fault.row {
+					reads++
+					if reads%10 < fault.row {
 						return fault.read()
 					}
 					return counts()
@@ -41,7 +41,7 @@ func TestShortFault(t *testing.T) {
 				is, was := after.Rails[0].Tally[Transmit], before.Rails[0].Tally[Transmit]
 				n := is.Samples - was.Samples
 				within(t, name+": busy seconds", is.Busy-was.Busy, 40)
-				within(t, name+": mean", (is.Sum-was.Sum)/float64(n), 0.5)
+				within(t, name+": mean", (is.sum()-was.sum())/float64(n), 0.5)
 				ticks := float64(40*time.Second) / float64(interval)
 				within(t, name+": samples", float64(n), float64(10-fault.row)/10*ticks)
 				within(t, name+": overruns", float64(after.Devices[0].Overruns-before.Devices[0].Overruns),
@@ -54,8 +54,8 @@ func TestShortFault(t *testing.T) {
 	}
 }
 
-// TestBurstBesideSlowDevice: what a burst on one rail says of balance does not
-// wait longer for the slowest device than it is remembered.
+// TestBurstBesideSlowDevice: the effect of a burst on the balance does not wait longer for the slowest device than
+// the burst is remembered.
 func TestBurstBesideSlowDevice(t *testing.T) {
 	for _, took := range []time.Duration{30 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond} {
 		lanetest.Test(t, func(t *testing.T) {

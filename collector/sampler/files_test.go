@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tree writes files below a /sys of its own; "-> x" is a link.
+// tree writes files below a temporary /sys; "-> x" is a link.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,8 +43,8 @@ func write(t *testing.T, content string, elem ...string) {
 	}
 }
 
-// TestHungFile: a real file whose read sits in the kernel. Others are sampled
-// meanwhile, and the device is when it returns.
+// TestHungFile: the read of a real file hangs in the kernel. Other devices are sampled meanwhile, and the device is
+// sampled after the read returns.
 func TestHungFile(t *testing.T) {
 	sys, mount := t.TempDir(), t.TempDir()
 	if err := sysfstest.WriteMlx5(sys, 2); err != nil {
@@ -68,7 +68,8 @@ func TestHungFile(t *testing.T) {
 	until := func(what string, cond func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if s.Snapshot(&snap); len(snap.Devices) == 2 && cond() {
+			s.Snapshot(&snap)
+			if len(snap.Devices) == 2 && cond() {
 				return
 			}
 			if time.Now().After(deadline) {

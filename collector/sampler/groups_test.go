@@ -14,8 +14,8 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// TestGroups: rails are compared with those of their link layer and rate alone,
-// and a node is as imbalanced as its worst group.
+// TestGroups: rails are compared only with rails of the same link layer and rate, and the imbalance of a node is
+// that of its worst group.
 func TestGroups(t *testing.T) {
 	type port struct {
 		gbit int
@@ -76,10 +76,10 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestInUse: where it is known which rails jobs use, only these are compared, in roles that have any.
+// TestInUse: if the rails that jobs use are known, only these are compared, in roles that have any.
 func TestInUse(t *testing.T) {
 	for name, tc := range map[string]struct {
-		used   string // rails; -: unknown
+		used   string // rails; "-" if unknown
 		judged bool
 		want   map[string]float64
 	}{
@@ -115,8 +115,8 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// TestTrainedDown: a port that comes back at a quarter of its rate stays in the
-// group of its siblings. Where it is full and they wait for it, that is seen.
+// TestTrainedDown: a port that comes back at a quarter of its rate stays in the group of its siblings. An imbalance
+// is detected if it is full and they wait for it.
 func TestTrainedDown(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()

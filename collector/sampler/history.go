@@ -9,27 +9,30 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// RecentSeconds is how many seconds [Rail.Recent] holds.
+// RecentSeconds is the number of seconds that [Rail.Recent] covers.
 const RecentSeconds = 120
 
-// windowSeconds is the window of rails_imbalance_ratio: 10 s, or two samples if the interval is longer than 5 s.
+// windowSeconds returns the window of rails_imbalance_ratio: 10 s, or two samples if the interval is longer than 5
+// s.
 func windowSeconds(interval time.Duration) int {
 	return max(10, int((2*interval+time.Second-1)/time.Second))
 }
 
-// history is what a rail carried in one direction up to each of the last seconds, which count from 1.
+// history holds the totals of a rail in one direction at each of the last seconds, which are numbered from 1.
 type history struct {
-	points [RecentSeconds + 2*int(MaxInterval/time.Second)]point // by second modulo length
-	first  int                                                   // second of the first point ever
-	since  int                                                   // second since which the rail has not been absent
+	points [RecentSeconds + 2*int(MaxInterval/time.Second)]point // indexed by second modulo length
+	first  int                                                   // second of the first point
+	since  int                                                   // second since which the rail has always been present
 	last   int                                                   // second of the last point
 }
 
-// point is what an account had counted at one moment.
+// point holds the totals of an account at one moment.
 type point struct {
 	bytes   uint64
-	seconds float64 // covered by samples; -1 if the rail was absent
-	busy    float64 // of these, busy
+	seconds float64 // time covered by samples; -1 if the rail was absent
+	busy    float64 // busy part of seconds
+	own     uint64  // bytes of own measurements, included in bytes
+	settled bool    // own is complete: no measurement is under way or ended just now
 }
 
 func (h *history) at(second int) *point { return &h.points[second%len(h.points)] }
@@ -48,14 +51,52 @@ func (h *history) add(second int, p point) {
 	h.last = second
 }
 
-// over returns what the rail carried in the last seconds, as far back as it was not absent.
+// over returns the traffic of the last seconds, or of the shorter time since the rail was absent.
 func (h *history) over(seconds int) point {
 	to, from := h.at(h.last), h.at(max(h.last-seconds, h.since))
-	return point{to.bytes - from.bytes, to.seconds - from.seconds, to.busy - from.busy}
+	return to.since(from)
 }
 
-// rates appends the rate of each of the last seconds to list, oldest first, and returns the rate now, in bytes per
-// second; NaN without samples. A second between two samples repeats the rate before it.
+func (p *point) since(from *point) point {
+	return point{bytes: p.bytes - from.bytes, seconds: p.seconds - from.seconds, busy: p.busy - from.busy,
+		own: p.own - from.own}
+}
+
+// settledOver is like over, but covers a time that starts and ends without own measurements, so that they can be
+// subtracted: the given seconds or a few more. ok is false if there is no such time.
+func (h *history) settledOver(seconds int) (p point, ok bool) {
+	to, start := h.at(h.last), max(h.last-seconds, h.since)
+	if !to.settled {
+		return point{}, false
+	}
+	for second := start; second >= max(h.since, h.last-RecentSeconds); second-- {
+		if from := h.at(second); from.settled {
+			return to.since(from), true
+		}
+	}
+	for second := start + 1; second < h.last; second++ {
+		if from := h.at(second); from.settled {
+			return to.since(from), true
+		}
+	}
+	return point{}, false
+}
+
+// real returns the bytes without those of own measurements, and whether the rail was busy with them. The bytes of
+// own measurements on the wire are known to a few percent: a remainder of that size is not traffic.
+func (p point) real(capacity float64) (bytes float64, busy bool) {
+	if p.own == 0 {
+		return float64(p.bytes), p.busy > 0
+	}
+	bytes = max(float64(p.bytes)-float64(p.own), 0)
+	return bytes, bytes > BusyAbove*capacity*p.seconds+ownRest*float64(p.own)
+}
+
+// ownRest is the share of own measurements above which a remainder is real traffic.
+const ownRest = 0.25
+
+// rates appends the rate of each of the last seconds to list, oldest first, and returns the current rate. Rates are
+// in bytes per second, NaN without samples. A second without a sample repeats the previous rate.
 func (h *history) rates(list []float64, interval time.Duration, now point) ([]float64, float64) {
 	var from, mark point
 	rate, late := math.NaN(), time.Duration(0)
@@ -82,17 +123,17 @@ func (h *history) rates(list []float64, interval time.Duration, now point) ([]fl
 	return list, math.NaN()
 }
 
-// GPUPeaks is the peak of a GPU's memory in use, in bytes.
+// GPUPeaks holds the peaks of a GPU's memory in use, in bytes.
 type GPUPeaks struct {
 	Index         int
-	Start, Minute uint64 // since sampling began; in the last 60 s
+	Start, Minute uint64 // peak since sampling began; peak of the last 60 s
 }
 
-// gpuHistories has the peaks of all GPUs. The sampler's mutex protects it.
+// gpuHistories holds the peaks of all GPUs. The sampler's mutex protects it.
 type gpuHistories struct {
 	list []*gpuHistory // in order of index
-	busy condition     // whether any GPU computes
-	n    int           // seconds added
+	busy condition     // at least one GPU computes
+	n    int           // seconds added so far
 }
 
 type gpuHistory struct {
@@ -107,7 +148,8 @@ func (b *gpuHistories) add(list []collector.GPUUse, known bool) {
 	for _, h := range b.list {
 		h.last[b.n%len(h.last)] = 0
 	}
-	b.busy = condition{met: known && len(list) == 0, known: known && len(list) == 0} // without GPUs, traffic decides
+	// without GPUs, only the traffic decides
+	b.busy = condition{met: known && len(list) == 0, known: known && len(list) == 0}
 	for _, g := range list {
 		b.busy.known = b.busy.known || g.BusyKnown
 		b.busy.met = b.busy.met || g.BusyKnown && g.Busy
@@ -136,14 +178,14 @@ func (b *gpuHistories) appendTo(to []GPUPeaks) []GPUPeaks {
 // meanSeconds is the time over which [Sampler.MeanTraffic] averages.
 const meanSeconds = 5
 
-// physicalRate is the traffic of a rail's physical port in one direction: of all functions and protocols.
+// physicalRate is the traffic of a rail's physical port in one direction: all functions and protocols.
 type physicalRate struct {
 	last mark
 	rate float64 // bytes per second, between the last two reads
 	took time.Duration
 	ok   bool
 
-	known bool // it was read once
+	known bool // it has been read at least once
 }
 
 func (p *physicalRate) add(r rail.StatisticsReading, d int, interval time.Duration) {
@@ -152,27 +194,39 @@ func (p *physicalRate) add(r rail.StatisticsReading, d int, interval time.Durati
 		return
 	}
 	grew, took, what := p.last.advance(mark{value: r.Physical[d], at: r.At, opens: r.Generation}, 2*interval)
-	if p.ok = what == counted; p.ok {
+	p.ok = what == counted
+	if p.ok {
 		p.rate, p.took = float64(grew)/took.Seconds(), took
 	}
 }
 
-// settledSeconds is how long own measurements must be over until samples have all of their bytes: counters of bnxt move
-// once a second.
+// settledSeconds is the minimum time after own measurements until samples have all of their bytes.
 const settledSeconds = 2
 
-func (s *Sampler) noteOwnLocked(r rail.Rail, a *account) {
+// noteOwnLocked notes own measurements, and reports whether the samples have all of their bytes.
+func (s *Sampler) noteOwnLocked(r rail.Rail, a *account) (settled bool) {
 	if s.opts.Own == nil {
-		return
+		return true
 	}
 	own, settled := s.opts.Own(r)
-	if a.quiet++; own != a.own || !settled {
+	a.quiet++
+	if own != a.own || !settled {
 		a.own, a.quiet = own, 0
 	}
+	return settled && s.quietLocked(r, a)
 }
 
-// Carried returns what the rails of a device have carried, by [rail.Rail.Key]; one without a sample is absent. It reads
-// nothing and does not block.
+// quietLocked reports whether own measurements ended long enough ago.
+func (s *Sampler) quietLocked(r rail.Rail, a *account) bool {
+	lag := a.lag()
+	if cost := s.costs[r.Device]; cost != nil {
+		lag = max(lag, cost.Interval)
+	}
+	return a.quiet >= settledSeconds && float64(a.quiet) > lag.Seconds()
+}
+
+// Carried returns what the rails of a device have carried, by [rail.Rail.Key]; a rail without a sample is missing.
+// It reads nothing and does not block.
 func (s *Sampler) Carried(device string) map[string]rail.Carried {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,17 +240,16 @@ func (s *Sampler) Carried(device string) map[string]rail.Carried {
 		if s.opts.Own != nil {
 			var settled bool
 			c.Own, settled = s.opts.Own(r)
-			lag := s.costs[device].Interval.Seconds()
-			c.Settled = settled && c.Own == a.own && a.quiet >= settledSeconds && float64(a.quiet) > lag
+			c.Settled = settled && c.Own == a.own && s.quietLocked(r, a)
 		}
 		all[r.Key()] = c
 	}
 	return all
 }
 
-// MeanTraffic returns what a rail has carried on average over the last 5 s: this function's RDMA up to now, and the
-// physical port's, with virtual functions and TCP, up to its last read, which was less than 5 s ago. ok is false if
-// neither is known for the last seconds.
+// MeanTraffic returns the mean traffic of a rail over the last 5 s, or longer if its counters are updated rarely.
+// This function's RDMA is included up to now. The physical port's traffic, with virtual functions and TCP, is
+// included up to its last read, at most 5 s ago. ok is false if neither is known.
 func (s *Sampler) MeanTraffic(r rail.Rail) (mean rail.MeanTraffic, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,16 +258,16 @@ func (s *Sampler) MeanTraffic(r rail.Rail) (mean rail.MeanTraffic, ok bool) {
 		return mean, false
 	}
 	for d := range directions {
-		covered := a.history[d].over(meanSeconds)
+		covered := a.history[d].over(meanSeconds + int(math.Ceil(a.lag().Seconds())))
 		if fresh := a.history[d].last >= s.seconds-1; !fresh || covered.seconds < meanSeconds-1 {
 			return mean, false
 		}
 		mean.Rate[d] = float64(covered.bytes) / covered.seconds
-		mean.Over = max(mean.Over, time.Duration(covered.seconds*float64(time.Second)))
+		mean.Over = max(mean.Over, time.Duration(covered.seconds*float64(time.Second))+a.lag())
 	}
 	receive, transmit := a.physical[Receive], a.physical[Transmit]
 	if (receive.known || transmit.known) && !(receive.ok && transmit.ok) {
-		return rail.MeanTraffic{}, false // this function alone would not show the others
+		return rail.MeanTraffic{}, false // this function's traffic alone would hide that of the others
 	}
 	if receive.ok && transmit.ok {
 		mean.Physical = true

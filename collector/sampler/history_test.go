@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestRates: the rates of the last seconds, from what an account had counted at each.
+// TestRates: rates of the last seconds, computed from the account's total at each second.
 func TestRates(t *testing.T) {
 	nan := math.NaN()
 	type second struct {
@@ -22,7 +22,7 @@ func TestRates(t *testing.T) {
 		interval time.Duration
 		taken    []second
 		want     []float64
-		now      second // the account, a moment after
+		now      second // account a moment later
 		rate     float64
 	}{
 		{"nothing yet", time.Second / 10, nil, nil, second{}, nan},
@@ -53,7 +53,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestHistoryForgets: it holds two minutes, also after the rail was absent for an hour.
+// TestHistoryForgets: the history covers two minutes, also after the rail was absent for an hour.
 func TestHistoryForgets(t *testing.T) {
 	var h history
 	for i := range 1000 {

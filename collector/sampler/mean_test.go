@@ -8,7 +8,8 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// TestMeanTraffic: the mean of the last 5 s, of the function up to now and of the physical port up to its last read.
+// TestMeanTraffic: the mean of the last 5 s, up to now for the function and up to its last read for the physical
+// port.
 func TestMeanTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1}
@@ -23,7 +24,8 @@ func TestMeanTraffic(t *testing.T) {
 				a.seconds[d]++
 				a.history[d].add(s.seconds, a.now(d))
 			}
-			if port += 1000; s.seconds%5 == 0 {
+			port += 1000
+			if s.seconds%5 == 0 {
 				reading := rail.StatisticsReading{At: time.Now(), Physical: [directions]uint64{port, 2 * port},
 					HasPhysical: true}
 				for d := range directions {
@@ -64,8 +66,7 @@ func TestMeanTraffic(t *testing.T) {
 	})
 }
 
-// TestCarried: what a rail has carried has all bytes of own rounds once these were over for two seconds, and for an
-// interval of the device.
+// TestCarried: the result has all bytes of own rounds two seconds after they ended, plus an interval of the device.
 func TestCarried(t *testing.T) {
 	r := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, Role: rail.Compute}
 	var own [directions]uint64

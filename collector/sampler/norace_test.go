@@ -2,5 +2,5 @@
 
 package sampler
 
-// raced is whether the race detector is on.
+// raced reports whether the race detector is enabled.
 const raced = false

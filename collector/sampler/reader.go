@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hangAfter is how late the goroutine that reads the devices is when another one continues.
+// hangAfter is the delay of the goroutine that reads the devices after which another one takes over.
 const hangAfter = 75 * time.Millisecond
 
-// guard reads the devices in one goroutine: waking one for each costs more than reading. When that is late, another one
-// continues, and the late one ends after its read. If it is late again soon, it reads each device in a goroutine of its
-// own first, so that hangs do not add up.
+// guard runs one goroutine that reads all devices: waking one per device costs more than reading. If it is late,
+// another goroutine takes over, and the late one ends after its read. If that one is also late soon after, it first
+// reads each device in a separate goroutine, so that hangs do not add up.
 func (s *Sampler) guard(ctx context.Context) {
-	watch := s.opts.Alarm() // rings when the reader is late
+	watch := s.opts.Alarm() // fires when the reader is late
 	context.AfterFunc(ctx, watch.Close)
 	var last time.Time
 	for ctx.Err() == nil {
@@ -32,8 +32,8 @@ func (s *Sampler) guard(ctx context.Context) {
 	}
 }
 
-// readDevices reads the devices at each tick, and at least once a second. Those that are slow, at first all if apart is
-// true, do not delay the others.
+// readDevices reads the devices at each tick, and at least once a second. Slow devices (at first all, if apart is
+// true) are read in separate goroutines and do not delay others.
 func (s *Sampler) readDevices(ctx context.Context, watch Alarm, apart bool) {
 	period := s.opts.Interval / ((s.opts.Interval + time.Second - 1) / time.Second)
 	var devices []*device
@@ -48,7 +48,7 @@ func (s *Sampler) readDevices(ctx context.Context, watch Alarm, apart bool) {
 			select {
 			case d.turn <- struct{}{}:
 			default:
-				continue // a read has not returned
+				continue // its last read has not returned
 			}
 			if apart || d.pace.longest() > s.opts.Interval/time.Duration(2*len(devices)) {
 				s.running.Go(d.read)
@@ -61,24 +61,25 @@ func (s *Sampler) readDevices(ctx context.Context, watch Alarm, apart bool) {
 	})
 }
 
-// Alarm wakes one goroutine at a time that can be changed. Safe for concurrent use.
+// Alarm wakes one goroutine at a time, which can be changed. Safe for concurrent use.
 type Alarm interface {
-	// Set makes Wait return in d, and no longer at the time that was set before.
+	// Set makes Wait return after d. It replaces the time that was set before.
 	Set(d time.Duration)
 	// Wait returns true at the time that is set, and false once the alarm is closed.
 	Wait() bool
 	Close()
 }
 
-// KernelAlarm returns an alarm on a timerfd, or a RuntimeAlarm if the process has no descriptor left. A timer of the Go
-// runtime wakes a second thread each time, which costs as much as reading ten rails.
+// KernelAlarm returns an alarm that uses a timerfd, or a RuntimeAlarm if the process has no descriptor left. A
+// timer of the Go runtime wakes a second thread each time, which costs as much as reading ten rails.
 func KernelAlarm() Alarm {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return RuntimeAlarm()
 	}
 	a := &kernelAlarm{file: os.NewFile(uintptr(fd), "timerfd")}
-	if a.conn, err = a.file.SyscallConn(); err != nil {
+	a.conn, err = a.file.SyscallConn()
+	if err != nil {
 		a.Close()
 		return RuntimeAlarm()
 	}
@@ -88,17 +89,17 @@ func KernelAlarm() Alarm {
 type kernelAlarm struct {
 	file   *os.File
 	conn   syscall.RawConn
-	passed [8]byte // how often the time has passed, as last read
+	passed [8]byte // number of expirations; not used
 }
 
 func (a *kernelAlarm) Set(d time.Duration) {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm it
-	_ = a.conn.Control(func(fd uintptr) {                                 // fails once it is closed
+	_ = a.conn.Control(func(fd uintptr) {                                 // fails after Close
 		_ = unix.TimerfdSettime(int(fd), 0, &spec, nil) // cannot fail: the value is valid
 	})
 }
 
-// Wait blocks in a read, also when Set has just changed a time that had passed.
+// Wait blocks in a read. It keeps blocking if Set replaces a time that had just passed.
 func (a *kernelAlarm) Wait() bool {
 	_, err := a.file.Read(a.passed[:])
 	return err == nil
@@ -106,7 +107,8 @@ func (a *kernelAlarm) Wait() bool {
 
 func (a *kernelAlarm) Close() { _ = a.file.Close() } // nothing was written to it
 
-// RuntimeAlarm returns an alarm on a timer of the Go runtime, which follows the fake time of testing/synctest.
+// RuntimeAlarm returns an alarm that uses a timer of the Go runtime, which follows the fake time of
+// testing/synctest.
 func RuntimeAlarm() Alarm {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()

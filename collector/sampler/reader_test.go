@@ -12,14 +12,14 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// idleRails adds rails that carry nothing.
+// idleRails adds rails without traffic.
 func idleRails(m *machine, n int) {
 	for i := range n {
 		m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, idle})
 	}
 }
 
-// hang makes every read of the devices hang for so long, from the next one on; 0 ends it.
+// hang makes every read of the devices take long, from the next read on; 0 ends it.
 func (m *machine) hang(long time.Duration, devices ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -31,7 +31,7 @@ func (m *machine) hang(long time.Duration, devices ...string) {
 	}
 }
 
-// TestManyHang: devices that hang all at once cost the others a few ticks, once, and nothing while they hang.
+// TestManyHang: devices that hang simultaneously delay the others by a few ticks once, and not while they hang.
 func TestManyHang(t *testing.T) {
 	for _, interval := range []time.Duration{MinInterval, DefaultInterval} {
 		lanetest.Test(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestManyHang(t *testing.T) {
 	}
 }
 
-// TestSlowOnesApart: devices that take long, and not so long that they are read less often, do not delay each other.
+// TestSlowOnesApart: slow devices that are still read at the normal pace do not delay each other.
 func TestSlowOnesApart(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -82,7 +82,7 @@ func TestSlowOnesApart(t *testing.T) {
 		for i := range 14 {
 			slow = append(slow, fmt.Sprintf("mlx5_%d", i))
 		}
-		m.hang(4*time.Millisecond, slow...) // each of two files: one after the other, more than 100 ms
+		m.hang(4*time.Millisecond, slow...) // two files per device: more than 100 ms if read one after the other
 		s := m.sampler(DefaultInterval, Options{})
 		run(t, s, 5*time.Second+50*time.Millisecond, func() {
 			for _, what := range []string{"slow", "quick again"} {
@@ -101,7 +101,7 @@ func TestSlowOnesApart(t *testing.T) {
 	})
 }
 
-// TestStuckReplaced: what a stuck read brings after another device has taken the name is dropped, and the other device
+// TestStuckReplaced: the result of a stuck read is dropped if another device has taken the name. The other device
 // is sampled meanwhile.
 func TestStuckReplaced(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestStuckReplaced(t *testing.T) {
 	})
 }
 
-// TestRefused: a counter that the firmware refuses is asked once a minute, and the error stays.
+// TestRefused: a counter that the firmware refuses is read once a minute, and the error stays.
 func TestRefused(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -152,14 +152,16 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%d reads in 5 min", n)
 			}
 			var snap, after Snapshot
-			if s.Snapshot(&snap); snap.Devices[0].Err == nil {
+			s.Snapshot(&snap)
+			if snap.Devices[0].Err == nil {
 				t.Error("no error")
 			}
 			m.set(path, answers)
 			time.Sleep(time.Minute + time.Second)
 			s.Snapshot(&snap)
 			time.Sleep(10 * time.Second)
-			if s.Snapshot(&after); after.Devices[0].Samples-
+			s.Snapshot(&after)
+			if after.Devices[0].Samples-
 				snap.Devices[0].Samples != 200 || after.Devices[0].Err != nil {
 				t.Errorf("it answers again: %+v", after.Devices[0])
 			}
@@ -167,7 +169,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestAlarms: both kinds ring once, when they were last set to, and never again after they are closed.
+// TestAlarms: both kinds fire once, at the time that was set last, and never after they are closed.
 func TestAlarms(t *testing.T) {
 	for name, a := range map[string]Alarm{"kernel": KernelAlarm(), "runtime": RuntimeAlarm()} {
 		start := time.Now()

@@ -1,11 +1,11 @@
-// Package sampler measures the real traffic between scrapes: the bytes of every rail every 100 ms, GPU memory every
-// second, and the TCP traffic of the rails every 5 s. It keeps only counters and histograms that never step back, so
-// that any number of scrapers can share them at any interval. docs/architecture.md has the way of a sample.
+// Package sampler measures the traffic between scrapes: the bytes of every rail every 100 ms, GPU memory every
+// second, and the TCP traffic of the rails every 5 s. It keeps only counters and histograms that never decrease, so
+// that any number of scrapers can read them at any interval. docs/architecture.md describes the path of a sample.
 //
-// A read of a driver can hang and cannot be cancelled. One goroutine reads all devices. When it hangs, another one
-// reads the other devices. So a hang costs the samples of its device, and delays the others once by 75 ms.
+// A read of a driver can hang and cannot be cancelled. One goroutine reads all devices. If it hangs, another one
+// reads the other devices. A hang therefore loses the samples of its device, and delays the others once by 75 ms.
 //
-// Times are of the monotonic clock, read directly before and after each read.
+// Times come from the monotonic clock, read directly before and after each read.
 package sampler
 
 import (
@@ -21,51 +21,57 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options are the options of a [Sampler].
+// Options configure a [Sampler].
 type Options struct {
 	Sysfs string // mount point of sysfs
 	// Rails returns the rails that exist now. It is called every second and returns in bounded time.
 	Rails func() ([]rail.Rail, error)
 	// Interval is the time between two samples of a rail, from MinInterval to MaxInterval.
 	Interval time.Duration
-	// InUse returns the names of the rails on which jobs have connected queue pairs, without blocking. Only these are
-	// compared with each other, in a role that has any. Nil, or not known: all.
+	// InUse returns the names of the rails on which jobs have connected queue pairs, without blocking. In a role
+	// that has such rails, only these are compared with each other. If nil or not known, all are.
 	InUse func() (rails map[string]bool, known bool)
-	// GPUs returns the use of GPUs every second, in bounded time, and whether that is all of them; nil: there are none.
+	// GPUs returns the use of GPUs, and whether the list is complete. It is called every second and returns in
+	// bounded time. If nil, there are no GPUs.
 	GPUs func() (list []collector.GPUUse, known bool)
-	// Paced is called when a device's interval changes, with how long a read takes. It must not block, and may be nil.
+	// Paced is called when a device's interval changes; took is the duration of a read. It must not block, and may
+	// be nil.
 	Paced func(device string, every, took time.Duration)
-	// Ethtool answers for the interfaces below Sysfs. By default it is the kernel if Sysfs is its own, else nothing.
+	// Ethtool answers for the interfaces below Sysfs. The default is the kernel if Sysfs is its own, otherwise
+	// none.
 	Ethtool ethtool.Ioctl
-	// Own is what this node's own measurements put on a rail, which is no traffic of a job; nil: nothing.
+	// Own returns what this node's own measurements put on a rail, which is not traffic of a job; nil: nothing.
 	Own OwnTraffic
-	// Alarm makes the alarms that ring at each tick, by default [KernelAlarm]. Tests in fake time need [RuntimeAlarm].
+	// Histogram makes the histogram of a rail's utilizations in one direction; nil: there is none.
+	Histogram func() Histogram
+	// Alarm makes the alarms that fire at each tick; the default is [KernelAlarm]. Tests in fake time need
+	// [RuntimeAlarm].
 	Alarm func() Alarm
 }
 
-// OwnTraffic returns how many bytes of its traffic a rail owes to measurements since the start. settled is false while
-// one is under way, whose bytes may not be in them. It must not block.
+// OwnTraffic returns how many bytes of a rail's traffic since the start belong to own measurements. settled is
+// false while a measurement is under way whose bytes may be missing. It must not block.
 type OwnTraffic func(rail.Rail) (bytes [directions]uint64, settled bool)
 
-// unionReach is how late a sample may be and still count as time in which any rail was busy.
+// unionReach is the maximum delay of a sample that still counts for the time in which any rail was busy.
 const unionReach = 2 * time.Second
 
-// Sampler samples. Safe for concurrent use.
+// Sampler samples the rails and GPUs. Safe for concurrent use.
 type Sampler struct {
 	opts  Options
 	open  rail.OpenFile // replaced by tests
 	ioctl ethtool.Ioctl // nil if sysfs is not this machine's
-	epoch time.Time     // of tick 0
+	epoch time.Time     // time of tick 0
 
 	mu       sync.Mutex // protects all following fields
 	union    union
 	rails    []rail.Rail
-	accounts map[string]*account // by Rail.Key
-	costs    map[string]*Device  // by device; outlive it
-	devices  map[string]*device  // by Rail.ID
+	accounts map[string]*account // keyed by Rail.Key
+	costs    map[string]*Device  // keyed by device; kept when the device disappears
+	devices  map[string]*device  // keyed by Rail.ID
 	dropped  [Reasons]uint64     // samples
 	sets     [directions]Set
-	seconds  int // since the start
+	seconds  int // number of seconds since the start
 	suspect  suspicion
 	gpus     gpuHistories
 
@@ -86,16 +92,17 @@ func New(opts Options) *Sampler {
 
 func (s *Sampler) tick(t time.Time) int64 { return int64(t.Sub(s.epoch) / s.opts.Interval) }
 
-// after is when the next period begins. All begin at the epoch: what is due together needs one wake-up.
+// after returns the start of the next period. All periods start at the epoch, so that calls that are due together
+// need one wake-up.
 func (s *Sampler) after(t time.Time, period time.Duration) time.Time {
 	return t.Add(period - t.Sub(s.epoch)%period)
 }
 
-// Run samples until ctx is done, and then waits for reads, which may hang.
+// Run samples until ctx is done, and then waits for running reads, which may hang.
 func (s *Sampler) Run(ctx context.Context) {
 	s.epoch = time.Now()
 	if s.ioctl == nil && sysfs.Live(s.opts.Sysfs) {
-		if socket, err := ethtool.Open(); err == nil { // without one, TCP traffic is unknown
+		if socket, err := ethtool.Open(); err == nil { // without a socket, TCP traffic is unknown
 			defer func() { _ = socket.Close() }() // nothing was written to it
 			s.ioctl = socket.Ioctl
 		}
@@ -123,7 +130,7 @@ func (s *Sampler) Run(ctx context.Context) {
 	s.running.Wait()
 }
 
-// every calls fn now and in each period until ctx is done. A call that takes longer than a period delays the next.
+// every calls fn now and once per period until ctx is done. A call that takes longer than a period delays the next.
 func (s *Sampler) every(ctx context.Context, period time.Duration, fn func()) {
 	alarm := s.opts.Alarm()
 	stop := context.AfterFunc(ctx, alarm.Close)
@@ -171,7 +178,7 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 	for _, r := range rails {
 		a := s.accounts[r.Key()]
 		if a == nil {
-			a = &account{}
+			a = s.newAccount()
 			s.accounts[r.Key()] = a
 		}
 		d.ports = append(d.ports, &port{rail: r, account: a, files: rail.NewPort(s.opts.Sysfs, r, s.open), state: -1})
@@ -179,7 +186,17 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 	return d
 }
 
-// second judges the last second: utilization, balance, and how long any rail was busy.
+func (s *Sampler) newAccount() *account {
+	a := &account{}
+	for i := range a.tally {
+		if s.opts.Histogram != nil {
+			a.tally[i].Utilization = s.opts.Histogram()
+		}
+	}
+	return a
+}
+
+// second processes the last second: utilization, balance, and how long any rail was busy.
 func (s *Sampler) second() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,10 +205,13 @@ func (s *Sampler) second() {
 	for i, r := range s.rails {
 		a := s.accounts[r.Key()]
 		a.group.Role, a.group.LinkLayer = r.Role, r.LinkLayer
+		a.name = r.Name
+		settled := s.noteOwnLocked(r, a)
 		for d := range a.history {
-			a.history[d].add(s.seconds, a.now(d))
+			p := a.now(d)
+			p.own, p.settled = a.own[d], settled
+			a.history[d].add(s.seconds, p)
 		}
-		s.noteOwnLocked(r, a)
 		accounts[i], limits[i] = a, a.limits
 	}
 	used, inRole := s.inUse()
@@ -206,7 +226,10 @@ func (s *Sampler) second() {
 	for _, d := range s.devices {
 		slowest = max(slowest, d.cost.Interval)
 	}
-	// A sample that is still to come may cover ticks before it.
+	for _, a := range accounts {
+		slowest = max(slowest, a.lag())
+	}
+	// A later sample may cover ticks before it.
 	busy := s.union.count(s.tick(time.Now().Add(-unionReach)) - int64(slowest/s.opts.Interval) + 1)
 	for d := range s.sets {
 		seconds := float64(busy[d]) * s.opts.Interval.Seconds()
@@ -233,24 +256,24 @@ func (s *Sampler) inUse() (rails, roles map[string]bool) {
 	return rails, roles
 }
 
-// Rail is what is known of one rail.
+// Rail holds the samples of one rail.
 type Rail struct {
 	Name     string
 	Tally    [directions]Tally
-	TCP      [directions]uint64    // bytes of its interface that were not RDMA, since the start
-	TCPKnown bool                  // the driver counts these separately
+	TCP      [directions]uint64    // bytes of its interface other than RDMA, since the start
+	TCPKnown bool                  // the driver counts TCP separately
 	Recent   [directions][]float64 // bytes per second in each of the last seconds, oldest first; NaN without samples
 	Rate     [directions]float64   // bytes per second, over the last one to two seconds; NaN without samples
 }
 
-// Snapshot is everything that the sampler has at one moment.
+// Snapshot is the state of the sampler at one moment.
 type Snapshot struct {
 	Rails    []Rail
-	Devices  []Device        // of these rails, in order of name
-	Dropped  [Reasons]uint64 // samples, of all devices so far
+	Devices  []Device        // devices of these rails, sorted by name
+	Dropped  [Reasons]uint64 // samples dropped from all devices so far
 	Sets     [directions]Set
 	GPUs     []GPUPeaks
-	Fallback [suspicions]Suspicion // by reason
+	Fallback [suspicions]Suspicion // indexed by reason
 }
 
 // Snapshot copies everything into the memory of snap. It reads nothing and does not block.
@@ -261,8 +284,9 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 	for i, r := range s.rails {
 		a, to := s.accounts[r.Key()], &snap.Rails[i]
 		to.Name, to.Tally, to.TCPKnown = r.Name, a.tally, a.tcp[Receive].exact && a.tcp[Transmit].exact
+		interval := max(s.opts.Interval, a.lag())
 		for d := range a.history {
-			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], s.opts.Interval, a.now(d))
+			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], interval, a.now(d))
 			to.TCP[d] = a.tcp[d].total
 		}
 	}

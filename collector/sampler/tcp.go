@@ -10,18 +10,18 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// tcpEvery is the time between two reads of TCP traffic, for which mlx5's firmware collects all statistics.
+// tcpEvery is the time between two reads of TCP traffic: mlx5's firmware collects all statistics for each read.
 const tcpEvery = 5 * time.Second
 
 type tcpRate struct {
 	exact  bool   // the driver counts RDMA separately, and total is valid
 	total  uint64 // bytes since the start
-	failed int    // reads in a row
+	failed int    // consecutive failed reads
 	// Since the last read, in bytes per second.
 	known          bool
 	least          float64 // lower bound of TCP
 	rdma           float64 // upper bound of RDMA
-	bytes, packets mark    // of the last read
+	bytes, packets mark    // values of the last read
 }
 
 // tcpReader reads the TCP traffic of one rail. It implements [collector.Device].
@@ -31,19 +31,19 @@ type tcpReader struct {
 	id   int // unique
 	last tcpReading
 
-	stats *rail.Statistics // of hardware
+	stats *rail.Statistics // for hardware
 
-	// Of a software device.
+	// For a software device.
 	port *rail.Port
 }
 
 type tcpReading struct {
-	rail.StatisticsReading                    // of a software device, Stack has all bytes
-	rdma                   [directions]uint64 // packets of RDMA of a software device
-	mtu                    uint64             // of a software device, else 0
+	rail.StatisticsReading                    // for a software device, Stack has all bytes
+	rdma                   [directions]uint64 // RDMA packets of a software device
+	mtu                    uint64             // MTU of a software device, else 0
 }
 
-// watchTCP reads the TCP traffic of all rails until ctx is done, in lanes: ethtool waits for a lock of the driver's.
+// watchTCP reads the TCP traffic of all rails until ctx is done, in lanes: ethtool waits for a lock of the driver.
 func (s *Sampler) watchTCP(ctx context.Context) {
 	var ids atomic.Int64
 	readers := collector.NewSet(time.Second, rail.Rail.String, func(r rail.Rail) *tcpReader {
@@ -54,7 +54,7 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 		s.mu.Lock()
 		rails := slices.Clone(s.rails)
 		s.mu.Unlock()
-		answered, _ := readers.Read(rails, nil) // a fault makes the rail unknown
+		answered, _ := readers.Read(rails, nil) // a rail with a fault is unknown
 		readings := map[rail.Rail]tcpReading{}
 		for _, r := range answered {
 			readings[r.rail] = r.last
@@ -74,8 +74,9 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 
 func (t *tcpRate) add(r tcpReading, d int) {
 	t.known = false
-	if !r.HasStack { // the next one covers both times
-		if t.failed++; t.failed >= streakReads {
+	if !r.HasStack { // the next read covers both intervals
+		t.failed++
+		if t.failed >= streakReads {
 			t.exact = false
 		}
 		return
@@ -83,10 +84,11 @@ func (t *tcpRate) add(r tcpReading, d int) {
 	t.failed = 0
 	const most = 12 * tcpEvery
 	grew, took, what := t.bytes.advance(mark{value: r.Stack[d], at: r.At, opens: r.Generation}, most)
-	if t.exact = r.mtu == 0; t.exact {
+	t.exact = r.mtu == 0
+	if t.exact {
 		if what == counted {
 			t.total += grew
-			t.known, t.least, t.rdma = true, float64(grew)/took.Seconds(), 0 // the samples have RDMA
+			t.known, t.least, t.rdma = true, float64(grew)/took.Seconds(), 0 // the samples have the RDMA traffic
 		}
 		return
 	}
@@ -94,14 +96,15 @@ func (t *tcpRate) add(r tcpReading, d int) {
 	if what != counted || also != counted {
 		return
 	}
-	const frameExtra = 18 // that the interface counts of an RDMA packet above its MTU: Ethernet header and VLAN tag
+	// bytes that the interface counts for an RDMA packet above its MTU: Ethernet header and VLAN tag
+	const frameExtra = 18
 	rdma := float64(packets) * float64(r.mtu+frameExtra)
 	t.known, t.rdma = true, min(rdma, float64(grew))/took.Seconds()
 	t.least = max(0, float64(grew)-rdma) / took.Seconds()
 }
 
 func (r *tcpReader) Read(*collector.Reading) {
-	const maxOpens = 1 << 20 // of one reader
+	const maxOpens = 1 << 20 // limit of the opens of one reader
 	r.last = tcpReading{}
 	switch {
 	case r.rail.Netdev == "":
@@ -111,7 +114,7 @@ func (r *tcpReader) Read(*collector.Reading) {
 		if r.stats == nil {
 			r.stats = rail.NewStatistics(r.s.opts.Sysfs, r.rail.Netdev, r.s.ioctl)
 		}
-		r.last.StatisticsReading, _ = r.stats.Read() // it says what it has
+		r.last.StatisticsReading, _ = r.stats.Read() // partial results are used; the error is not
 		r.last.HasPhysical = r.last.HasPhysical && r.rail.LinkLayer == "Ethernet"
 	}
 	r.last.Generation += r.id * maxOpens
@@ -126,9 +129,9 @@ func (r *tcpReader) Close() {
 	}
 }
 
-// readSoftware reads an upper bound of a software device's RDMA traffic: all bytes of its interface, and its packets of
-// RDMA, of at most one MTU each. All bytes above that were TCP. siw counts no packets and stays unknown. The bytes are
-// read first, so that RDMA between the reads lowers the bound of TCP.
+// readSoftware reads an upper bound of a software device's RDMA traffic: all bytes of its interface, and its RDMA
+// packets of at most one MTU each. All bytes above that bound were TCP. siw counts no packets and stays unknown.
+// Bytes are read first, so that RDMA between the reads lowers the bound of TCP.
 func (r *tcpReader) readSoftware() (reading tcpReading) {
 	if r.port == nil {
 		r.port = rail.NewPort(r.s.opts.Sysfs, r.rail, r.s.open)

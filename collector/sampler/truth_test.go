@@ -14,11 +14,11 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// load is what a rail carries: a part of its rate while it is on.
+// load is the traffic of a rail: a part of its rate while it is on.
 type load struct {
 	gbit int
 	part float64
-	// all the time where period is 0; an edge may cost a sample, so they are long beside the interval
+	// always on if period is 0; an edge may lose a sample, so both are long compared with the interval
 	on, period time.Duration
 }
 
@@ -29,7 +29,7 @@ func (l load) carried() func(time.Duration) float64 {
 	return pulses(l.gbit, l.part, l.on, l.period)
 }
 
-// onSeconds is for how long it is on in a time.
+// onSeconds returns for how many seconds of a time it is on.
 func (l load) onSeconds(of time.Duration) float64 {
 	if l.period == 0 {
 		return of.Seconds()
@@ -37,8 +37,8 @@ func (l load) onSeconds(of time.Duration) float64 {
 	return (of/l.period*l.on + min(of%l.period, l.on)).Seconds()
 }
 
-// disturbances of reads: none; each takes up to a twentieth of the interval;
-// and one in a hundred so long that the next samples are late.
+// disturbances returns delays of reads: none, up to 1/20 of the interval for each, and for 1 % of the reads a delay
+// that makes the next samples late.
 var disturbances = map[string]func(interval time.Duration) func(string) (before, after time.Duration){
 	"calm": func(time.Duration) func(string) (time.Duration, time.Duration) { return nil },
 	"jitter": func(interval time.Duration) func(string) (time.Duration, time.Duration) {
@@ -62,7 +62,8 @@ var disturbances = map[string]func(interval time.Duration) func(string) (before,
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if n[path]++; n[path]%97 == 0 {
+			n[path]++
+			if n[path]%97 == 0 {
 				return 5 * interval / 2, 0
 			}
 			return 0, 0
@@ -70,8 +71,7 @@ var disturbances = map[string]func(interval time.Duration) func(string) (before,
 	},
 }
 
-// TestTruth samples rails that carry known loads and compares what was seen in
-// the second half of that time with the truth, within 2 %.
+// TestTruth samples rails with known loads and compares the second half of the samples with the truth, within 2 %.
 func TestTruth(t *testing.T) {
 	alike := func(n int, l load) (list []load) {
 		for range n {
@@ -104,10 +104,12 @@ func TestTruth(t *testing.T) {
 		for disturbed, latency := range disturbances {
 			for _, interval := range []time.Duration{MinInterval, DefaultInterval, MaxInterval} {
 				if raced && (len(loads) > 3 || interval == MinInterval) {
-					continue // figures are held without the race detector, by make test-nocgo; it is seven times slower
+					// values are only compared without the race detector (make test-nocgo), which is seven times
+					// slower
+					continue
 				}
 				if interval == MaxInterval && (disturbed != "calm" || loads[0].period > 0) {
-					continue // an edge costs a sample, which is much of a minute here
+					continue // an edge loses a sample, a large part of a minute here
 				}
 				t.Run(fmt.Sprintf("%s, %s, every %v", name, disturbed, interval), func(t *testing.T) {
 					lanetest.Test(t, func(t *testing.T) { testTruth(t, loads, latency(interval), interval) })
@@ -126,7 +128,7 @@ func testTruth(t *testing.T, loads []load, latency func(string) (time.Duration, 
 	}
 	half := time.Minute
 	if interval == MinInterval {
-		half = 15 * time.Second // 1,500 samples, and a period of each load
+		half = 15 * time.Second // 1,500 samples, and at least one period of each load
 	}
 	s := m.sampler(interval, Options{})
 	var before, after Snapshot
@@ -141,7 +143,7 @@ func testTruth(t *testing.T, loads []load, latency func(string) (time.Duration, 
 		was, is := before.Rails[i].Tally[Transmit], after.Rails[i].Tally[Transmit]
 		on := l.onSeconds(half)
 		n := float64(is.Samples - was.Samples)
-		within(t, fmt.Sprintf("rail %d: mean utilisation", i), (is.Sum-was.Sum)/n, l.part*on/half.Seconds())
+		within(t, fmt.Sprintf("rail %d: mean utilisation", i), (is.sum()-was.sum())/n, l.part*on/half.Seconds())
 		busy, saturated := 0.0, 0.0
 		if l.part > BusyAbove {
 			busy = on
@@ -153,7 +155,7 @@ func testTruth(t *testing.T, loads []load, latency func(string) (time.Duration, 
 		within(t, fmt.Sprintf("rail %d: saturated seconds", i), is.Saturated-was.Saturated, saturated)
 		anyBusy = max(anyBusy, busy)
 		parts = append(parts, l.part)
-		if idle := after.Rails[i].Tally[Receive]; idle.Busy != 0 || idle.Sum != 0 || idle.Zero != idle.Samples {
+		if idle := after.Rails[i].Tally[Receive]; idle.Busy != 0 || idle.sum() != 0 || idle.Samples == 0 {
 			t.Errorf("rail %d received nothing, and yet %+v", i, idle)
 		}
 	}
@@ -179,7 +181,7 @@ func testTruth(t *testing.T, loads []load, latency func(string) (time.Duration, 
 	}
 }
 
-// within compares with the truth: 2 % of it, and where that is 0, of a second.
+// within checks that got is within 2 % of want or, if want is 0, of a second.
 func within(t *testing.T, what string, got, want float64) {
 	t.Helper()
 	if math.Abs(got-want) > max(0.02*want, 0.0002) {

@@ -1,3 +1,3 @@
-// Package integrations has files that ask railscope check on behalf of schedulers and monitoring, and their tests:
-// docs/integrations.md.
+// Package integrations contains the files with which schedulers and monitoring run railscope check, and their tests.
+// See docs/integrations.md.
 package integrations

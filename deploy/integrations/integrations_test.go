@@ -13,7 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// commands are a directory with commands that note their arguments and do what the body says.
+// commands returns a directory with commands that record their arguments and run the body, and a function that returns
+// the recorded calls.
 func commands(t *testing.T, bodies map[string]string) (path string, calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +34,7 @@ func commands(t *testing.T, bodies map[string]string) (path string, calls func()
 	}
 }
 
-// says is a railscope check with this line and exit code.
+// says returns the body of a railscope check with this line and exit code.
 func says(line string, code string) string { return "echo '" + line + "'; exit " + code }
 
 const (
@@ -43,10 +44,11 @@ const (
 	unknown  = "railscope: unknown: no answer within 2s"
 )
 
-// run runs a shell script and returns what it printed and its exit code.
+// run runs a shell script and returns its output and exit code.
 func run(t *testing.T, path string, env []string, args ...string) (out string, code int) {
 	t.Helper()
-	if _, err := os.ReadDir("."); err != nil { // the test cache does not see what the shell reads
+	// The test cache does not see what the shell reads, so this records the directory for it.
+	if _, err := os.ReadDir("."); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
@@ -62,7 +64,7 @@ func run(t *testing.T, path string, env []string, args ...string) (out string, c
 	return string(text), 0
 }
 
-// TestSlurm: a job is refused, and a node drained, for a finding alone, and only HealthCheckProgram calls scontrol.
+// TestSlurm: only a finding refuses a job and drains a node, and only HealthCheckProgram calls scontrol.
 func TestSlurm(t *testing.T) {
 	t.Parallel()
 	settings := filepath.Join(t.TempDir(), "epilog")
@@ -108,12 +110,12 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
-// TestSlurmMaintenance: the file is there while Slurm says so, and one of others stays.
+// TestSlurmMaintenance: the file exists while Slurm reports maintenance, and another owner's file stays.
 func TestSlurmMaintenance(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "run", "maintenance")
 	for _, tc := range []struct {
-		name, scontrol, before, after string // content of the file; "-": none
+		name, scontrol, before, after string // content of the file; "-" if it does not exist
 	}{
 		{"idle", "echo NodeName=n1 State=IDLE ThreadsPerCore=1", "-", "-"},
 		{"drained for it", "echo 'NodeName=n1 State=IDLE+DRAIN Reason=maintenance: new cable [root@now]'", "-", "slurm\n"},
@@ -145,7 +147,7 @@ func TestSlurmMaintenance(t *testing.T) {
 	}
 }
 
-// TestBounded: a railscope, or a system log, that hangs keeps no job from starting.
+// TestBounded: a railscope or system log that hangs does not keep a job from starting.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	for name, bodies := range map[string]map[string]string{
@@ -166,7 +168,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestNagios: the exit codes of Nagios plugins.
+// TestNagios checks the exit codes of Nagios plugins.
 func TestNagios(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]int{says(good, "0"): 0, says(warning, "1"): 1, says(critical, "1"): 2,
@@ -180,7 +182,7 @@ func TestNagios(t *testing.T) {
 	}
 }
 
-// TestNHC: the check fails as NHC's own do, by its function die, which evaluates the text.
+// TestNHC: the check fails like NHC's own, through its function die, which evaluates the text.
 func TestNHC(t *testing.T) {
 	t.Parallel()
 	const nhc = `die() { eval echo "'ERROR: $2'"; }; . ./railscope.nhc; check_railscope --min-severity=warning`
@@ -194,8 +196,8 @@ func TestNHC(t *testing.T) {
 	}
 }
 
-// TestFiles: the files for other programs are what these read. node-problem-detector takes 0 as good, 1 as a problem
-// and 2 as unknown, as railscope check exits.
+// TestFiles: the files for other programs have their formats. node-problem-detector reads exit code 0 as good, 1 as a
+// problem and 2 as unknown, which matches railscope check.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("node-problem-detector.json")
@@ -222,7 +224,8 @@ func TestFiles(t *testing.T) {
 		r.Condition != npd.Conditions[0].Type || r.Path != "/usr/bin/railscope" || strings.Join(r.Args, " ") != "check" {
 		t.Errorf("%+v", npd)
 	}
-	if text, err = os.ReadFile("kubernetes-init.yaml"); err != nil {
+	text, err = os.ReadFile("kubernetes-init.yaml")
+	if err != nil {
 		t.Fatal(err)
 	}
 	var pod struct {

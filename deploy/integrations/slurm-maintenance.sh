@@ -1,13 +1,14 @@
 #!/bin/sh
-# Keeps railscope's maintenance file while Slurm has this node drained or down for a reason that begins with maintenance,
-# or in a reservation for maintenance. It removes only a file of its own. A node that slurm-health.sh has drained has
-# another reason, and keeps its alerts. slurm-health.sh runs it, if it is beside it as railscope-maintenance.sh.
+# Keeps railscope's maintenance file while Slurm has this node drained or down with a reason that begins with maintenance,
+# or in a reservation for maintenance. It removes only its own file. A node that slurm-health.sh drained has another
+# reason, and keeps its alerts. slurm-health.sh runs this script if it is in the same directory as
+# railscope-maintenance.sh.
 #
 # scontrol update NodeName=n1 State=DRAIN Reason="maintenance: new cable"
-export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none; scontrol must be in it
+export PATH="${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin" # slurmd sets none; it must include scontrol
 file=${RAILSCOPE_MAINTENANCE:-/run/railscope/maintenance}
 node=${SLURMD_NODENAME:-$(hostname -s)}
-shown=$(timeout -k 1 5 scontrol show node --oneliner "$node") || exit 0 # not known: nothing changes
+shown=$(timeout -k 1 5 scontrol show node --oneliner "$node") || exit 0 # unknown state: no change
 state=${shown#* State=}
 wanted=no
 case ${state%% *} in

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the lists of files in testdata anew")
 
-// checkout is where the module is; dist is below it.
+// checkout returns the module's directory, which contains dist/.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")
@@ -31,7 +31,7 @@ func checkout(t *testing.T) string {
 	return dir
 }
 
-// artifact is the only file of dist/ that the pattern means.
+// artifact returns the only file of dist/ that matches the pattern.
 func artifact(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(checkout(t), "dist", pattern))
@@ -41,7 +41,7 @@ func artifact(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// output is what a command that must succeed prints.
+// output returns the output of a command, which must succeed.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -54,9 +54,9 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// kinds are the kinds of packages, and how Debian's tools ask them.
+// kinds are the kinds of packages, with the shell commands that examine them on Debian.
 var kinds = []struct {
-	name, amd64, arm64 string // of the file
+	name, amd64, arm64 string // pattern of the file name
 	list, unpack       string // shell, with the package as $1 and a directory as $2; list prints mode owner path
 	needs, recommends  string
 	wantNeeds          string
@@ -80,7 +80,7 @@ var kinds = []struct {
 		unpack:     `rpm2archive -n <"$1" | tar -x --no-same-owner -C "$2"`,
 		needs:      `rpm -qp --requires "$1" | grep -v '^rpmlib(' | sed 's/ *$//' | sort`,
 		recommends: `rpm -qp --recommends "$1" | sed 's/ *$//' | sort`,
-		// config, noreplace
+		// The flag cn is config(noreplace).
 		conffiles: `rpm -qp --qf '[%{FILEFLAGS:fflags} %{FILENAMES}\n]' "$1" | awk '$1 == "cn" { print $2 }' | sort`,
 		times:     `rpm -qp --qf '[%{FILEMTIMES:date}\n]' "$1" | sort -u`,
 		wantNeeds: "glibc >= 2.34\nsystemd\n", wantRecommends: "libibverbs\n",
@@ -92,7 +92,7 @@ func ask(t *testing.T, script string, args ...string) string {
 	return output(t, "bash", append([]string{"-euo", "pipefail", "-c", script, "ask"}, args...)...)
 }
 
-// unpacked is a package's files below a directory, without its scripts run.
+// unpacked extracts a package's files into a directory without running its scripts.
 func unpacked(t *testing.T, unpack, file string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,7 +100,7 @@ func unpacked(t *testing.T, unpack, file string) string {
 	return dir
 }
 
-// documents are below this, and listed by what the checkout has.
+// documents is the directory of the documents, which must match those of the checkout.
 const documents = "/usr/share/doc/railscope/"
 
 var copied = map[string]string{"docs": "docs", "dashboards/provisioning": "dashboards/provisioning",
@@ -168,7 +168,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestOneProgram holds that all packages of an architecture have the same program.
+// TestOneProgram: all packages of an architecture contain the same program.
 func TestOneProgram(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		tarball := artifact(t, "railscope-[0-9]*.linux-"+arch+".tar.gz")
@@ -183,8 +183,8 @@ func TestOneProgram(t *testing.T) {
 	}
 }
 
-// TestStatic holds that the program for old distributions needs no library, has the files of the other archive, and
-// reads counters.
+// TestStatic: the program for old distributions needs no library, has the files of the other archive, and reads
+// counters.
 func TestStatic(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		static := artifact(t, "railscope-static-*.linux-"+arch+".tar.gz")
@@ -207,8 +207,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// TestChecksums holds that SHA256SUMS names every file that is uploaded, and is
-// right.
+// TestChecksums: SHA256SUMS lists every uploaded file with its correct sum.
 func TestChecksums(t *testing.T) {
 	f, err := os.Open(artifact(t, "SHA256SUMS"))
 	if err != nil {
@@ -245,12 +244,13 @@ func TestChecksums(t *testing.T) {
 			}
 		}
 	}
-	if packages != 14 { // deb, rpm, two tar.gz and an SBOM of each program, of which one is static, for two architectures
+	// For two architectures: deb, rpm, and a tar.gz and an SBOM of both programs, one of them static.
+	if packages != 14 {
 		t.Errorf("dist has %d packages", packages)
 	}
 }
 
-// TestManual has man read the page as Debian's checks do.
+// TestManual lets man read the page as Debian's checks do.
 func TestManual(t *testing.T) {
 	for _, kind := range kinds {
 		root := unpacked(t, kind.unpack, artifact(t, kind.amd64))
@@ -266,8 +266,7 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// TestCompletion completes a command and a flag in each shell, with the files and
-// the program of the package.
+// TestCompletion completes a command and a flag in each shell, with the files and the program of the package.
 func TestCompletion(t *testing.T) {
 	root := unpacked(t, kinds[0].unpack, artifact(t, kinds[0].amd64))
 	t.Setenv("PATH", filepath.Join(root, "usr/bin")+":"+os.Getenv("PATH"))

@@ -23,8 +23,7 @@ import (
 	"time"
 )
 
-// glibc is the least version that the packages ask for: Debian 12, Ubuntu 22.04,
-// RHEL 9.
+// glibc is the minimum version that the packages require: Debian 12, Ubuntu 22.04, RHEL 9.
 const glibc = "GLIBC_2.34"
 
 var machines = []struct {
@@ -37,9 +36,8 @@ func program(t *testing.T, arch string) string {
 	return filepath.Join(unpacked(t, kinds[0].unpack, artifact(t, "railscope_*_"+arch+".deb")), "usr/bin/railscope")
 }
 
-// TestLinking holds what lets one binary run everywhere: it needs the C library
-// alone, none newer than the packages say, and symbols of NVML are looked up when
-// they are called. Nothing in it names the machine that built it.
+// TestLinking checks that one binary runs everywhere: it needs only the C library, in the packages' version or older,
+// and resolves symbols of NVML at the first call. It also must not contain the name of the build machine.
 func TestLinking(t *testing.T) {
 	for _, m := range machines {
 		t.Run(m.arch, func(t *testing.T) {
@@ -110,8 +108,7 @@ func newerGlibc(a, b string) bool {
 	return aMajor > bMajor || aMajor == bMajor && aMinor > bMinor
 }
 
-// TestSBOM holds that the document beside a program lists what the linker put
-// into it: every module, and no other.
+// TestSBOM: the document beside a program lists exactly the modules that were linked into it.
 func TestSBOM(t *testing.T) {
 	for _, m := range machines {
 		for _, name := range []string{"railscope", "railscope-bench"} {
@@ -167,8 +164,8 @@ func sbom(t *testing.T, arch, name string) {
 	}
 }
 
-// TestUnit has systemd read the unit, alone and with each drop-in, among the
-// files of the package, and judge what it lets the service do.
+// TestUnit lets systemd verify the unit, alone and with each drop-in, among the files of the package, and rate its
+// security.
 func TestUnit(t *testing.T) {
 	for _, kind := range kinds {
 		root := unpacked(t, kind.unpack, artifact(t, kind.amd64))
@@ -177,7 +174,7 @@ func TestUnit(t *testing.T) {
 		if err != nil || len(dropIns) < 3 {
 			t.Fatalf("drop-ins: %q, %v", dropIns, err)
 		}
-		// What the unit names must be where it names it; what it only orders need not.
+		// Programs that the unit runs must exist; units that it only orders itself after need not.
 		ask(t, `mkdir -p "$1"/bin && cp /bin/sh "$1"/bin/ && ln -s usr/lib "$1"/lib
 			for t in sysinit basic shutdown network-online multi-user; do cp /usr/lib/systemd/system/$t.target "$1"/usr/lib/systemd/system/; done`, root)
 		for _, dropIn := range append([]string{""}, dropIns...) {
@@ -192,8 +189,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestExampleConfiguration holds that the file in /etc is accepted as it is, and
-// with everything in it that is commented out.
+// TestExampleConfiguration: the file in /etc is valid as shipped, and with every commented-out key enabled.
 func TestExampleConfiguration(t *testing.T) {
 	railscope := program(t, "amd64")
 	text, err := os.ReadFile("railscope.yml")
@@ -203,7 +199,7 @@ func TestExampleConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
 	full := regexp.MustCompile(`(?m)^#([a-z]|  [a-z])`).ReplaceAllString(string(text),
-		"$1") // prose is behind one space or three
+		"$1") // prose follows one or three blanks
 	full = strings.ReplaceAll(full, "/etc/railscope/token", token)
 	for name, content := range map[string]string{"as it is": string(text), "all of it": full} {
 		file := filepath.Join(dir, "railscope.yml")
@@ -214,7 +210,8 @@ func TestExampleConfiguration(t *testing.T) {
 		}
 		out, err := exec.Command(railscope, "rails", "--config.file="+file, "--path.sysfs="+filepath.Join(dir, "sys")).
 			CombinedOutput()
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 { // 1: no rails, 2: refused
+		// The exit code is 1 without rails, and 2 if the configuration is refused.
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
 			t.Errorf("%s: %v: %s\n%s", name, err, out, content)
 		}
 	}
@@ -223,8 +220,7 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 }
 
-// TestARM64 runs the program for arm64 under qemu: commands, and a scrape of the
-// made-up machine of ten rails.
+// TestARM64 runs the program for arm64 under qemu: commands, and a scrape of the simulated machine with 10 rails.
 func TestARM64(t *testing.T) {
 	railscope, tree := program(t, "arm64"), t.TempDir()
 	output(t, "go", "run", "../../test/peers", "-tree", tree)
@@ -240,7 +236,7 @@ func TestARM64(t *testing.T) {
 		t.Errorf("rails: %v: %s", err, out)
 	}
 
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a free port
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,18 +10,17 @@ import (
 	"testing"
 )
 
-// tools are all that the scripts of packages call.
+// tools are the commands that the packages' scripts call.
 var tools = []string{"systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke", "systemctl",
 	"getent", "rm"}
 
-// TestScripts runs what packages run when they are installed and removed, where
-// nothing of systemd works, as in the making of an image without /proc or in a
-// container: no package may be left half installed by that.
+// TestScripts runs the install and remove scripts where nothing of systemd works, as in a container or in an image
+// build without /proc. They must not leave a package half-installed.
 func TestScripts(t *testing.T) {
 	for _, tc := range []struct {
 		script, args string
-		works        string // tools that do
-		calls        string // what has to be called, the last of it
+		works        string // tools that work
+		calls        string // expected end of the list of calls
 		fails        bool
 	}{
 		{script: "deb/postinst", args: "configure", works: "systemd-sysusers",
@@ -41,7 +40,7 @@ func TestScripts(t *testing.T) {
 			calls: "systemd-sysusers --replace=/usr/lib/sysusers.d/railscope.conf -"},
 		{script: "rpm/preinst", args: "1", works: "getent", calls: "getent group railscope"},
 		{script: "rpm/postinst", args: "1", calls: "systemctl --no-reload preset railscope.service"},
-		{script: "rpm/postinst", args: "2", calls: ""}, // an upgrade leaves it as it is
+		{script: "rpm/postinst", args: "2", calls: ""}, // an upgrade changes nothing
 		{script: "rpm/prerm", args: "0", calls: "systemctl --no-reload disable railscope.service"},
 		{script: "rpm/prerm", args: "1", calls: ""},
 		{script: "rpm/postrm", args: "0", calls: ""},
@@ -64,12 +63,12 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			cmd := exec.Command("/bin/sh", append([]string{tc.script}, strings.Fields(tc.args)...)...)
-			cmd.Env = []string{"PATH=" + dir} // nothing of this machine's
+			cmd.Env = []string{"PATH=" + dir} // hides the tools of this machine
 			out, err := cmd.CombinedOutput()
 			if (err != nil) != tc.fails {
 				t.Errorf("%v: %s", err, out)
 			}
-			log, _ := os.ReadFile(filepath.Join(dir, "calls")) // none is no file
+			log, _ := os.ReadFile(filepath.Join(dir, "calls")) // no file means no calls
 			calls := strings.Split(strings.TrimSpace(string(log)), "\n")
 			last := calls[len(calls)-1]
 			if last != tc.calls {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestUnitBounds: the service cannot take memory or threads from jobs, has files
-// for 64 ports, and is given longer to stop than it takes at most.
+// TestUnitBounds: the service cannot take memory or threads from jobs, may open files for 64 ports, and has more time
+// to stop than it needs.
 func TestUnitBounds(t *testing.T) {
 	unit := read(t, "../systemd/railscope.service")
 	for _, tc := range []struct {
@@ -32,7 +32,7 @@ func TestUnitBounds(t *testing.T) {
 	}
 }
 
-// TestUnitFilter: the system calls that the unit allows, in the order of systemd.exec(5): the first list is the
+// TestUnitFilter checks the system calls that the unit allows, in the order of systemd.exec(5): the first list is the
 // default, later ones change it.
 func TestUnitFilter(t *testing.T) {
 	var got []string
@@ -40,14 +40,13 @@ func TestUnitFilter(t *testing.T) {
 		read(t, "../systemd/railscope.service"), -1) {
 		got = append(got, m[1])
 	}
-	// sched_setaffinity is one of @resources; without it the probe polls from any socket.
+	// sched_setaffinity is one of @resources. Without it the probe polls from any socket.
 	if want := []string{"@system-service", "~@privileged @resources", "sched_setaffinity"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// TestBaseImagePinned: the image is built on what was looked at, not on what the
-// tag means on that day.
+// TestBaseImagePinned: the base image is pinned by digest, since a tag can move.
 func TestBaseImagePinned(t *testing.T) {
 	if base := regexp.MustCompile(`(?m)^ARG BASE=(.*)$`).FindStringSubmatch(read(t,
 		"../container/Dockerfile")); base == nil ||

@@ -20,8 +20,8 @@ spec:
   groups:
 `
 
-// PrometheusRule returns the rules of the [Sources] in dir as a resource of the
-// Prometheus operator: their text, indented, with comments and quotes.
+// PrometheusRule returns the rules of the [Sources] in dir as a resource of the Prometheus operator. It keeps their
+// text, with comments and quotes, and indents it.
 func PrometheusRule(dir string) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString(resource)
@@ -47,8 +47,8 @@ func PrometheusRule(dir string) ([]byte, error) {
 // Markers of the table in docs/alerts.md.
 const begin, end = "<!-- generated: make docs -->\n", "<!-- end of what is generated -->\n"
 
-// Table returns page with a table of the alerts of the [Sources] in dir. The
-// meaning of an alert is the first sentence of its runbook in runbooks.
+// Table returns page with a table of the alerts of the [Sources] in dir. An alert's meaning is the first sentence of
+// its runbook in runbooks.
 func Table(page []byte, dir, runbooks string) ([]byte, error) {
 	all, err := Load(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func Table(page []byte, dir, runbooks string) ([]byte, error) {
 	return []byte(before + begin + t.String() + end + after), nil
 }
 
-// meaning returns the first sentence of the section Meaning.
+// meaning returns the first sentence of a runbook's section Meaning.
 func meaning(runbook string) (string, error) {
 	_, text, ok := strings.Cut(runbook, "\n## Meaning\n\n")
 	if !ok {

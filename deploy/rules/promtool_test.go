@@ -37,7 +37,7 @@ type promtoolSample struct {
 	Value  float64 `yaml:"value"`
 }
 
-// test is the world with what fires in it, each with its severity.
+// test returns a test of the world with the alerts that fire in it, each with its severity.
 func (w world) test(name, fires string) promtoolTest {
 	p := promtoolTest{Name: name, Interval: "1m"}
 	for _, k := range slices.Sorted(maps.Keys(w)) {
@@ -57,7 +57,7 @@ func (w world) test(name, fires string) promtoolTest {
 	return p
 }
 
-// promtool runs the tests over the rules.
+// promtool runs the tests on the rules.
 func promtool(t *testing.T, tests []promtoolTest) {
 	t.Helper()
 	tool := os.Getenv("PROMTOOL")
@@ -76,7 +76,7 @@ func promtool(t *testing.T, tests []promtoolTest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var order []string // promtool has none of its own
+	var order []string // promtool has no default order
 	for _, g := range groups {
 		order = append(order, g.Name)
 	}

@@ -20,7 +20,7 @@ type File struct {
 // Group is a group of rules, evaluated together.
 type Group struct {
 	Name     string `yaml:"name"`
-	Interval string `yaml:"interval"` // empty: the server's default
+	Interval string `yaml:"interval"` // empty for the server's default
 	Rules    []Rule `yaml:"rules"`
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/railscope/railscope/dashboards"
 	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/internal/finding"
 )
 
 var update = flag.Bool("update", false, "write prometheusrule.yaml and the table of docs/alerts.md anew")
@@ -59,8 +60,7 @@ func generated(t *testing.T, file string, got []byte, err error) {
 	}
 }
 
-// TestPrometheusRule holds the resource equal to the sources, as text and as
-// what a server would read from it.
+// TestPrometheusRule: the resource matches the sources, as text and as parsed by a server.
 func TestPrometheusRule(t *testing.T) {
 	got, err := PrometheusRule(".")
 	generated(t, "prometheusrule.yaml", got, err)
@@ -95,7 +95,7 @@ func TestPrometheusRule(t *testing.T) {
 	}
 }
 
-// TestTable holds the table of docs/alerts.md equal to alerts and runbooks.
+// TestTable: the table of docs/alerts.md matches the alerts and runbooks.
 func TestTable(t *testing.T) {
 	const page = "../../docs/alerts.md"
 	text, err := os.ReadFile(page)
@@ -106,7 +106,7 @@ func TestTable(t *testing.T) {
 	generated(t, page, got, err)
 }
 
-// TestTableWantsItsPages holds that what cannot be made is said, not left out.
+// TestTableWantsItsPages: a table that cannot be generated is an error.
 func TestTableWantsItsPages(t *testing.T) {
 	for _, tc := range []struct{ runbook, means string }{
 		{"# A\n\n## Meaning\n\nOne, that\ngoes on. Two.\n\n## Diagnosis\n", "One, that goes on."},
@@ -125,7 +125,7 @@ func TestTableWantsItsPages(t *testing.T) {
 	}
 }
 
-// TestLoadRefusesWhatPrometheusWould holds that a slip in a key is no rule less.
+// TestLoadRefusesWhatPrometheusWould: a misspelled key is an error, and does not drop a rule.
 func TestLoadRefusesWhatPrometheusWould(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range Sources() {
@@ -146,7 +146,7 @@ func TestLoadRefusesWhatPrometheusWould(t *testing.T) {
 	}
 }
 
-// TestAlerts holds what every alert must have. Two severities are two rules of one name.
+// TestAlerts checks the requirements on every alert. Two severities are two rules of one name.
 func TestAlerts(t *testing.T) {
 	const runbookURL = "https://github.com/railscope/railscope/blob/main/docs/runbooks/"
 	name, seen, names := regexp.MustCompile(`^Railscope([A-Z][A-Za-z]+)$`), map[string]bool{}, map[string]bool{}
@@ -185,7 +185,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestFaultsHaveAlerts: every fault that is recorded has an alert, and every alert a fault.
+// TestFaultsHaveAlerts: every recorded fault has an alert, and every alert a recorded fault.
 func TestFaultsHaveAlerts(t *testing.T) {
 	all, err := Load(".")
 	if err != nil {
@@ -195,7 +195,7 @@ func TestFaultsHaveAlerts(t *testing.T) {
 	for _, r := range all {
 		severity := r.Labels["severity"]
 		switch name := r.Labels["fault"]; {
-		case r.Record == "railscope:condition" && name == "Finding": // its severity is that of the finding
+		case r.Record == "railscope:condition" && name == "Finding": // its severity is the finding's
 			recorded[name+" critical"], recorded[name+" warning"] = true, true
 		case r.Record == "railscope:condition":
 			recorded[name+" "+severity] = true
@@ -208,7 +208,7 @@ func TestFaultsHaveAlerts(t *testing.T) {
 	}
 }
 
-// variables returns those of all dashboards, by uid.
+// variables returns the variables of all dashboards, by uid.
 func variables(t *testing.T) map[string][]string {
 	t.Helper()
 	files, err := dashboards.Files()
@@ -234,8 +234,8 @@ func variables(t *testing.T) map[string][]string {
 	return all
 }
 
-// TestDashboards holds that every alert leads to a dashboard that there is, and
-// sets variables that it has, each to the label of its name.
+// TestDashboards: every alert links to an existing dashboard and sets only variables that it has, each to the label of
+// the same name.
 func TestDashboards(t *testing.T) {
 	whole := regexp.MustCompile(`^/d/([a-z-]+)(?:\?(.+))?$`)
 	setting := regexp.MustCompile(`^var-(\w+)=\{\{ \$labels\.(\w+) \| urlquery \}\}$`)
@@ -244,7 +244,7 @@ func TestDashboards(t *testing.T) {
 	branch := regexp.MustCompile(`\{\{ if \$labels.instance \}\}(.*)\{\{ else \}\}fleet.*\{\{ end \}\}`)
 	for _, r := range alerts(t) {
 		link := perhaps.ReplaceAllString(r.Annotations["dashboard_url"], "${2}{{ $$labels.$1 | urlquery }}")
-		link = branch.ReplaceAllString(link, "$1") // of no node if no railscope is scraped
+		link = branch.ReplaceAllString(link, "$1") // without a scraped railscope there is no node
 		m := whole.FindStringSubmatch(link)
 		if m == nil || of[m[1]] == nil {
 			t.Errorf("%s leads to %q, which is no path of a dashboard that there is", r.Alert,
@@ -264,8 +264,7 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// TestRunbooks holds that every alert has a page with all that one looks for,
-// and every page an alert.
+// TestRunbooks: every alert has a runbook with all required sections, and every runbook an alert.
 func TestRunbooks(t *testing.T) {
 	pages, err := filepath.Glob(runbooks + "/*.md")
 	if err != nil {
@@ -277,7 +276,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("%s is of no alert", page)
 		}
 	}
-	heading := regexp.MustCompile(`(?m)^(## .*)\n\n[^#\s]`) // with something below it
+	heading := regexp.MustCompile(`(?m)^(## .*)\n\n[^#\s]`) // a heading with text
 	for _, r := range all {
 		text, err := os.ReadFile(filepath.Join(runbooks, r.Alert+".md"))
 		if err != nil {
@@ -298,7 +297,7 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// promtoolTests is what the check below needs of a file for `promtool test rules`.
+// promtoolTests is the part of a file for `promtool test rules` that the checks below read.
 type promtoolTests struct {
 	Tests []struct {
 		Name        string
@@ -314,8 +313,7 @@ type promtoolTests struct {
 	}
 }
 
-// leads holds that an alert leads to its dashboard with all of its labels that
-// are variables there, and with no other.
+// leads checks that an alert's link sets exactly those of its labels that are variables of its dashboard.
 func leads(t *testing.T, of map[string][]string, alert string, labels map[string]string, dashboard string) {
 	t.Helper()
 	u, err := url.Parse(dashboard)
@@ -327,7 +325,7 @@ func leads(t *testing.T, of map[string][]string, alert string, labels map[string
 		has[v] = strings.Join(values, " ")
 	}
 	for _, v := range of[strings.TrimPrefix(u.Path, "/d/")] {
-		if value := labels[v]; value != "" && v != "job" { // all jobs are chosen where none is
+		if value := labels[v]; value != "" && v != "job" { // without a value, all jobs are selected
 			want["var-"+v] = value
 		}
 	}
@@ -336,9 +334,8 @@ func leads(t *testing.T, of map[string][]string, alert string, labels map[string
 	}
 }
 
-// TestBothCases holds that promtool tests each alert both ways: at a time at
-// which it fires, and at one before that at which it does not yet; and, in the
-// same test or another of its name, with an instance on which it never does.
+// TestBothCases: promtool tests each alert at a time at which it fires, at an earlier one at which it does not yet, and
+// with an instance on which it never fires, in the same test or another of its name.
 func TestBothCases(t *testing.T) {
 	files, err := filepath.Glob("tests/*_test.yml")
 	if err != nil || len(files) == 0 {
@@ -382,8 +379,8 @@ func TestBothCases(t *testing.T) {
 	}
 }
 
-// TestInhibitions holds that what docs/alerts.md gives Alertmanager names alerts
-// that there are, all of them, by labels that both have.
+// TestInhibitions: the Alertmanager rules in docs/alerts.md name only existing alerts, cover all that they should, and
+// use labels that both alerts have.
 func TestInhibitions(t *testing.T) {
 	page, err := os.ReadFile("../../docs/alerts.md")
 	if err != nil {
@@ -435,8 +432,8 @@ func TestInhibitions(t *testing.T) {
 	}
 }
 
-// TestFindingAlert: RailscopeFinding leaves to other alerts exactly the checks that have one, and what only the process
-// lacks is RailscopeExporterImpaired.
+// TestFindingAlert: RailscopeFinding skips exactly the checks with their own alert, and findings about the process
+// alone raise RailscopeExporterImpaired.
 func TestFindingAlert(t *testing.T) {
 	all, err := Load(".")
 	if err != nil {
@@ -474,6 +471,65 @@ func TestFindingAlert(t *testing.T) {
 	for name, above := range check.Thresholds() {
 		if got := thresholds[name]; got != fmt.Sprint(above) {
 			t.Errorf("threshold %s is %q; the check of the same fault has %v", name, got, above)
+		}
+	}
+}
+
+// reasons are those of the conditions that are about a check, where its alert has others as well.
+var reasons = map[string]string{"bond_member_down": "members", "bond_lacp": "lacp", "gid_misbound": "misbound",
+	"nccl_fallback": "nccl", "rdma_idle_tcp_busy": "traffic", "single_rail": "traffic", "rail_failed": "rail",
+	"peer_gid": "rail", "imbalance": "imbalance", "shared_bottleneck": "bottleneck"}
+
+// about reports whether a condition of the alert of a check is about this check.
+func about(r Rule, id string) bool {
+	if r.Labels["check"] != "" || id == "pfc_storm" { // the rollup counts it apart
+		return r.Labels["check"] == id
+	}
+	if reason := reasons[id]; reason != "" && r.Labels["reason"] != reason &&
+		(r.Labels["reason"] != "" || !strings.Contains(r.Expr, fmt.Sprintf("reason=%q", reason))) {
+		return false
+	}
+	m := regexp.MustCompile(`and on \([a-z, ]+\)\s+railscope_finding{check=~?"([^"]+)"`).FindStringSubmatch(r.Expr)
+	return m == nil || slices.Contains(strings.Split(m[1], "|"), id)
+}
+
+// TestSeverities: findings of a check and its alert have the same severities. Where these are two, the condition reads
+// the finding, or TestFindingAlert compares the threshold between them.
+func TestSeverities(t *testing.T) {
+	all, err := Load(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := check.Alerts()
+	routed := regexp.MustCompile(`railscope_finding{check="(\w+)", severity="(\w+)"`)
+	fires := map[string][]finding.Severity{}
+	for _, r := range slices.DeleteFunc(all, func(r Rule) bool { return r.Record != "railscope:condition" }) {
+		if r.Labels["fault"] == "Finding" {
+			if r.Labels["severity"] != "" || !strings.Contains(r.Expr, `severity=~"critical|warning"`) {
+				t.Errorf("RailscopeFinding has another severity than its finding: %v %s", r.Labels, r.Expr)
+			}
+			for _, m := range routed.FindAllStringSubmatch(r.Expr, -1) {
+				fires[m[1]] = append(fires[m[1]], finding.Severity(m[2]))
+			}
+			continue
+		}
+		for id, alert := range own {
+			if "Railscope"+r.Labels["fault"] == alert && about(r, id) {
+				fires[id] = append(fires[id], finding.Severity(r.Labels["severity"]))
+			}
+		}
+	}
+	for id, found := range check.Severities() {
+		if own[id] == "" || check.IsOwn(id) {
+			continue // RailscopeFinding; or what railscope's own process lacks, which ends no job
+		}
+		found = slices.DeleteFunc(found, func(s finding.Severity) bool { return s == finding.Info })
+		fires := slices.Compact(slices.SortedFunc(slices.Values(fires[id]), finding.Severity.Compare))
+		if id == check.ProbeFailed { // a finding of one peer: the alert is critical if no peer is reached
+			found = append([]finding.Severity{finding.Critical}, found...)
+		}
+		if !slices.Equal(found, fires) {
+			t.Errorf("%s: findings are %v, %s is %v", id, found, own[id], fires)
 		}
 	}
 }

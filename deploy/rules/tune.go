@@ -24,9 +24,9 @@ const (
 	optionalGroup   = "railscope.gpu"
 )
 
-// Tuning is what a site changes of the rules.
+// Tuning is a site's changes to the rules.
 type Tuning struct {
-	Thresholds map[string]float64 // by the name of their recording rule, without its prefix
+	Thresholds map[string]float64 // by recording rule, without the prefix
 	Disabled   []string           // alerts, or the optional group
 }
 
@@ -106,7 +106,7 @@ func (t Tuning) apply(rules []*yaml.Node, off map[string]bool) (kept []*yaml.Nod
 	return kept
 }
 
-// disabled is the rule that tells the rollup of an alert that is switched off.
+// disabled returns the rule that informs the rollup about a disabled alert.
 func disabled(fault string) *yaml.Node {
 	labels := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle,
 		Content: []*yaml.Node{text("fault"), text(fault)}}
@@ -114,7 +114,27 @@ func disabled(fault string) *yaml.Node {
 		text("vector(1)"), text("labels"), labels}}
 }
 
-// Check refuses names that do not exist, with those that do, and thresholds that are not finite.
+// bounds are those of a threshold, by its name. Outside them the alert fires always or never.
+func bounds(name string) (least, most float64) {
+	switch name {
+	case "latency_ratio":
+		return 1, 1000
+	case "boot_grace_seconds":
+		return 0, 86400
+	case "rail_memory_days":
+		return 1, 365
+	case "gpu_memory_free_bytes":
+		return 0, 1 << 40
+	case "many_nodes":
+		return 1, 1e6
+	}
+	if strings.HasSuffix(name, "_ratio") {
+		return 0, 1
+	}
+	return 0, 1e9 // per second, minute or hour
+}
+
+// Check refuses names that do not exist, with those that do, and thresholds outside their bounds.
 func (t Tuning) Check() error {
 	groups, err := documents()
 	if err != nil {
@@ -129,8 +149,9 @@ func (t Tuning) Check() error {
 			return fmt.Errorf("unknown threshold %q; the thresholds are %s", name,
 				strings.Join(slices.Sorted(maps.Keys(thresholds)), ", "))
 		}
-		if v := t.Thresholds[name]; math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("threshold %s must be a finite number, not %v", name, v)
+		least, most := bounds(name)
+		if v := t.Thresholds[name]; math.IsNaN(v) || v < least || v > most {
+			return fmt.Errorf("threshold %s must be a number from %.12g to %.12g, not %v", name, least, most, v)
 		}
 	}
 	known := []string{optionalGroup}
@@ -179,7 +200,7 @@ func threshold(rule *yaml.Node) (name string, ok bool) {
 	return "", false
 }
 
-// value returns the value of a key of a mapping; nil: it has none.
+// value returns the value of a key in a mapping; nil if it is missing.
 func value(mapping *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {

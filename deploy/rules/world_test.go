@@ -10,16 +10,13 @@ import (
 	"testing"
 )
 
-// world is what Prometheus has scraped: values by series, in promtool's
-// notation, a sample a minute.
+// world holds scraped values by series, in promtool's notation, one sample per minute.
 type world map[string]string
 
-// A world is healthy for so many minutes, and then for so many what a test makes
-// of it.
+// A world is healthy for this many minutes, and then has a test's changes for this many.
 const healthy, after = 40, 60
 
-// scraped adds an exposition as it comes from a target. Metrics that no rule
-// names are left out, because promtool takes its time for each.
+// scraped adds the exposition of a target. It skips metrics that no rule uses, because promtool is slow with many.
 func (w world) scraped(t *testing.T, file, instance string, named map[string]bool) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -27,11 +24,11 @@ func (w world) scraped(t *testing.T, file, instance string, named map[string]boo
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? (\S+)$`)
-	own := regexp.MustCompile(`(^|,)(job|instance)=`) // the target has these
+	own := regexp.MustCompile(`(^|,)(job|instance)=`) // the target sets these labels
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 		if named[m[1]] {
 			value := m[3]
-			if m[1] == "railscope_source_errors_total" { // what failed goes on failing
+			if m[1] == "railscope_source_errors_total" { // a failed source keeps failing
 				value += "+1"
 			}
 			w[key(m[1], instance, own.ReplaceAllString(m[2], "${1}exported_$2="))] = value + fmt.Sprintf("x%d",
@@ -46,7 +43,7 @@ func key(name, instance, labels string) string {
 	return strings.TrimSuffix(fmt.Sprintf(`%s{job="railscope",instance=%q,%s`, name, instance, labels), ",") + "}"
 }
 
-// named are the words in the rules that could be metrics.
+// named returns the words in the rules that could be metric names.
 func named(t *testing.T) map[string]bool {
 	t.Helper()
 	words := map[string]bool{}
@@ -62,8 +59,8 @@ func named(t *testing.T) map[string]bool {
 	return words
 }
 
-// set gives a new value, when the world is healthy no longer, to the series of
-// the metric that have all of the labels; or makes one that has them.
+// set changes the value, from the end of the healthy time, of the metric's series with all of these labels. If there is
+// none, it adds one.
 func (w world) set(value, name string, labels ...string) {
 	found := false
 	for k, was := range w {
@@ -81,7 +78,7 @@ func (w world) set(value, name string, labels ...string) {
 	}
 }
 
-// before is the healthy part of values.
+// before returns the healthy part of values.
 func before(values string) string {
 	if first, _, ok := strings.Cut(values, " "); ok {
 		return first + " "
@@ -90,7 +87,7 @@ func before(values string) string {
 	return fmt.Sprintf("%sx%d ", first, healthy)
 }
 
-// Values of the time after.
+// Values for the time after the healthy part.
 var (
 	zero   = fmt.Sprintf("0x%d", after)
 	one    = fmt.Sprintf("1x%d", after)
@@ -99,9 +96,8 @@ var (
 
 const gone = "stale"
 
-// twoNodes are two healthy machines that probe each other every minute, with two
-// of the captured machine's rails, with the NVML that it lacks here, and without the
-// job that has fallen back there.
+// twoNodes returns two healthy machines that probe each other every minute, with two of the captured machine's rails.
+// It adds the NVML that the capture lacks, and removes its job that fell back.
 func twoNodes(t *testing.T, words map[string]bool) world {
 	w, all, others := world{}, healthy+after, regexp.MustCompile(`rail="[2-7]"`)
 	for _, pair := range [][2]string{{"a", "b"}, {"b", "a"}} {
@@ -146,7 +142,7 @@ func twoNodes(t *testing.T, words map[string]bool) world {
 	return w
 }
 
-// Labels, shortly.
+// Labels for short.
 const (
 	a, b      = `instance="a"`, `instance="b"`
 	rail1     = `rail="1"`
@@ -154,7 +150,7 @@ const (
 	probeRail = "railscope_probe_rail_"
 )
 
-// transport is how rounds end from now on, both ways or from one node.
+// transport sets how later rounds end, in both directions or from one node.
 func (w world) transport(how, result, reason string, nodes ...string) {
 	for _, n := range nodes {
 		peer := map[string]string{a: `peer="b"`, b: `peer="a"`}[n]
@@ -171,14 +167,13 @@ func (w world) transport(how, result, reason string, nodes ...string) {
 	}
 }
 
-// degraded is the result of all rounds from now on, by which nothing fires: what is
-// wrong with the rails does.
+// degraded makes all later rounds degraded. This alone raises no alert: the faults of rails do.
 func (w world) degraded() {
 	w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", `result="ok"`)
 	w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_rounds_total", `result="degraded"`)
 }
 
-// lose takes a device of a away.
+// lose removes a device of node a.
 func (w world) lose() {
 	for k := range w {
 		if strings.Contains(k, a) && strings.Contains(k, rail1) && !strings.Contains(k, "peer=") {
@@ -191,8 +186,8 @@ func (w world) lose() {
 	w.degraded()
 }
 
-// faults are what may befall the two nodes, and everything that fires for it.
-// Each has its own alert, and no other of severity critical.
+// faults are faults of the two nodes, and everything that fires for each: its own alert, and no other of severity
+// critical.
 var faults = []struct {
 	name  string
 	plant func(w world)
@@ -208,11 +203,26 @@ var faults = []struct {
 		w.set(gone, probeRail+"goodput_bytes_per_second", rail1)
 		w.degraded()
 	}, "critical RailscopeRailDown"},
-	{"a device of a is gone", world.lose, "critical RailscopeRailDown"},
+	{"a device of a is gone", func(w world) {
+		w.lose()
+		w.set(one, "railscope_rail_missing_info", a, rail1, device1, `port="1"`)
+	}, "critical RailscopeRailDown"},
+	{"a device of a is gone when railscope starts anew without its state", func(w world) {
+		w.lose()
+		w.set(fmt.Sprintf("%dx%d", healthy*60, after), "process_start_time_seconds", a)
+	}, "critical RailscopeRailDown"},
 	{"a device of a is left out by rails.include", func(w world) {
 		w.lose()
 		w.set(one, "railscope_rail_excluded_info", a, device1)
-	}, "warning RailscopeProbeFailing"}, // on b, whose rail has no partner
+	}, "warning RailscopeProbeFailing"}, // on b, whose rail has lost its partner
+	{"a node has 2 rails, and its peer 8", func(w world) {
+		for r := 2; r < 8; r++ { // other rails of b, without series of the probe
+			rail := fmt.Sprintf(`rail="%d",device="mlx5_%[1]d",port="1"`, r)
+			w[key("railscope_port_up", "b", rail)] = fmt.Sprintf("1x%d", healthy+after)
+		}
+		w[key("railscope_finding", "b", `check="unpaired",severity="info",subject="rails 2, 3, 4, 5, 6 and 7"`)] =
+			fmt.Sprintf("1x%d", healthy+after)
+	}, ""},
 	{"all rails of a are down", func(w world) {
 		w.set(zero, "railscope_port_up", a)
 		w.set(gone, "railscope_port_rate_bytes_per_second", a)
@@ -257,6 +267,10 @@ var faults = []struct {
 		w.transport("none", "failed", "peer_unreachable", b)
 	}, ""},
 	{"rounds are degraded, and what is wrong is not", func(w world) { w.degraded() }, ""},
+	{"the rails share a link that carries a quarter", func(w world) {
+		w.set(fmt.Sprintf("0.25x%d", after), "railscope_probe_scaling_ratio")
+		w.set(fmt.Sprintf("24e9x%d", after), "railscope_probe_goodput_bytes_per_second")
+	}, "critical RailscopeGoodputLow"},
 	{"the rails share a link", func(w world) {
 		w.set(fmt.Sprintf("0.5x%d", after), "railscope_probe_scaling_ratio")
 		w.set(fmt.Sprintf("48e9x%d", after), "railscope_probe_goodput_bytes_per_second")
@@ -268,7 +282,22 @@ var faults = []struct {
 	{"a rail of a is put into a bond", func(w world) {
 		w.set(one, "railscope_gid_misbound", a, rail1)
 		w.set(fmt.Sprintf("4x%d", after), "railscope_gid_changes_total", a, rail1)
-	}, "warning RailscopeGIDFault"},
+		w.set(one, "railscope_finding", a, `check="gid_misbound"`, `severity="critical"`, `subject="rail 1"`, rail1)
+	}, "critical RailscopeGIDFault"},
+	{"a port of a trained at half its rate, of which its PCIe link carries little more", func(w world) {
+		w.set(fmt.Sprintf("25e9x%d", after), "railscope_rail_capacity_bytes_per_second", a, rail1)
+		w.set(fmt.Sprintf("31.5e9x%d", after), "railscope_rail_expected_bytes_per_second", a, rail1)
+		w.set(one, "railscope_finding", a, `check="rate_lost"`, `severity="warning"`, `subject="rail 1"`, rail1)
+	}, "warning RailscopeRailDegraded"},
+	{"the PCIe link of a rail of a never was better than a third", func(w world) {
+		w.set(one, "railscope_finding", a, `check="pcie_link_low"`, `severity="critical"`, `subject="rail 1"`, rail1)
+	}, "critical RailscopeRailDegraded"},
+	{"a has adapters, and no RDMA device", func(w world) {
+		w.set(one, "railscope_finding", a, `check="no_rails"`, `severity="critical"`, `subject="node"`)
+	}, "critical RailscopeRailDown"},
+	{"the interface of a rail that nobody knows lacks its device", func(w world) {
+		w.set(one, "railscope_finding", a, `check="rail_missing"`, `severity="warning"`, `subject="rail 1"`, rail1)
+	}, "warning RailscopeFinding"},
 	{"a is down", func(w world) {
 		for k := range w {
 			if strings.Contains(k, a) {
@@ -285,7 +314,7 @@ var faults = []struct {
 			`rail="1",netdev="ens1",priority="3",direction="receive"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
 		w[key("railscope_port_ack_timeouts_total", "b",
 			`rail="1",device="mlx5_1",port="1"`)] = fmt.Sprintf("0x%d 0+30x%d", healthy, after)
-	}, "critical RailscopePFC, warning RailscopePFC"}, // the latter on b
+	}, "critical RailscopePFC, warning RailscopePFC"}, // RailscopePFC fires as a warning on b
 	{"what a sends is corrupted", func(w world) {
 		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_verification_failures_total", a)
 		w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", a, `result="ok"`)
@@ -336,7 +365,7 @@ var faults = []struct {
 	}, "critical RailscopeGPUMemoryErrors"},
 	{"a job of a uses sockets", func(w world) {
 		w.set(one, "railscope_nccl_fallback", a, `exported_job="train"`)
-	}, "warning RailscopeFallback"},
+	}, "critical RailscopeFallback"},
 	{"a device of a hangs", func(w world) {
 		for k := range w {
 			if strings.Contains(k, a) && strings.Contains(k, rail1) && strings.Contains(k, device1) {
@@ -348,7 +377,7 @@ var faults = []struct {
 	}, "warning RailscopeExporterImpaired"},
 }
 
-// TestFaults holds what fires at any time in the hour after a fault.
+// TestFaults checks which alerts fire at any time in the hour after a fault.
 func TestFaults(t *testing.T) {
 	nodes := twoNodes(t, named(t))
 	var tests []promtoolTest
@@ -363,19 +392,18 @@ func TestFaults(t *testing.T) {
 	promtool(t, tests)
 }
 
-// captures are the machines whose expositions are kept in exporter/testdata, and
-// what fires when they stay as they are.
+// captures maps the machines with an exposition in exporter/testdata to the alerts that fire while they do not change.
 var captures = map[string]string{
 	"bnxt":   "",
 	"bonded": "warning RailscopeBondDegraded", // one of two members is down
 	"efa":    "",
 	// a job's log says so; its NVML cannot be loaded here
-	"hgx": "warning RailscopeExporterImpaired, warning RailscopeFallback",
+	"hgx": "critical RailscopeFallback, warning RailscopeExporterImpaired",
 	// no performance agent is no failure
 	"i40iw":         "",
 	"irdma":         "",
 	"no-rdma":       "",
-	"one-rail-dead": "", // nobody has seen it up
+	"one-rail-dead": "", // it was never seen up
 	"probe":         "",
 	"rxe-bond-trap": "warning RailscopeGIDFault",
 	// made so that there is something of everything
@@ -384,7 +412,7 @@ var captures = map[string]string{
 	"spark": "warning RailscopeExporterImpaired",
 }
 
-// TestCaptures holds that no machine fires anything that is not wrong with it.
+// TestCaptures: no captured machine raises an alert that does not apply to it.
 func TestCaptures(t *testing.T) {
 	files, err := filepath.Glob("../../exporter/testdata/*.prom")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// checkACS judges the path of GPUDirect. Without it, nothing is sent from one device below a switch to another one. In
-// a virtual machine, the bridges are the hypervisor's.
+// checkACS judges the path of GPUDirect, which matters only where a device below a switch sends to another one. It
+// skips virtual machines, whose bridges belong to the hypervisor.
 func checkACS(f *facts.Facts, report reporter) {
 	const redirect = facts.ACSRequestRedirect | facts.ACSCompletionRedirect
 	if possible := f.GPUDirect.Mode == "peermem" || f.GPUDirect.Mode == "dmabuf"; !possible || f.PCI.Virtual {
@@ -54,8 +54,8 @@ func checkACS(f *facts.Facts, report reporter) {
 			"the switch: at a fraction of the rate, or not at all."})
 }
 
-// checkRelaxedOrdering judges the Device Control Register, whose default is on. The kernel clears the bit below root
-// ports in which relaxed ordering is slow or broken.
+// checkRelaxedOrdering judges the relaxed ordering bit of the Device Control Register. The bit is on by default; the
+// kernel clears it below root ports in which relaxed ordering is slow or broken.
 func checkRelaxedOrdering(f *facts.Facts, report reporter) {
 	if f.PCI.Virtual {
 		return

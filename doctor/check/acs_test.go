@@ -28,14 +28,14 @@ func spaces(deviceControl, acsControl uint16) doctortest.Tree {
 	return tree
 }
 
-// with is a tree with changes.
+// with merges changes into a copy of tree.
 func with(tree, changes doctortest.Tree) doctortest.Tree {
 	maps.Copy(tree, changes)
 	return tree
 }
 
-// TestNoACS: where ACS does not matter, or is as it must be, there is no finding, and nothing is said that could not be
-// read without root.
+// TestNoACS expects no finding where ACS does not matter or is configured correctly, and no complaint about data that
+// only root can read.
 func TestNoACS(t *testing.T) {
 	const model = "Model: \t\t NVIDIA GB10\n"
 	for name, change := range map[string]doctortest.Tree{
@@ -63,8 +63,8 @@ func TestNoACS(t *testing.T) {
 	}
 }
 
-// TestACSWithoutRoot: who may read 64 bytes of each function is told once that ACS was not examined, and the running
-// railscope, which never may, is not.
+// TestACSWithoutRoot: a user who can read only 64 bytes of each function gets one note that ACS was not examined. The
+// running railscope, which never can, reports nothing.
 func TestACSWithoutRoot(t *testing.T) {
 	o := doctortest.System(t, pcieSwitch, spaces(0x2900, 0x5d))
 	list, err := filepath.Glob(filepath.Join(o.Sysfs, "bus/pci/devices/*/config"))

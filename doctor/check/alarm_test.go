@@ -89,8 +89,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// bondOfIPoIB makes InfiniBand of two rails, and a bond of their interfaces:
-// failover for IP, of which RDMA knows nothing.
+// bondOfIPoIB turns two rails into InfiniBand and bonds their interfaces: failover for IP, which RDMA ignores.
 var bondOfIPoIB = func() string {
 	var b strings.Builder
 	for i, netdev := range []string{"ens1np0", "ens2np0"} {
@@ -107,7 +106,7 @@ var bondOfIPoIB = func() string {
 		doctortest.File("sys/class/net/bond0/ifindex", "99") + doctortest.File("kernel/addresses/bond0", "10.0.1.1/24")
 }()
 
-// unusedIB makes InfiniBand, without an interface, of a Spark's second port.
+// unusedIB turns a Spark's second port into InfiniBand without an interface.
 const (
 	unusedPort = "sys/class/infiniband/rocep1s0f1/ports/1/"
 	unusedIB   = "gone sys/class/net/enp1s0f1np1\n-- " + unusedPort + "link_layer --\nInfiniBand\n"

@@ -1,11 +1,12 @@
 package check
 
-// Alerts are the checks whose faults have an alert of their own, by its name: RailscopeFinding leaves them to it.
+// Alerts returns the checks whose faults have their own alert, with the name of that alert. RailscopeFinding skips
+// them.
 func Alerts() map[string]string {
 	return map[string]string{
 		"port_down":              "RailscopeRailDown",
 		"netdev_down":            "RailscopeRailDown",
-		"no_rails":               "RailscopeRailDown", // a node without RDMA hardware wakes nobody
+		"no_rails":               "RailscopeRailDown", // a node without RDMA hardware raises no alert
 		"rail_missing":           "RailscopeRailDown",
 		"rate_lost":              "RailscopeRailDegraded",
 		"pcie_lost":              "RailscopeRailDegraded",
@@ -22,7 +23,7 @@ func Alerts() map[string]string {
 		"gid_misbound":           "RailscopeGIDFault",
 		"bond_member_down":       "RailscopeBondDegraded",
 		"bond_lacp":              "RailscopeBondDegraded",
-		"hardware_event":         "RailscopeHardwareEvents", // of GPUs the fatal ones: RailscopeGPULost
+		"hardware_event":         "RailscopeHardwareEvents", // fatal events of GPUs have RailscopeGPULost
 		"rdma_idle_tcp_busy":     "RailscopeFallback",
 		"single_rail":            "RailscopeFallback",
 		"nccl_fallback":          "RailscopeFallback",

@@ -9,27 +9,28 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/rail"
 )
 
 func checkBondMode(f *facts.Facts, b *facts.Bond, report reporter) {
 	on := f.RailsOn(b)
-	rail := slices.ContainsFunc(f.Hardware(), func(r *facts.Rail) bool { return r.Netdev == b.Name })
-	if facts.BondCarriesRDMA(b.Mode) || len(on) == 0 && !rail {
+	over := slices.ContainsFunc(f.Hardware(), func(r *facts.Rail) bool { return r.Netdev == b.Name })
+	if facts.BondCarriesRDMA(b.Mode) || len(on) == 0 && !over {
 		return
 	}
 	out := finding.Finding{Fix: dissolve(f, b),
 		Evidence: fmt.Sprintf("mode %s (/sys/class/net/%s/bonding/mode), over %s", b.Mode, b.Name,
 			cmp.Or(listed(on), "a rail")),
-		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and only of " +
-			"two ports of one adapter. In this mode the rails' GIDs move to the bond, over which RDMA cannot send."}
+		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and only " +
+			"of two ports of one adapter. In this mode the rails' GIDs move to the bond, over which RDMA cannot send."}
 	if oneAdapter(f, b) {
 		out.Fix = changeMode(b)
 	}
 	report(protectManagement(f, out, b.Name, on...))
 }
 
-// protectManagement keeps a fix from disconnecting the node: an interface with the default route, while other rails do
-// without it, is more likely for management than for RDMA.
+// protectManagement keeps a fix from disconnecting the node. An interface with the default route, while other rails
+// have none, is probably the management interface.
 func protectManagement(f *facts.Facts, out finding.Finding, netdev string, on ...*facts.Rail) finding.Finding {
 	toAll := func(p netip.Prefix) bool { return p.Bits() == 0 }
 	others := slices.ContainsFunc(f.Rails, func(r facts.Rail) bool {
@@ -62,10 +63,15 @@ func checkBondNoLAG(f *facts.Facts, b *facts.Bond, report reporter) {
 			"RDMA libraries use several rails without a bond, and better."}
 	if oneAdapter(f, b) {
 		out.Evidence += whyNoLAG(b, on)
-		out.Fix = append([]string{"# both are ports of one adapter, of which a driver can make one device: dmesg says " +
-			"why it did not (SR-IOV, old firmware). Without the bond:"}, out.Fix...)
+		out.Fix = append([]string{"# both are ports of one adapter, of which a driver can make one device: dmesg " +
+			"says why it did not (SR-IOV, old firmware). Without the bond:"}, out.Fix...)
 	}
-	report(protectManagement(f, out, b.Name, on...))
+	out = protectManagement(f, out, b.Name, on...)
+	if !slices.ContainsFunc(on, func(r *facts.Rail) bool { return r.Role == rail.Compute }) {
+		out.Severity = info
+		out.Why += " These rails are not for jobs: a front end that uses TCP alone is often built so."
+	}
+	report(out)
 }
 
 func oneAdapter(f *facts.Facts, b *facts.Bond) bool {
@@ -80,11 +86,12 @@ func oneAdapter(f *facts.Facts, b *facts.Bond) bool {
 	return slot != ""
 }
 
-// changeMode changes a bond to the nearest mode that carries RDMA, possible only while it is down and empty.
+// changeMode returns the commands that change a bond to the nearest mode that carries RDMA. The kernel allows this only
+// while the bond is down and has no members.
 func changeMode(b *facts.Bond) []string {
-	mode := "active-backup" // needs no support by the switch, like balance-tlb and balance-alb
+	mode := "active-backup" // needs no switch support, like balance-tlb and balance-alb
 	if b.Mode == "balance-rr" || b.Mode == "broadcast" {
-		mode = "balance-xor" // a static aggregate, as the switch has it already
+		mode = "balance-xor" // a static aggregate, which the switch already has
 	}
 	lines := []string{note("interrupts traffic over %s: use a console, not a session over it", b.Name)}
 	for _, m := range b.Members {
@@ -98,7 +105,7 @@ func changeMode(b *facts.Bond) []string {
 	return append(lines, sh("ip link set dev %s up", b.Name))
 }
 
-// dissolve deletes a bond. The first member gets its addresses, each other rail one by the pattern.
+// dissolve deletes a bond. Its first member gets the bond's addresses, each other rail one that continues the pattern.
 func dissolve(f *facts.Facts, b *facts.Bond) []string {
 	if len(b.Members) == 0 {
 		return []string{sh("ip link delete dev %s", b.Name)}
@@ -133,13 +140,28 @@ func dissolve(f *facts.Facts, b *facts.Bond) []string {
 	return lines
 }
 
+// withoutMembers is the severity of members that carry nothing. In the mode active-backup one carries all.
+func withoutMembers(b *facts.Bond, lost int) finding.Severity {
+	if b.Mode == "active-backup" && lost < len(b.Members) {
+		return warning
+	}
+	return ofLink(float64(len(b.Members)-lost), float64(len(b.Members)))
+}
+
 func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report reporter) {
+	down := 0
+	for _, m := range b.Members {
+		if m.Status == "down" {
+			down++
+		}
+	}
 	for _, m := range b.Members {
 		if m.Status != "down" {
 			continue
 		}
 		n := f.Netdev(m.Name)
-		out := finding.Finding{Subject: "interface " + m.Name, Where: "member of " + b.Name,
+		out := finding.Finding{Severity: withoutMembers(b, down), Subject: "interface " + m.Name,
+			Where:    "member of " + b.Name,
 			Evidence: fmt.Sprintf("the bond reports it down (/sys/class/net/%s/bonding_slave/mii_status)", m.Name),
 			Why:      fmt.Sprintf("%s carries its traffic, including RDMA, over fewer links than it has.", b.Name)}
 		switch {
@@ -148,8 +170,7 @@ func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report reporter) {
 			out.Fix = []string{sh("ip link set dev %s up", m.Name)}
 		case n.Carrier != nil && !*n.Carrier:
 			out.Evidence += "; it has no carrier"
-			out.Fix = []string{note("plug in its cable at both ends, or replace it or its transceiver; check that the "+
-				"switch port is enabled: ethtool %s", shellWord(m.Name))}
+			out.Fix = hands(f, noCarrier(m.Name))
 		default:
 			out.Fix = []string{note("it has carrier, so the bond's own monitor rejects it: cat /proc/net/bonding/%s",
 				shellWord(b.Name))}
@@ -175,14 +196,17 @@ func checkBondLACP(_ *facts.Facts, b *facts.Bond, report reporter) {
 		}
 	}
 	out := finding.Finding{
-		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, or none.",
+		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, or " +
+			"none.",
 		Fix: []string{note("configure the switch ports of these links as one LACP group (mode active); then: cat "+
 			"/proc/net/bonding/%s", shellWord(b.Name)),
 			"# if the switch does not support LACP: use mode active-backup, which does not need it"}}
 	switch {
 	case len(silent) > 0:
+		out.Severity = withoutMembers(b, len(silent))
 		out.Evidence = fmt.Sprintf("no LACP partner is heard on %s", listed(silent))
 	case len(apart) > 0:
+		out.Severity = withoutMembers(b, len(apart))
 		out.Evidence = fmt.Sprintf("the active aggregator is %d, and %s", b.Aggregator, strings.Join(apart, ", "))
 		out.Fix = out.Fix[:1]
 	case b.Partner == "00:00:00:00:00:00" && up:

@@ -1,5 +1,5 @@
-// Package check judges facts: each check is one row of a table, a function of facts alone, so that a fixture with one
-// fault tests it. If two checks could report the same fault, the one closer to the cause does.
+// Package check judges facts. Each check is one row of a table and a function of facts alone, so that a fixture with
+// one fault tests it. If two checks could report the same fault, the one closer to the cause does.
 package check
 
 import (
@@ -24,29 +24,30 @@ const (
 	info     = finding.Info
 )
 
-// reporter completes the findings of a check with Node, Check, Severity and Subject, and keeps them.
+// reporter fills in Node, Check, Severity, Subject and Why of a finding where the check left them empty, and keeps the
+// finding.
 type reporter func(finding.Finding)
 
-// thisNode is the subject of a finding that is about no part of the node.
+// thisNode is the subject of a finding about the whole node.
 const thisNode = "node"
 
-// Check is one row of the table of checks of one node.
+// Check is one row of the table of checks that examine one node.
 type Check struct {
 	ID       string           // lower_case, the name in Finding.Check and in docs/doctor.md
-	Severity finding.Severity // of a finding, unless it has another
-	About    string           // one line for docs/doctor.md: what it finds
+	Severity finding.Severity // default severity of the findings
+	About    string           // description for docs/doctor.md, one line
 	run      func(*facts.Facts, reporter)
 }
 
-// Live reports whether the check finds something only in a running railscope: it judges how counters moved.
+// Live reports whether the check needs a running railscope, because it judges how counters moved.
 func (c Check) Live() bool {
 	return slices.ContainsFunc(liveChecks(), func(l Check) bool { return l.ID == c.ID })
 }
 
-// Own reports whether the check is about what the examining process can use itself.
+// Own reports whether the check is about what the examining process itself can use.
 func (c Check) Own() bool { return IsOwn(c.ID) }
 
-// IsOwn is [Check.Own] of the check with this name.
+// IsOwn is [Check.Own] for the check with this ID.
 func IsOwn(id string) bool {
 	return slices.Contains([]string{"memlock", "uverbs_missing", "uverbs_permission", "uverbs_device_rules", "rdma_cm",
 		"libibverbs", "provider"}, id)
@@ -73,13 +74,14 @@ func (c PeerCheck) Find(here, there *facts.Facts) (list []finding.Finding) {
 }
 
 func collect(list *[]finding.Finding, usual finding.Finding) reporter {
+	severities := severitiesOf(usual.Check, usual.Severity)
 	return func(f finding.Finding) {
 		f.Node, f.Check = cmp.Or(f.Node, usual.Node), usual.Check
-		f.Severity, f.Subject = cmp.Or(f.Severity, usual.Severity), cmp.Or(f.Subject, usual.Subject)
-		if f.Fix == nil {
-			f.Fix = usual.Fix
+		if !slices.Contains(severities, f.Severity) {
+			f.Severity = usual.Severity
 		}
-		f.Fix = typable(f.Fix)
+		f.Subject = cmp.Or(f.Subject, usual.Subject)
+		f.Why, f.Fix = cmp.Or(f.Why, usual.Why), typable(f.Fix)
 		*list = append(*list, f)
 	}
 }
@@ -91,15 +93,23 @@ func (report reporter) about(subject, where string) reporter {
 	}
 }
 
-// Checks are all checks of one node, in the order of their findings.
+// Checks returns all checks of one node, in the order of their findings.
 func Checks() []Check {
 	list := []Check{
-		{"no_rails", critical, "no rail: no RDMA in the kernel, no RDMA device, or every port excluded", checkNoRails},
+		{"no_rails", critical, "no rail: adapters without an RDMA device, or no port that is a rail; an information " +
+			"where there is no RDMA hardware, or only virtual functions", checkNoRails},
+		{"adapter_without_rdma", critical, "an adapter without an RDMA device, where equal ones have one",
+			checkAdapterWithoutRDMA},
+		{"pattern_unmatched", warning, "a pattern of the configuration that matches no RDMA port", checkPatternUnmatched},
 		{"netdev_down", critical, "the rail's interface is administratively down", eachRail(checkNetdevDown)},
 		{"port_down", critical, "the rail's port is not ACTIVE although its interface is up", eachRail(checkPortDown)},
 		{"rail_missing", critical, "a known rail is absent, or there are fewer than `expect.rails`", checkRailMissing},
-		{"rate_lost", critical, "the port is slower than configured, or than it ever was", eachRail(checkRateLost)},
-		{"pcie_lost", warning, "the PCIe link is slower than it ever was", checkPCIeLost},
+		{"rate_lost", critical, "the port is slower than configured, or than it ever was; a warning if less than half " +
+			"is lost", eachRail(checkRateLost)},
+		{"rate_disagrees", info, "the port and its interface report different rates", eachRail(checkRateDisagrees)},
+		{"bytes_not_counted", info, "no counter has the bytes of a rail: it is not measured", checkBytesNotCounted},
+		{"pcie_lost", warning, "the PCIe link is slower than it ever was; critical if half of what the rail needs is lost",
+			checkPCIeLost},
 		{"mtu_lost", warning, "the RoCE MTU is smaller than configured, or than it ever was", eachRail(checkMTULost)},
 		{"gpu_missing", critical, "there are fewer GPUs on PCI than configured, or than there ever were", checkGPUMissing},
 		{"carrier_flapping", warning, "the rail's link went down more than 20 times, and more than 4 times a day",
@@ -117,10 +127,12 @@ func Checks() []Check {
 		{"bond_mode", critical, "a bond over rails in a mode that no driver supports for RDMA", eachBond(checkBondMode)},
 		{"bond_no_lag", critical, "a bond of which the driver made no single RDMA device", eachBond(checkBondNoLAG)},
 		{"bond_empty", warning, "a bond is up and has no member", checkBondEmpty},
-		{"bond_member_down", critical, "a member of a bond over rails is down", eachBond(checkBondMemberDown)},
-		{"bond_lacp", critical, "an 802.3ad bond without a LACP partner, or split into aggregators", eachBond(checkBondLACP)},
-		{"pcie_link_low", warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for the port",
-			checkPCIeLink},
+		{"bond_member_down", critical, "a member of a bond over rails is down; a warning if less than half of them is",
+			eachBond(checkBondMemberDown)},
+		{"bond_lacp", critical, "an 802.3ad bond without a LACP partner, or split into aggregators; a warning if less " +
+			"than half of it carries nothing", eachBond(checkBondLACP)},
+		{"pcie_link_low", warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for the " +
+			"port; critical if half of what the rail needs is lost", checkPCIeLink},
 		{"pcie_shared", warning, "ports share a PCIe link that cannot carry all of them at their rate", checkPCIeShared},
 		{"gpu_pcie_low", warning, "a GPU's PCIe link has fewer lanes than both ends support, or under load a lower speed",
 			checkGPULink},
@@ -156,7 +168,7 @@ func Checks() []Check {
 	return append(list, liveChecks()...)
 }
 
-// Node returns what the checks of one node find, those that wanted accepts; nil: all.
+// Node runs the checks of one node that wanted accepts (nil: all) and returns their findings.
 func Node(f *facts.Facts, wanted func(Check) bool) (list []finding.Finding) {
 	for _, c := range Checks() {
 		if wanted == nil || wanted(c) {
@@ -166,7 +178,7 @@ func Node(f *facts.Facts, wanted func(Check) bool) (list []finding.Finding) {
 	return list
 }
 
-// Names are the names of all checks: of a node, of a pair and of a round.
+// Names returns the names of all checks: of a node, of a pair and of a round.
 func Names() []string {
 	list := []string{PeerUnanswered}
 	for _, c := range Checks() {
@@ -182,21 +194,28 @@ func Names() []string {
 	return slices.Compact(list)
 }
 
-// Remembered reports whether only a running railscope can make a check: it needs rounds, how counters moved, or, unless
-// the state is known, the best that was ever seen.
+// Remembered reports whether only a running railscope can make a check: it needs rounds, counters over time or, unless
+// the state directory is known, the best values seen before.
 func Remembered(id string, stateKnown bool) bool {
 	return slices.ContainsFunc(RoundChecks(), func(c RoundCheck) bool { return c.ID == id }) ||
 		Check{ID: id}.Live() ||
-		!stateKnown && slices.Contains([]string{"rail_missing", "rate_lost", "pcie_lost", "mtu_lost", "gpu_missing"}, id)
+		!stateKnown && slices.Contains([]string{"no_rails", "rail_missing", "rate_lost", "pcie_lost", "mtu_lost",
+			"gpu_missing"}, id)
 }
 
-// Replaced is the check that another one replaces where it is known what was better before; empty: none.
+// OfRoundAlone reports whether only rounds of the probe make a check, never examinations of a node.
+func OfRoundAlone(id string) bool {
+	return slices.ContainsFunc(RoundChecks(), func(c RoundCheck) bool { return c.ID == id }) &&
+		!slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
+}
+
+// Replaced returns the weaker check that check id supersedes where the best values seen before are known; empty: none.
 func Replaced(id string) string {
-	return map[string]string{"pcie_lost": "pcie_link_low", "mtu_lost": "mtu_low"}[id]
+	return map[string]string{"pcie_lost": "pcie_link_low", "mtu_lost": "mtu_low", "no_rails": "no_rails"}[id]
 }
 
-// Served returns a finding as a running railscope shows it to everybody: without the processes that it is about, and
-// the values of their variables.
+// Served returns a finding as a running railscope shows it to everybody: without its processes and the values of their
+// variables.
 func Served(f finding.Finding) finding.Finding {
 	job := slices.ContainsFunc(jobChecks(), func(c jobCheck) bool { return c.id == f.Check })
 	if job || f.Check == "process_numa_far" {
@@ -205,16 +224,16 @@ func Served(f finding.Finding) finding.Finding {
 	return f
 }
 
-// PeerChecks are all checks of a pair.
+// PeerChecks returns all checks of a pair of nodes.
 func PeerChecks() []PeerCheck {
 	list := []PeerCheck{
-		{"peer_rails", warning, "the nodes have different numbers of rails", checkPeerRails},
+		{unpaired, info, "rails of the one node without a partner because the other has fewer", checkPeerUnpaired},
 		{"peer_link_layer", critical, "rails of one name are Ethernet on one node and InfiniBand on the other",
 			eachPair(checkPeerLinkLayer)},
 		{"peer_rate", warning, "rails of one name have different rates", eachPair(checkPeerRate)},
 		{"peer_mtu", warning, "the interfaces of rails of one name have different MTUs", eachPair(checkPeerMTU)},
 		{"peer_subnet", critical, "no common subnet or route between rails of one name", eachPair(checkPeerSubnet)},
-		{"peer_gid", critical, "rails of one name would use GIDs of different types", eachPair(checkPeerGID)},
+		{"peer_gid", warning, "rails of one name would use GIDs of different types", eachPair(checkPeerGID)},
 		{"peer_pfc", warning, "PFC, trust or global pause differ from the peer's", comparePeerQoS(qosPFC)},
 		{"peer_dcqcn", warning, "DCQCN differs from the peer's", comparePeerQoS(qosDCQCN)},
 		{"peer_traffic_class", warning, "the traffic class of rails differs from the peer's", comparePeerQoS(qosClass)},
@@ -225,13 +244,11 @@ func PeerChecks() []PeerCheck {
 	return list
 }
 
-// eachRail is a check of each rail that is meant to be used.
+// eachRail runs check on each rail that is meant to be used.
 func eachRail(check func(*facts.Facts, *facts.Rail, reporter)) func(*facts.Facts, reporter) {
 	return func(f *facts.Facts, report reporter) {
-		for i := range f.Rails {
-			if r := &f.Rails[i]; !f.Unused(r) {
-				check(f, r, report.about(r.Subject(), r.Where()))
-			}
+		for _, r := range f.Judged() {
+			check(f, r, report.about(r.Subject(), r.Where()))
 		}
 	}
 }
@@ -244,16 +261,16 @@ func eachBond(check func(*facts.Facts, *facts.Bond, reporter)) func(*facts.Facts
 	}
 }
 
-// onlyEFA reports whether all rails are EFA, or there is none. EFA has no connection manager, and NCCL uses it through
-// a libfabric plugin, which ignores the settings of NCCL's own InfiniBand transport.
+// onlyEFA reports whether every rail is EFA (true without rails). EFA has no connection manager, and NCCL uses it
+// through a libfabric plugin, which ignores the settings of NCCL's own InfiniBand transport.
 func onlyEFA(f *facts.Facts) bool {
 	return !slices.ContainsFunc(f.Rails, func(r facts.Rail) bool { return r.Provider != "efa" })
 }
 
-// untypable encloses a name that cannot be typed, until the line is printed; no other text has it.
+// untypable marks a name that cannot be typed, until the line is printed. No other text contains it.
 const untypable = "\x00"
 
-// shellWord is a name as one word for a shell. Kernels and peers allow more than a shell takes literally.
+// shellWord quotes a name as one word for a shell: kernels and peers allow characters that a shell interprets.
 func shellWord(s string) string {
 	if word, ok := text.ShellWord(s); ok {
 		return word
@@ -261,7 +278,7 @@ func shellWord(s string) string {
 	return untypable + strconv.QuoteToASCII(s) + untypable
 }
 
-// sh is one line for a shell, in which each argument is quoted as a word.
+// sh formats one shell command, with each argument quoted as a word.
 func sh(format string, args ...any) string {
 	words := make([]any, len(args))
 	for i, a := range args {
@@ -274,14 +291,14 @@ func note(format string, args ...any) string {
 	return "# " + strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
 }
 
-// bounce takes an interface down and up, in one line: a user who is logged in over it could not type the second.
+// bounce takes an interface down and up in one command: a user who is logged in over it could not type the second one.
 func bounce(netdev string) []string {
 	return []string{
 		note("interrupts traffic over %s, and loses routes and IPv6 addresses that were added to it by hand", netdev),
 		sh("ip link set dev %s down && ip link set dev %s up", netdev, netdev)}
 }
 
-// typable are the lines as printed, without any command if one has a name that cannot be typed.
+// typable returns the lines as printed, without any command if one contains a name that cannot be typed.
 func typable(lines []string) []string {
 	refused := ""
 	for _, line := range lines {
@@ -322,7 +339,7 @@ func railsOf(rails []*facts.Rail) string {
 	return fmt.Sprintf("%s (%s)", subject, where)
 }
 
-// subjects are the subject and the place of a finding about several rails.
+// subjects returns the subject and the place of a finding about several rails.
 func subjects(rails []*facts.Rail) (subject, where string) {
 	if len(rails) == 1 {
 		return rails[0].Subject(), rails[0].Where()
@@ -333,5 +350,3 @@ func subjects(rails []*facts.Rail) (subject, where string) {
 	}
 	return "rails " + listed(names), listed(devices)
 }
-
-func gigabits(bytesPerSecond float64) string { return fmt.Sprintf("%.4g Gb/s", bytesPerSecond*8/1e9) }

@@ -9,10 +9,10 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// evil is what no text of a peer may do to who reads or pastes it.
+// evil is a text that must not reach a terminal or a shell unchanged.
 const evil = "x\n$(reboot); `reboot` \x1b[2J'\""
 
-// TestSanitize holds that a peer's facts can neither draw on a terminal nor put a command into a finding.
+// TestSanitize checks that a peer's facts can neither control a terminal nor put a command into a finding.
 func TestSanitize(t *testing.T) {
 	there, here := travelled(t, evilFacts()), travelled(t, evilFacts())
 	here.Versions = []facts.Installed{{Component: "ucx", Version: "1", Where: "x"},
@@ -33,14 +33,15 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
-// travelled are the facts as they arrive at a peer.
+// travelled returns the facts as a peer receives them.
 func travelled(t testing.TB, f *facts.Facts) *facts.Facts {
 	t.Helper()
 	data, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, err = facts.Parse(data); err != nil {
+	f, err = facts.Parse(data)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -72,7 +73,7 @@ func evilFacts() *facts.Facts {
 	return f
 }
 
-// FuzzSystemPeer gives whatever a peer may send to all checks.
+// FuzzSystemPeer runs all checks on arbitrary facts of a peer.
 func FuzzSystemPeer(f *testing.F) {
 	seed, err := json.Marshal(evilFacts())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// TestGPULink: lanes that a GPU lost are a finding always, a speed only under load.
+// TestGPULink: lost lanes are always a finding, a low speed only under load.
 func TestGPULink(t *testing.T) {
 	const gpu = "0000:1b:00.0"
 	gen5 := facts.Link{Address: gpu, Speed: 32, Width: 16, MaxSpeed: 32, MaxWidth: 16}

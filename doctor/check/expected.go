@@ -10,9 +10,10 @@ import (
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/units"
 )
 
-// afterChange is the last line of a fix: what is expected may have changed on purpose. A name is a rail's, or gpus.
+// afterChange returns the last line of a fix: how to accept a deliberate change. A name is a rail's, or gpus.
 func afterChange(source expect.Source, key string, names ...string) string {
 	if source == expect.Configured {
 		return note("after a planned change: set %s in the configuration", key)
@@ -24,8 +25,8 @@ func afterChange(source expect.Source, key string, names ...string) string {
 	return note("after a planned change, with the --state.dir of railscope: %s", strings.Join(commands, "; "))
 }
 
-// rateLost reports whether an adapter's port is slower than expected. The rate of a port that is down is meaningless,
-// that of a bond with a member that is down is a consequence, and that of a software device is only a number.
+// rateLost reports whether an adapter's port is slower than expected. It skips ports that are down, bonds with a member
+// that is down, and software devices: their rates say nothing about hardware.
 func rateLost(f *facts.Facts, r *facts.Rail) bool {
 	hardware := !r.Software && r.PCIAddress != ""
 	return hardware && r.Active() && r.Rate > 0 && r.Rate < r.Expected.Rate.Value && !memberDown(f, r)
@@ -44,23 +45,29 @@ func checkRateLost(f *facts.Facts, r *facts.Rail, report reporter) {
 		return
 	}
 	e := r.Expected.Rate
-	fix := note("reseat the cable and its transceivers at both ends, or replace them; compare both ends with: "+
-		"mlxlink -d %s", shellWord(r.PCIAddress))
+	fix := note("reseat the cable and its transceivers at both ends, or replace them; compare both ends: iblinkinfo")
+	if nvidia(r) {
+		fix += sh("; mlxlink -d %s", r.PCIAddress)
+	}
 	if r.Netdev != "" && r.Ethernet() {
 		fix = note("reseat the cable and its transceivers at both ends, or replace them; check the speed, FEC and "+
 			"autonegotiation of both ends: ethtool %[1]s; ethtool --show-fec %[1]s; ethtool -m %[1]s", shellWord(r.Netdev))
 	}
-	report(finding.Finding{
-		Evidence: fmt.Sprintf("%s now, %s", gigabits(r.Rate), e.Evidence(gigabits(e.Value))),
+	should := e.Value
+	if link := r.Expected.Link; link.Known() {
+		should = min(should, link.Value.BytesPerSecond())
+	}
+	report(finding.Finding{Severity: ofLink(r.Rate, should),
+		Evidence: fmt.Sprintf("%s now, %s", units.Gigabits(r.Rate), e.Evidence(units.Gigabits(e.Value))),
 		Why: "The port works, and carries no more than this: a job over all rails waits for the slowest. Its capacity " +
 			"fell with the rate, so that nothing else shows it.",
-		Fix: []string{fix, afterChange(e.Source, "expect.rate", r.Name)}})
+		Fix: append(hands(f, fix), afterChange(e.Source, "expect.rate", r.Name))})
 }
 
 // mtuLost reports whether the rail's RoCE MTU is smaller than expected.
 func mtuLost(f *facts.Facts, r *facts.Rail) bool {
 	mtu := f.Netdev(r.Netdev).MTU
-	half := f.WorkingHalf(r) // the fix of an unused half sets its MTU, too
+	half := f.WorkingHalf(r) // the fix of an unused half also sets its MTU
 	return r.Active() && r.Ethernet() && mtu > 0 && r.RoCEMTU(mtu) < r.Expected.MTU.Value &&
 		(half == nil || f.Netdev(half.Netdev).MTU <= mtu)
 }
@@ -78,7 +85,7 @@ func checkMTULost(f *facts.Facts, r *facts.Rail, report reporter) {
 		Fix: append(setMTU(f, r, bestMTU(f, r)), afterChange(e.Source, "expect.mtu", r.Name))}, n.Name, r))
 }
 
-// lost reports whether the link is slower than it was, for the first of its rails of which that is known.
+// lost reports whether the link is slower than it was, for its first rail with a known earlier speed.
 func (l *pcieLink) lost() (best expect.Figure[rail.Link], lost bool) {
 	for _, r := range l.rails {
 		if e := r.Expected.Link; e.Known() && e.Value.BytesPerSecond() > linkBytes(l.Speed, l.Width) {
@@ -88,23 +95,29 @@ func (l *pcieLink) lost() (best expect.Figure[rail.Link], lost bool) {
 	return best, false
 }
 
-// checkPCIeLost finds links that were faster. They may still be as fast as their slot: the adapter was moved, or the
-// firmware of the machine limits it now.
+// checkPCIeLost finds links that were faster before. They may still be as fast as their slot: the adapter was moved, or
+// the machine's firmware limits the slot now.
 func checkPCIeLost(f *facts.Facts, report reporter) {
 	for _, l := range linksOf(f) {
 		best, lost := l.lost()
 		if !lost {
 			continue
 		}
-		out := l.degraded()
+		out := l.degraded(f)
 		if l.Speed >= l.canSpeed && l.Width >= l.canWidth {
-			out.Fix = []string{note("the slot of %s supports no more now: move the adapter back, or check the BIOS for a limit "+
-				"or a bifurcation of the slot", l.Address)}
+			out.Fix = hands(f, note("the slot of %s supports no more now: if the adapter was moved, move it back; else "+
+				"check the BIOS for a limit or a bifurcation of the slot", l.Address))
+			if l.slot != nil && l.slot.SoC {
+				out.Fix = firmware()
+			}
 		}
 		now := linkBytes(l.Speed, l.Width)
+		if l.need > 0 {
+			out.Severity = ofLink(now, min(l.need, best.Value.BytesPerSecond()))
+		}
 		out.Evidence = fmt.Sprintf("the PCIe link of %s: %s (%s) now, %s", l.Address, generation(l.Speed, l.Width),
-			gigabits(now), best.Evidence(fmt.Sprintf("%s (%s)", expect.LinkText(best.Value),
-				gigabits(best.Value.BytesPerSecond()))))
+			units.Gigabits(now), best.Evidence(fmt.Sprintf("%s (%s)", expect.LinkText(best.Value),
+				units.Gigabits(best.Value.BytesPerSecond()))))
 		var names []string
 		for _, r := range l.rails {
 			names = append(names, r.Name)
@@ -114,8 +127,8 @@ func checkPCIeLost(f *facts.Facts, report reporter) {
 	}
 }
 
-// checkRailMissing finds rails that are known and absent, and those that a configured number lacks. Without any rail,
-// no_rails has the cause.
+// checkRailMissing finds known rails that are absent, and rails that are missing from the configured number. Without
+// any rail, no_rails reports the cause.
 func checkRailMissing(f *facts.Facts, report reporter) {
 	const why = "The other rails do its work, or the job does not start."
 	if len(f.Rails) == 0 {
@@ -128,14 +141,13 @@ func checkRailMissing(f *facts.Facts, report reporter) {
 			what += fmt.Sprintf(" port %d", m.Port)
 		}
 		if m.PCIAddress != "" {
-			fix = []string{note("check that PCI has the adapter: lspci -s %[1]s. If not: power off the node, reseat the "+
-				"adapter; dmesg names a link that went down. If it has: the driver is not bound, see dmesg",
-				shellWord(m.PCIAddress))}
+			fix = []string{note("check that PCI has the adapter: lspci -s %[1]s. If it has, the driver is not bound, or made "+
+				"no device: dmesg | grep %[1]s. If not: %[2]s", shellWord(m.PCIAddress), reseat(f, "the adapter"))}
 		}
 		evidence := fmt.Sprintf("%s at %s is known, and is not there; %d of %d rails are", what,
 			cmp.Or(m.PCIAddress, "an unknown place"), len(f.Rails), max(e.Value, len(f.Rails)+len(f.Missing)))
 		report(finding.Finding{Subject: "rail " + m.Name, Where: what, Evidence: evidence, Why: why,
-			Fix: append(fix, afterChange(expect.BestSeen, "", m.Name))})
+			Fix: append(hands(f, fix...), afterChange(expect.BestSeen, "", m.Name))})
 	}
 	if short := e.Value - len(f.Rails) - len(f.Missing); e.Source == expect.Configured && short > 0 {
 		report(finding.Finding{Evidence: fmt.Sprintf("%d rails now, %d configured (expect.rails)", len(f.Rails), e.Value),
@@ -158,6 +170,7 @@ func checkGPUMissing(f *facts.Facts, report reporter) {
 	}
 	report(finding.Finding{Evidence: evidence,
 		Why: "Jobs that ask for all GPUs do not start on this node, or start with fewer.",
-		Fix: []string{"# see dmesg for Xid 79 (fallen off the bus) and PCIe errors; power off the node and on again; if " +
-			"that does not help, the GPU must be replaced", afterChange(e.GPUs.Source, "expect.gpus", expect.ResetGPUs)}})
+		Fix: append(hands(f, note("see dmesg for errors of PCIe and of the GPU's driver (NVIDIA: Xid 79, fallen off the "+
+			"bus); %s; if that does not help, it must be replaced", reseat(f, "the GPU"))),
+			afterChange(e.GPUs.Source, "expect.gpus", expect.ResetGPUs))})
 }

@@ -22,8 +22,8 @@ const (
 	trainedX8 = "32 GT/s x8 (252.1 Gb/s) now, 32 GT/s x16 (504.1 Gb/s) on "
 )
 
-// lost are faults of machines that were seen without them, and of what is configured. The one finding has no command
-// that railscope would type for the user, unless it is of the link or of the MTU.
+// lost lists faults on machines that were seen healthy before, and faults against the configuration. The finding has no
+// command, unless it is about the link or the MTU.
 var lost = []struct {
 	fault
 	config expect.Config
@@ -32,12 +32,12 @@ var lost = []struct {
 		"rail 1 (mlx5_1, ens2np0)", "100 Gb/s now, 400 Gb/s on ", nil}, expect.Config{}},
 	{fault{"never had the configured rate", "rate_lost", finding.Critical, "lag", "", "rail 0",
 		"100 Gb/s now, 400 Gb/s configured", nil}, expect.Config{Rate: 50e9}},
-	{fault{"half its lanes", "pcie_lost", finding.Critical, "hgx", doctortest.File(linkOf1+"current_link_width", "8"),
+	{fault{"half its lanes", "pcie_lost", finding.Warning, "hgx", doctortest.File(linkOf1+"current_link_width", "8"),
 		"rail 1", trainedX8, []string{"setpci -s 0000:37:01.0 CAP_EXP+10.w=20:20"}}, expect.Config{}},
 	{fault{"a slower link that is fast enough", "pcie_lost", finding.Warning, "lag",
 		doctortest.File("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/current_link_speed", "8.0 GT/s PCIe"), "rail 0",
 		"8 GT/s x16 (126 Gb/s) now, 16 GT/s x16", []string{"setpci -s 0000:16:02.0 CAP_EXP+10.w=20:20"}}, expect.Config{}},
-	{fault{"moved to a narrow slot", "pcie_lost", finding.Critical, "hgx", doctortest.File(slotOf1+"max_link_width", "8") +
+	{fault{"moved to a narrow slot", "pcie_lost", finding.Warning, "hgx", doctortest.File(slotOf1+"max_link_width", "8") +
 		doctortest.File(slotOf1+"current_link_width", "8") + doctortest.File(linkOf1+"current_link_width", "8"), "rail 1",
 		trainedX8, nil}, expect.Config{}},
 	{fault{"MTU 1500 among 9000", "mtu_lost", finding.Warning, "hgx", doctortest.File(ens2+"mtu", "1500"), "rail 1",
@@ -58,7 +58,7 @@ var lost = []struct {
 		"; missing: 0000:3b:00.0", nil}, expect.Config{}},
 	{fault{"a GPU was never there", "gpu_missing", finding.Critical, "lag", "", "node", "0 GPUs on PCI now, 8 configured",
 		nil}, expect.Config{GPUs: 8}},
-	// Not lost, or a consequence of another fault.
+	// These machines lost nothing, or their loss is a consequence of another fault.
 	{fault{"down", "port_down", finding.Critical, "hgx", doctortest.File(mlx1+"state", "1: DOWN") +
 		doctortest.File(mlx1+"rate", "10 Gb/sec (4X)"), "rail 1", `"1: DOWN"`,
 		[]string{"ip link set dev ens2np0 down && ip link set dev ens2np0 up"}}, expect.Config{}},
@@ -69,7 +69,7 @@ var lost = []struct {
 		"it has no carrier", nil}, expect.Config{}},
 }
 
-// gather are the facts of a machine that was seen without the change.
+// learned gathers the facts of a machine that was seen before the change.
 func learned(t *testing.T, machine, change string, config expect.Config) *facts.Facts {
 	t.Helper()
 	f := facts.New(doctortest.Learned(t, machine, change, config)).Gather(t.Context(), facts.All)
@@ -77,7 +77,7 @@ func learned(t *testing.T, machine, change string, config expect.Config) *facts.
 	return f
 }
 
-// TestLost: less than was there before, or than is configured, is a finding of its own, and no other check contradicts.
+// TestLost: less than was seen before, or than is configured, is its own finding, and no other check contradicts it.
 func TestLost(t *testing.T) {
 	for _, c := range lost {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,10 +96,12 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestFaultsWithHistory: a node that was seen healthy yields the same findings, or those of what it lost instead.
+// TestFaultsWithHistory: a node that was seen healthy yields the same findings, or the findings of what it lost
+// instead.
 func TestFaultsWithHistory(t *testing.T) {
 	closer := map[string]string{"pcie_link_low": "pcie_lost", "mtu_low": "mtu_lost"}
-	without := map[string][]string{ // devices that the machine of the fault lacks are missing; nothing else is
+	// Devices that the machine of a fault lacks are missing, and nothing else is.
+	without := map[string][]string{
 		"the only cable pulled":        {"rail_missing", "rail_missing"},
 		"two ports on one narrow link": {"rail_missing", "rail_missing", "rate_lost"},
 	}
@@ -114,7 +116,8 @@ func TestFaultsWithHistory(t *testing.T) {
 		for _, x := range judge(f, nil) {
 			got = append(got, x.Check)
 		}
-		if want = append(want, without[c.name]...); !slices.Equal(slices.Sorted(slices.Values(got)),
+		want = append(want, without[c.name]...)
+		if !slices.Equal(slices.Sorted(slices.Values(got)),
 			slices.Sorted(slices.Values(want))) {
 			t.Errorf("%s: %q, want %q", c.name, got, want)
 		}

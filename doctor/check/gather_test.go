@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// TestHealthy: a healthy machine, whatever its kind, has no finding, and all of it could be read.
+// TestHealthy: a healthy machine of any kind has no finding, and everything on it could be read.
 func TestHealthy(t *testing.T) {
 	rails := map[string]int{"hgx": 8, "spark": 4, "rxe": 2, "lag": 1}
 	for name := range rails {
@@ -35,9 +35,10 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// TestHung: a file that hangs costs the budget once and the facts that depend on it, and is named.
+// TestHung: a hung file costs the budget once and the facts that depend on it, and is reported by name.
 func TestHung(t *testing.T) {
-	const budget = 2 * time.Second // all that answers must do so in it, on a busy machine too
+	// All healthy reads must finish within the budget, on a busy machine too.
+	const budget = 2 * time.Second
 	o := doctortest.Captured(t, "rxe", "")
 	o.Budget = budget
 	path := filepath.Join(o.Sysfs, "class/infiniband/rxe1/ports/1/state")
@@ -79,7 +80,7 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// TestUnread: what cannot be read is reported, with the file.
+// TestUnread: a file that cannot be read is reported by name.
 func TestUnread(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth1/carrier",
 		"N/A")+"gone sys/class/net/eth1/mtu\n"+doctortest.File("sys/class/net/eth1/mtu/x", ""))
@@ -89,7 +90,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestRate: the rate of a port that is not active is meaningless, and one that is not a rate is reported.
+// TestRate: the rate of an inactive port is meaningless, and an invalid rate is reported.
 func TestRate(t *testing.T) {
 	port := "sys/class/infiniband/rxe1/ports/1/"
 	f := doctortest.Machine(t, "rxe", doctortest.File(port+"rate", "fast"))
@@ -102,7 +103,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestHidden: RDMA devices that cannot be listed are not reported as missing, and a wrong sysfs path is named.
+// TestHidden: RDMA devices that cannot be listed are not reported as missing, and a wrong sysfs path is reported.
 func TestHidden(t *testing.T) {
 	root := sysfstest.Unpack(t, "../testdata/hgx.txtar")
 	class := root.Sys("class/infiniband")
@@ -157,7 +158,7 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// machineOfAddresses is a node with some rails, most of which have an address.
+// machineOfAddresses is a node with some rails, most of them with an address.
 func machineOfAddresses(rng *rand.Rand) *facts.Facts {
 	f := &facts.Facts{}
 	bits := 16 + rng.IntN(15)
@@ -175,7 +176,7 @@ func machineOfAddresses(rng *rand.Rand) *facts.Facts {
 	return f
 }
 
-// docs are the tables of docs/doctor.md.
+// docs returns the tables of docs/doctor.md.
 func docs() string {
 	var b strings.Builder
 	row := func(id, about string) { fmt.Fprintf(&b, "| `%s` | %s |\n", id, strings.ReplaceAll(about, "|", `\|`)) }
@@ -195,19 +196,22 @@ func docs() string {
 	return b.String()
 }
 
-// TestDocs: the tables of docs/doctor.md are those of the checks.
+// TestDocs: the tables of docs/doctor.md match the checks, and the table of docs/probe.md matches the cures.
 func TestDocs(t *testing.T) {
-	const path, from, to = "../../docs/doctor.md", "<!-- checks -->\n", "<!-- end of checks -->\n"
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	for _, tc := range []struct{ path, name, text string }{{"../../docs/doctor.md", "checks", docs()},
+		{"../../docs/probe.md", "reasons", CuresText()}} {
+		from, to := "<!-- "+tc.name+" -->\n", "<!-- end of "+tc.name+" -->\n"
+		data, err := os.ReadFile(tc.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, rest, ok := strings.Cut(string(data), from)
+		_, tail, ok2 := strings.Cut(rest, to)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no %q and %q", tc.path, from, to)
+		}
+		golden(t, tc.path, head+from+tc.text+to+tail)
 	}
-	head, rest, ok := strings.Cut(string(data), from)
-	_, tail, ok2 := strings.Cut(rest, to)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no %q and %q", path, from, to)
-	}
-	golden(t, path, head+from+docs()+to+tail)
 }
 
 // TestChecksComplete: IDs are unique among the checks of nodes and among those of rounds, and each check has a
@@ -226,7 +230,7 @@ func TestChecksComplete(t *testing.T) {
 	for _, c := range PeerChecks() {
 		add(c.ID, c.About)
 	}
-	clear(seen) // a round may find the same fault as an examination of the node
+	clear(seen) // a round may find the same fault as an examination
 	for _, c := range RoundChecks() {
 		add(c.ID, c.About)
 	}

@@ -13,12 +13,13 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// gidJudged reports whether the rail's GIDs were read, and no other finding explains them.
+// gidJudged reports whether the rail's GIDs were read and no other finding explains them.
 func gidJudged(f *facts.Facts, r *facts.Rail) bool {
 	return r.Active() && r.Ethernet() && r.GIDsRead && f.Separate(r) && f.WorkingHalf(r) == nil
 }
 
-// routableIPv4 reports whether an entry is RoCE v2 over routable IPv4, and whether one is on the rail's interface.
+// routableIPv4 reports whether an entry is RoCE v2 over routable IPv4, and whether such an entry is on the rail's own
+// interface.
 func routableIPv4(r *facts.Rail) (any, own bool) {
 	for _, g := range r.GIDs {
 		if g.IPv4() && !g.Addr.Unmap().IsLinkLocalUnicast() {
@@ -59,9 +60,9 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report reporter) {
 	}
 	out := finding.Finding{Fix: giveGID(f, r),
 		Why: "A link-local address does not identify the subnet: NCCL ignores it, connections time out (rtr_unreachable)."}
-	// Two nodes on one cable may assign IPv4 link-local addresses (link-local: [ipv4] in netplan).
-	if i := slices.IndexFunc(r.GIDs, func(g facts.GID) bool { return g.IPv4() && g.Own }); i >= 0 {
-		best.GID, out.Severity = r.GIDs[i].GID, warning
+	// Two nodes on one cable may use IPv4 link-local addresses (link-local: [ipv4] in netplan).
+	if best.Rank == rail.OwnLinkLocalIPv4 {
+		out.Severity = info
 		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. But all rails " +
 			"are then in one subnet: TCP leaves by whichever the kernel chooses, the address may change after a restart, " +
 			"and the probe cannot pair rails by it."
@@ -71,7 +72,7 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report reporter) {
 	report(out)
 }
 
-// giveGID makes the kernel create a GID: it adds an address or, if there is one, takes the interface down and up.
+// giveGID makes the kernel create a GID: it adds an address, or restarts an interface that has one.
 func giveGID(f *facts.Facts, r *facts.Rail) []string {
 	n := f.Netdev(r.Netdev)
 	switch {
@@ -80,13 +81,17 @@ func giveGID(f *facts.Facts, r *facts.Rail) []string {
 	case len(n.IPv4()) == 0:
 		return addressFor(f, r)
 	}
-	return append(bounce(n.Name), note("if that does not help, RoCE v2 may be disabled: devlink dev param show; "+
-		"mlxconfig -d %s query ROCE_CONTROL", shellWord(cmp.Or(r.PCIAddress, r.Device))))
+	disabled := note("if that does not help, RoCE v2 may be disabled: devlink dev param show")
+	if nvidia(r) {
+		disabled += sh("; mlxconfig -d %s query ROCE_CONTROL", cmp.Or(r.PCIAddress, r.Device))
+	}
+	return append(bounce(n.Name), disabled)
 }
 
 func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report reporter) {
 	any, own := routableIPv4(r)
-	if !gidJudged(f, r) || !any || own || r.Netdev == "" { // an interface in another network namespace is not in a bond
+	// An interface in another network namespace is not in a bond here.
+	if !gidJudged(f, r) || !any || own || r.Netdev == "" {
 		return
 	}
 	g := r.GIDs[slices.IndexFunc(r.GIDs, facts.GID.IPv4)]
@@ -98,7 +103,7 @@ func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report reporter) {
 			"share. The port stays ACTIVE and does not show it.", cmp.Or(g.Netdev, "the kernel"))}, n.Master, r))
 }
 
-// release removes a rail from the bond or bridge over it, and gives it back an address that was the rail's.
+// release removes a rail from its bond or bridge and restores the rail's own address.
 func release(f *facts.Facts, r *facts.Rail, master string) []string {
 	lines := []string{
 		note("removes %s from %s, which may lose its connection: use a console, not a session over %s",
@@ -117,11 +122,14 @@ func release(f *facts.Facts, r *facts.Rail, master string) []string {
 	return append(lines, addressFor(f, r)...)
 }
 
-// checkGIDIndex compares rails of one driver. It sees one moment, so it cannot distinguish an index that moved from one
-// that was always different; jobs with a fixed index fail either way.
+// checkGIDIndex compares rails of one driver. It cannot distinguish an index that moved from one that was always
+// different; jobs with a fixed index fail either way.
 func checkGIDIndex(f *facts.Facts, report reporter) {
 	byDriver := map[string][]*facts.Rail{}
-	for _, r := range f.Where(func(r *facts.Rail) bool { return gidJudged(f, r) && r.BestGID().Rank == rail.OwnIPv4 }) {
+	for _, r := range f.Judged() {
+		if !gidJudged(f, r) || r.BestGID().Rank != rail.OwnIPv4 {
+			continue
+		}
 		driver := r.Driver
 		if r.Software {
 			driver = "software"
@@ -133,7 +141,8 @@ func checkGIDIndex(f *facts.Facts, report reporter) {
 		count, usual := map[int]int{}, -1
 		for _, r := range byDriver[driver] {
 			i := index(r)
-			if count[i]++; count[i] > count[usual] || count[i] == count[usual] && i < usual {
+			count[i]++
+			if count[i] > count[usual] || count[i] == count[usual] && i < usual {
 				usual = i
 			}
 		}
@@ -179,7 +188,7 @@ func checkHalfUnused(f *facts.Facts, r *facts.Rail, report reporter) {
 	report(out)
 }
 
-// addressFor returns the lines that give a rail an IPv4 address, one that continues the others' pattern if possible.
+// addressFor returns the commands that give a rail an IPv4 address, which continues the others' pattern if possible.
 func addressFor(f *facts.Facts, r *facts.Rail) []string {
 	p, like, ok := propose(f, r)
 	if !ok {
@@ -190,8 +199,8 @@ func addressFor(f *facts.Facts, r *facts.Rail) []string {
 		sh("ip address add %s dev %s", p, r.Netdev)}
 }
 
-// propose computes an address for a rail: as many subnets above that of the nearest rail with one as the rail is after
-// it, at this node's place in the subnet; if that is taken, the next free one.
+// propose computes an address for a rail from the nearest rail that has one: as many subnets away as the two rails are
+// apart, with this node's host part. If that address is taken, the next free one.
 func propose(f *facts.Facts, r *facts.Rail) (p netip.Prefix, like *facts.Rail, ok bool) {
 	at := slices.IndexFunc(f.Rails, func(o facts.Rail) bool { return o.Name == r.Name })
 	distance, base := 0, netip.Prefix{}
@@ -207,7 +216,8 @@ func propose(f *facts.Facts, r *facts.Rail) (p netip.Prefix, like *facts.Rail, o
 		return p, nil, false
 	}
 	for try := range 64 {
-		if p, ok = above(base, distance+try); ok && !addressed(f, p.Overlaps) {
+		p, ok = above(base, distance+try)
+		if ok && !addressed(f, p.Overlaps) {
 			return p, like, true
 		}
 	}
@@ -216,7 +226,7 @@ func propose(f *facts.Facts, r *facts.Rail) (p netip.Prefix, like *facts.Rail, o
 
 func abs(n int) int { return max(n, -n) }
 
-// above is the address with the same place in a subnet that is n subnets away.
+// above moves an address by n subnets and keeps its host part.
 func above(p netip.Prefix, n int) (netip.Prefix, bool) {
 	a := p.Addr().As4()
 	v := int64(binary.BigEndian.Uint32(a[:])) + int64(n)<<(32-p.Bits())
@@ -232,8 +242,8 @@ func addressed(f *facts.Facts, match func(netip.Prefix) bool) bool {
 		slices.ContainsFunc(f.Netdevs, func(n facts.Netdev) bool { return slices.ContainsFunc(n.Addresses, match) })
 }
 
-// checkSameSubnet checks what rails in one subnet need: each answers and asks ARP with its own address only (arp_ignore
-// or arp_filter, arp_announce), and packets from that address leave by it.
+// checkSameSubnet checks the settings that rails in one subnet need: each rail uses only its own address in ARP
+// (arp_ignore or arp_filter, arp_announce), and packets from that address leave by the rail.
 func checkSameSubnet(f *facts.Facts, report reporter) {
 	for _, s := range f.Subnets() {
 		var lacks, fix, at []string
@@ -256,7 +266,7 @@ func checkSameSubnet(f *facts.Facts, report reporter) {
 	}
 }
 
-// lacking returns what an end of a shared subnet lacks, and the commands that fix it.
+// lacking returns the settings that an end of a shared subnet lacks, and the commands that fix them.
 func lacking(f *facts.Facts, e facts.End, i int) (lacks, fix []string) {
 	n := f.Netdev(e.Rail.Netdev)
 	lack := func(key string, is *int, want int) {
@@ -274,7 +284,7 @@ func lacking(f *facts.Facts, e facts.End, i int) (lacks, fix []string) {
 	if at < 0 || f.Paths[at].Netdev == n.Name {
 		return lacks, fix
 	}
-	table := 47910 + i // by RoCE's UDP port 4791: unlikely to be in use
+	table := 47910 + i // derived from RoCE's UDP port 4791: unlikely to be in use
 	return append(lacks, fmt.Sprintf("packets from %s leave by %s", from, cmp.Or(f.Paths[at].Netdev, "no interface"))),
 		append(fix, sh("ip route replace %s dev %s src %s table %v", e.Prefix.Masked(), n.Name, from, table),
 			sh("ip rule add from %s lookup %v", from, table))

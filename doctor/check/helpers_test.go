@@ -13,6 +13,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hungfs"
+	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/testenv"
 )
 
@@ -34,8 +35,8 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// The fixtures of rails have nothing of the system around them, and those of
-// systems little of the rails: each is judged by its part of the table.
+// The table is split because fixtures of rails describe little of the system, and fixtures of systems little of the
+// rails.
 func railChecks() []Check           { return Checks()[:indexOf("memlock")] }
 func systemChecks() []Check         { return Checks()[indexOf("memlock"):indexOf("link_flapping")] }
 func railPeerChecks() []PeerCheck   { return PeerChecks()[:6] }
@@ -44,7 +45,7 @@ func indexOf(id string) int {
 	return slices.IndexFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
-// judge makes the checks of rails, or those of pairs if there is a peer.
+// judge runs the checks of rails, or with a peer those of pairs.
 func judge(here, there *facts.Facts) (list []finding.Finding) {
 	if there != nil {
 		for _, c := range railPeerChecks() {
@@ -72,11 +73,11 @@ func runSystemPeer(here, there *facts.Facts) (list []finding.Finding) {
 	return list
 }
 
-// systemFacts gathers, and fails if something could not be read that should be.
-// What goes to a peer is what the checks get.
+// systemFacts gathers the facts and fails on unexpected unread files. With a peer, the checks get what travels to it.
 func systemFacts(t *testing.T, o facts.Options) *facts.Facts {
 	t.Helper()
-	f := facts.New(o).Gather(t.Context(), facts.ByHand)
+	var f *facts.Facts
+	lanetest.Test(t, func(t *testing.T) { f = facts.New(o).Gather(t.Context(), facts.ByHand) }) // reads have a deadline
 	if len(f.Unread) > 0 {
 		t.Errorf("not read: %q", f.Unread)
 	}
@@ -94,7 +95,7 @@ func systemFacts(t *testing.T, o facts.Options) *facts.Facts {
 	return &again
 }
 
-// names of the fixtures.
+// Names of the fixtures.
 const (
 	hgx, spark  = doctortest.HGX, doctortest.Spark
 	rxe, laptop = doctortest.RXE, doctortest.Laptop

@@ -9,22 +9,22 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// farProcesses are processes of one name that may run in the same NUMA nodes, far from the rails that they use.
+// farProcesses are processes of one name that may run on the same NUMA nodes, far from the rails that they use.
 type farProcesses struct {
 	comm  string
 	nodes []int
 	pids  []string
 	rails []*facts.Rail
-	near  []*facts.Rail // active ones in these nodes, which none of them uses
+	near  []*facts.Rail // active rails on these nodes that no process uses
 }
 
-// checkProcessNUMA judges processes that use no rail of the NUMA nodes that they may run in. With one near rail, a
-// library has chosen; and a process that may run everywhere is near all.
+// checkProcessNUMA judges processes that use no rail of the NUMA nodes that they may run on. It skips those that use
+// one near rail, which a library chose, and those that may run anywhere, which are near every rail.
 func checkProcessNUMA(f *facts.Facts, report reporter) {
 	var groups []*farProcesses
 	for _, h := range f.Jobs.Holders {
 		used, near, far := railsOfHolder(f, h)
-		if !far || h.Comm == "railscope-probe" { // its worker, which measures all rails
+		if !far || h.Comm == "railscope-probe" { // the probe's worker measures all rails
 			continue
 		}
 		i := slices.IndexFunc(groups, func(g *farProcesses) bool {
@@ -46,8 +46,8 @@ func checkProcessNUMA(f *facts.Facts, report reporter) {
 	}
 }
 
-// railsOfHolder returns the rails that a process uses, the active ones of its nodes, and whether all that it uses are
-// far. From 20 on, a distance is that to another processor (REMOTE_DISTANCE of the kernel).
+// railsOfHolder returns the rails that a process uses, the active rails of its nodes, and whether all used rails are
+// far. A distance of 20 or more is to another processor (REMOTE_DISTANCE of the kernel).
 func railsOfHolder(f *facts.Facts, h facts.Holder) (used, near []*facts.Rail, far bool) {
 	distance := func(node int) int {
 		least := 0

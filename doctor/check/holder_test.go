@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// twoNodes has mlx5_0 and mlx5_1 in NUMA node 0 and mlx5_2 in node 1, at a distance.
+// twoNodes has mlx5_0 and mlx5_1 on NUMA node 0 and mlx5_2 on node 1, with the distance between the nodes.
 func twoNodes(distance int) doctortest.Tree {
 	tree := doctortest.Tree{
 		nic0 + "numa_node": "0\n", nic2 + "numa_node": "1\n",
@@ -25,7 +25,7 @@ func twoNodes(distance int) doctortest.Tree {
 	return tree
 }
 
-// pinned is a process, with one more thread, that may run on these processors.
+// pinned is a process with a second thread that may run only on these processors.
 func pinned(pid int, comm, cpus string) doctortest.Tree {
 	tree := doctortest.Tree{fmt.Sprintf("proc/%d/comm", pid): comm + "\n"}
 	for _, tid := range []int{pid, pid + 1} {
@@ -35,7 +35,7 @@ func pinned(pid int, comm, cpus string) doctortest.Tree {
 	return tree
 }
 
-// pairs are queue pairs of threads, by device.
+// pairs sets the queue pairs of threads, by device.
 func pairs(of map[string][]uint32) func(*facts.Options) {
 	return func(o *facts.Options) {
 		o.Kernel.QueuePairs = func(device string, _ rdmanl.QPLimits, each func(rdmanl.QP)) error {
@@ -69,8 +69,8 @@ func holderCases() []systemCase {
 	}
 }
 
-// TestProcessNUMA: a process near one of its rails, anywhere, within one processor, gone, or of unknown place is no
-// finding, nor is railscope's own worker; and the queue pairs are not read every minute.
+// TestProcessNUMA: no finding about a process that is near one of its rails, may run anywhere, stays within one
+// processor, has exited or has no known place, nor about the probe's worker. Queue pairs are not read every minute.
 func TestProcessNUMA(t *testing.T) {
 	far := map[string][]uint32{"mlx5_2": {2001}}
 	for name, tc := range map[string]struct {
@@ -104,7 +104,7 @@ func TestProcessNUMA(t *testing.T) {
 	}
 }
 
-// TestProcessStaysPrivate: peers do not get the processes, and the running railscope shows no PID.
+// TestProcessStaysPrivate: peers do not receive the processes, and the running railscope shows no PID.
 func TestProcessStaysPrivate(t *testing.T) {
 	c := holderCases()[0]
 	o := doctortest.System(t, c.fixture, c.change)

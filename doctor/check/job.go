@@ -16,15 +16,15 @@ const onThatNode = "# run railscope doctor on that node, as root: it prints the 
 
 type verdict struct {
 	severity finding.Severity
-	what     string // what the value does, lower case
+	what     string // effect of the value, lower case
 	why      string
-	fix      string // what to set it to; empty to unset it
-	advice   string // what to do instead; empty: fix applies
+	fix      string // value to set; empty to unset the variable
+	advice   string // note that replaces fix; empty: fix applies
 }
 
 type jobCheck struct {
 	id, variable, about string
-	judge               func(f *facts.Facts, env facts.Env) verdict // without a severity: nothing is wrong
+	judge               func(f *facts.Facts, env facts.Env) verdict // a verdict without severity means no fault
 }
 
 func jobChecks() []jobCheck {
@@ -77,7 +77,7 @@ func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 	return groups
 }
 
-// run reports what is wrong on the node with the environments, or repeats what a peer concluded of its own.
+// run reports faults in the environments on the node, or repeats what a peer concluded about its own.
 func (c jobCheck) run(f *facts.Facts, report reporter) {
 	c.repeat(f, report)
 	for _, g := range c.groups(f) {
@@ -92,7 +92,7 @@ func (c jobCheck) run(f *facts.Facts, report reporter) {
 	}
 }
 
-// subject is the first file or process, by its command: a PID would make another finding of each job.
+// subject names the first file or process by its command: a PID would make a new finding of each job.
 func (g *jobGroup) subject() string {
 	for _, env := range g.envs {
 		switch {
@@ -149,7 +149,7 @@ func edit(variable, value, file string) string {
 	const line = `^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=`
 	script := fmt.Sprintf("/"+line+"/d", variable)
 	if value != "" {
-		literal := strings.NewReplacer(`\`, `\\`, `&`, `\&`, `|`, `\|`) // in the replacement of s|||
+		literal := strings.NewReplacer(`\`, `\\`, `&`, `\&`, `|`, `\|`) // escaped for the replacement of s|||
 		script = fmt.Sprintf("s|"+line+".*|%s=%s|", variable, variable, literal.Replace(value))
 	}
 	return sh("sed -i -E %s %s", script, file)
@@ -163,7 +163,7 @@ func Share(f *facts.Facts) *facts.Facts {
 	return &out
 }
 
-// ServedUnread returns what could not be read as everybody may see it: without the processes.
+// ServedUnread returns unread as everybody may see it: without the processes.
 func ServedUnread(unread []string) []string {
 	list := slices.DeleteFunc(slices.Clone(unread), func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
 	if len(list) < len(unread) {
@@ -190,7 +190,7 @@ func conclude(f *facts.Facts) []facts.Conclusion {
 	return list
 }
 
-// repeat reports what a peer concluded of its own processes, each severity once, if it makes sense.
+// repeat reports a peer's conclusions about its own processes, each severity once, if the conclusion is plausible.
 func (c jobCheck) repeat(f *facts.Facts, report reporter) {
 	seen := map[finding.Severity]bool{}
 	for _, peer := range f.Jobs.Conclusions {
@@ -210,7 +210,8 @@ func (c jobCheck) repeat(f *facts.Facts, report reporter) {
 	}
 }
 
-// checkFewRails finds jobs that do not use the rails that their GPUs need. A job without any is another fault, or none.
+// checkFewRails finds jobs that use fewer rails than their GPUs need. A job without any rail has another fault, or
+// none.
 func checkFewRails(f *facts.Facts, report reporter) {
 	var names, devices []string
 	for _, r := range f.Rails {
@@ -237,7 +238,7 @@ func checkFewRails(f *facts.Facts, report reporter) {
 	}
 }
 
-// useAllRails are the lines that make a job use all devices, of the form device:port.
+// useAllRails returns the lines that make a job use all devices, in the form device:port.
 func useAllRails(j facts.GPUJob, devices []string) (fix []string) {
 	list := strings.Join(devices, ",")
 	lines := map[string][]string{

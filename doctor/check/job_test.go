@@ -70,8 +70,8 @@ func TestUCXTLS(t *testing.T) {
 		"sm,self,cuda":                     "",
 		"^ib":                              "tcp",
 		"^tcp":                             "reliable datagrams",
-		"^rc":                              "reliable datagrams tcp", // dc is left
-		"^rc,dc":                           "datagrams tcp",          // few adapters have another one
+		"^rc":                              "reliable datagrams tcp", // leaves dc
+		"^rc,dc":                           "datagrams tcp",          // few adapters have another reliable transport
 		"^cuda_ipc,gdr_copy":               "reliable datagrams tcp",
 		"^rc,dc,ud,srd,gga_mlx5":           "tcp",
 		"tcp,a_transport_of_a_later_ucx":   "unknown",
@@ -126,7 +126,7 @@ func TestUCXDevices(t *testing.T) {
 	}
 }
 
-// TestFewRails: a job needs as many compute rails as it has GPUs, as far as there are active ones.
+// TestFewRails: a job needs as many compute rails as it has GPUs, limited by the number of active ones.
 func TestFewRails(t *testing.T) {
 	active := func(name, role string) facts.Rail {
 		return facts.Rail{Name: name, Device: "mlx5_" + name, Port: 1, Role: role, StateID: rail.StateActive}
@@ -140,10 +140,11 @@ func TestFewRails(t *testing.T) {
 		rails string
 		want  bool
 	}{
-		{8, "0 1 2", false}, {3, "0 1 2", false}, {2, "0 1", false}, {1, "0", false}, {0, "0", false}, // as many as there are
+		// A job cannot use more rails than exist.
+		{8, "0 1 2", false}, {3, "0 1 2", false}, {2, "0 1", false}, {1, "0", false}, {0, "0", false},
 		{8, "0 1", true}, {3, "0 1", true}, {2, "0", true},
-		{3, "0 1 4", true}, {3, "0 1 3", true}, // neither storage nor a port that is down
-		{8, "", false}, {8, "4", false}, // without any it is not known to need them
+		{3, "0 1 4", true}, {3, "0 1 3", true}, // storage rails and ports that are down do not count
+		{8, "", false}, {8, "4", false}, // a job without rails may need none
 	} {
 		f.Jobs.GPU = []facts.GPUJob{{Name: "x", GPUs: tt.gpus, Rails: strings.Fields(tt.rails)}}
 		found := false
@@ -157,7 +158,7 @@ func TestFewRails(t *testing.T) {
 	}
 }
 
-// TestJobsNotJudged: environments that only look wrong.
+// TestJobsNotJudged: environments that look wrong but are valid.
 func TestJobsNotJudged(t *testing.T) {
 	foreign := func(change doctortest.Tree) doctortest.Tree {
 		change["proc/1234/ns/net"] = "-> net:[4026532999]"
@@ -186,7 +187,7 @@ func TestJobsNotJudged(t *testing.T) {
 	}
 }
 
-// TestJobsCause: a job without RDMA has no other finding.
+// TestJobsCause: a job without RDMA has only that finding.
 func TestJobsCause(t *testing.T) {
 	list := runSystem(systemFacts(t,
 		doctortest.System(t, hgx, doctortest.Job("NCCL_IB_DISABLE=1", "NCCL_IB_HCA=mlx5_9", "NCCL_IB_GID_INDEX=77"))))
@@ -195,7 +196,7 @@ func TestJobsCause(t *testing.T) {
 	}
 }
 
-// TestJobsMany: many equal processes are one finding that names some and counts all.
+// TestJobsMany: many equal processes are one finding, which names some and counts all.
 func TestJobsMany(t *testing.T) {
 	change := doctortest.Tree{"root/etc/environment": `export NCCL_IB_DISABLE="1"` + "\n"}
 	for i := range 300 {
@@ -223,7 +224,7 @@ func TestJobsMany(t *testing.T) {
 	}
 }
 
-// TestJobFilesFixed runs the printed command on the file: it removes the variable, however the line is written.
+// TestJobFilesFixed runs the printed command on the file. It must remove the variable, however the line is written.
 func TestJobFilesFixed(t *testing.T) {
 	for _, line := range []string{"NCCL_IB_DISABLE=1", "export NCCL_IB_DISABLE=1", "  export \tNCCL_IB_DISABLE = '1'",
 		"\tUCX_TLS=tcp", "UCX_NET_DEVICES\t= mlx5_0:1,mlx5_9:1"} {
@@ -248,7 +249,7 @@ func TestJobFilesFixed(t *testing.T) {
 	}
 }
 
-// TestEFA: what EFA does not need is not a fault.
+// TestEFA: settings that EFA does not need are not reported as faults.
 func TestEFA(t *testing.T) {
 	f := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "rdmap16s27", Port: 1, StateID: 4,
 		Provider: "efa"}}}, System: facts.System{
@@ -270,7 +271,7 @@ func TestEFA(t *testing.T) {
 	}
 }
 
-// FuzzJobs: whatever an environment holds, a finding about it can be printed and pasted.
+// FuzzJobs: a finding about an arbitrary environment can be printed and pasted.
 func FuzzJobs(f *testing.F) {
 	for _, value := range []string{"mlx5_0:1", "^", "^=mlx5_0:99999999999999999999", "^lo,,:", "0x", "\x1b]0;\x07"} {
 		f.Add(value)
@@ -292,7 +293,7 @@ func FuzzJobs(f *testing.F) {
 	})
 }
 
-// pasteable holds that a finding can be printed, and its commands be pasted.
+// pasteable checks that a finding can be printed and its commands pasted.
 func pasteable(t *testing.T, f finding.Finding) {
 	t.Helper()
 	known := f.Severity == finding.Critical || f.Severity == finding.Warning

@@ -8,8 +8,8 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// whyNoLAG is why the driver made no device of a bond, as far as it is known. mlx5 makes none while a port has virtual
-// functions and its adapter is not in switchdev mode (mlx5_lag_check_prereq in core/lag/lag.c), and logs nothing then.
+// whyNoLAG returns the known reason why the driver made no device of a bond. mlx5 makes none, and logs nothing, while a
+// port has virtual functions and its adapter is not in switchdev mode (mlx5_lag_check_prereq in core/lag/lag.c).
 func whyNoLAG(b *facts.Bond, on []*facts.Rail) (text string) {
 	mlx5 := slices.ContainsFunc(on, func(r *facts.Rail) bool { return r.Driver == "mlx5_core" })
 	for _, m := range b.Members {
@@ -28,7 +28,7 @@ func checkBondEmpty(f *facts.Facts, report reporter) {
 	ethernet := slices.ContainsFunc(f.Rails, func(r facts.Rail) bool { return r.LinkLayer == "Ethernet" })
 	for _, name := range f.EmptyBonds {
 		if !ethernet {
-			return // it is of other interfaces
+			return // the message is about other interfaces
 		}
 		report(finding.Finding{Subject: "bond " + name,
 			Evidence: fmt.Sprintf("%s is up, and /sys/class/net/%s/bonding/slaves is empty", name, name),

@@ -17,7 +17,7 @@ const kernelLog = `3,900,9000000,-;mlx5_core 0000:17:00.0: mlx5_create_lag:617:(
 3,905,9000005,-;mlx5_core 0000:17:00.1: mlx5_create_lag:617:(pid 431): Failed to create LAG (-22)
 `
 
-// apart makes two RDMA devices, and so two rails, of the ports of the bond.
+// apart gives the bond's ports two RDMA devices, and so makes two rails.
 func apart() string {
 	text := ""
 	for i, netdev := range []string{"ens1f0np0", "ens1f1np1"} {
@@ -43,7 +43,7 @@ func apart() string {
 		"gone sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/infiniband\n" + text
 }
 
-// TestNoLAG: the reason for which the driver made no device of a bond is in the evidence, as far as it is known.
+// TestNoLAG: the evidence has the reason why the driver made no device of a bond, if it is known.
 func TestNoLAG(t *testing.T) {
 	find := func(change string, scope facts.Scope) string {
 		t.Helper()
@@ -79,10 +79,27 @@ func TestNoLAG(t *testing.T) {
 	}
 }
 
-// TestEmptyBond: the bond that the module makes is down, and no fault.
+// TestEmptyBond: the bond that the module creates is down, and not a fault.
 func TestEmptyBond(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", emptyBond("0x1402"))
 	if list := judge(f, nil); len(list) > 0 || len(f.Unread) > 0 {
 		t.Error(list, f.Unread)
+	}
+}
+
+// TestAdapterLog: the evidence has the last kernel message about an adapter that failed.
+func TestAdapterLog(t *testing.T) {
+	const log = `6,900,9000000,-;mlx5_core 0000:ab:00.0: firmware version: 28.45.4028
+3,901,9000001,-;mlx5_core 0000:ab:00.0: wait_fw_init:199:(pid 1): firmware initialization failed
+3,902,9000002,-;mlx5_core 0000:ac:00.0: firmware initialization failed
+6,903,9000003,-;mlx5_core 0000:ab:00.0: E-Switch: cleanup
+`
+	o := doctortest.Captured(t, "hgx", twoAdapters("")+doctortest.File("dev/kmsg", strings.TrimSuffix(log, "\n")))
+	for scope, want := range map[facts.Scope]bool{facts.ByHand: true, facts.WithoutJobs: false} {
+		list := judge(facts.New(o).Gather(t.Context(), scope), nil)
+		const text = `the kernel log has "mlx5_core 0000:ab:00.0: wait_fw_init:199:(pid 1): firmware initialization failed"`
+		if len(list) != 1 || strings.Contains(list[0].Evidence, text) != want {
+			t.Errorf("scope %v: %+v", scope, list)
+		}
 	}
 }

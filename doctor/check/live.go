@@ -11,17 +11,17 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// Thresholds on what counters did within ten minutes.
+// Thresholds for counters over the last 10 minutes.
 const (
-	flapChanges  = 6    // carrier changes: three times down and up
-	lossAbove    = 1e-4 // retransmission events ÷ packets sent
-	leastEvents  = 10   // retransmission events
-	leastPackets = 1e5  // sent, so that the ratio means something
+	flapChanges  = 6   // carrier changes: 3 times down and up
+	leastEvents  = 10  // retransmission events
+	leastPackets = 1e5 // packets sent below which the ratio is meaningless
 )
 
-// liveChecks are checks of what a running railscope saw. Without one they find nothing.
+// liveChecks returns the checks that need a running railscope and find nothing without one.
 func liveChecks() []Check {
 	var list []Check
 	for _, c := range counterChecks() {
@@ -63,8 +63,7 @@ func live(check func(*facts.Facts, reporter)) func(*facts.Facts, reporter) {
 func minutes(d time.Duration) string { return fmt.Sprintf("%.0f min", d.Minutes()) }
 
 func checkLinkFlapping(f *facts.Facts, report reporter) {
-	for i := range f.Rails {
-		r := &f.Rails[i]
+	for _, r := range f.Judged() {
 		n := f.Live.Increased(r.Name, "netdev_carrier_changes_total")
 		if n < flapChanges {
 			continue
@@ -72,18 +71,15 @@ func checkLinkFlapping(f *facts.Facts, report reporter) {
 		report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 			Evidence: fmt.Sprintf("the link of %s changed %.0f times in %s", r.Netdev, n, minutes(f.Live.Over)),
 			Why:      "Each time costs seconds of retransmission, and a queue pair that times out ends its job.",
-			Fix: []string{note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s",
-				shellWord(r.Netdev))}})
+			Fix: hands(f, note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s",
+				shellWord(r.Netdev)))})
 	}
 }
 
 func checkLossyTraffic(f *facts.Facts, report reporter) {
-	for i := range f.Rails {
-		r := &f.Rails[i]
-		events := f.Live.Increased(r.Name, "port_packet_sequence_errors_total", "port_retransmitted_packets_total",
-			"port_adaptive_retransmits_total")
-		packets := f.Live.Increased(r.Name, "port_transmit_packets_total")
-		if events < leastEvents || packets < leastPackets || events < lossAbove*packets {
+	for _, r := range f.Judged() {
+		events, packets := retransmitted(f.Live, r.Name)
+		if !lossyTraffic(f.Live, r) {
 			continue
 		}
 		report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
@@ -95,24 +91,48 @@ func checkLossyTraffic(f *facts.Facts, report reporter) {
 	}
 }
 
-// fatal are events after which the device does not work until it is reset or replaced. Nothing reports that it was, so
-// their finding stands until railscope starts again.
+// retransmitted returns how often the rail retransmitted and how many packets it sent.
+func retransmitted(l *facts.Live, rail string) (events, packets float64) {
+	return l.Increased(rail, "port_packet_sequence_errors_total", "port_retransmitted_packets_total",
+		"port_adaptive_retransmits_total"), l.Increased(rail, "port_transmit_packets_total")
+}
+
+// lossyTraffic reports whether the rail retransmits because packets are lost rather than reordered.
+func lossyTraffic(l *facts.Live, r *facts.Rail) bool {
+	events, packets := retransmitted(l, r.Name)
+	return events >= leastEvents && packets >= leastPackets && events >= result.LossAbove*packets && !reordered(l, r)
+}
+
+// roundTrip is longer than in most fabrics, in seconds. After one loss, all packets in flight arrive out of sequence.
+const roundTrip = 20e-6
+
+// reordered reports whether packets are reordered on the way to the rail: far more arrive out of sequence than the
+// rail, which also sends, retransmits.
+func reordered(l *facts.Live, r *facts.Rail) bool {
+	events, sent := retransmitted(l, r.Name)
+	both := sent >= leastPackets && sent >= l.Increased(r.Name, "port_receive_packets_total")/2
+	return both && result.Reordered(l.Increased(r.Name, "port_out_of_sequence_packets_total"), events,
+		r.Rate*roundTrip/minMTU)
+}
+
+// fatal reports whether the device works again only after a reset or replacement. No event reports that reset, so the
+// finding stands until railscope restarts.
 func fatal(event string) bool {
 	return slices.Contains([]string{"health_compromised", "aer_fatal", "xid_79", "xid_74", "xid_119", "xid_120", "xid_95",
 		"xid_64"}, event)
 }
 
-// benign are events that other checks judge, or that need no action. The XIDs are those of applications that the GPU
-// survives; NVIDIA's device plugin for Kubernetes leaves them out as well (internal/rm/health.go).
+// benign reports whether another check judges the event, or no action is needed. The XIDs are application errors that
+// the GPU survives; NVIDIA's device plugin for Kubernetes also ignores them (internal/rm/health.go).
 func benign(event string) bool {
 	return slices.Contains([]string{"insufficient_power", "aer_correctable", "link_down", "bond_member_down", "xid_13",
 		"xid_31", "xid_43", "xid_45", "xid_68", "xid_109"}, event)
 }
 
-// hardwareEvents are the events of one subject by name: how often they occurred.
+// hardwareEvents counts the events of one subject by name.
 type hardwareEvents struct{ fatal, lately map[string]float64 }
 
-// checkHardwareEvents judges events of the kernel log and of NVML. XIDs are in both: the higher count holds.
+// checkHardwareEvents judges events of the kernel log and of NVML. Both report XIDs: the higher count applies.
 func checkHardwareEvents(f *facts.Facts, report reporter) {
 	subjects := map[string]hardwareEvents{}
 	for _, i := range f.Live.Increases {
@@ -130,11 +150,11 @@ func checkHardwareEvents(f *facts.Facts, report reporter) {
 		}
 	}
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
-		subjects[subject].report(f.Live, report.about(subject, ""))
+		subjects[subject].report(f, report.about(subject, ""))
 	}
 }
 
-func (e hardwareEvents) report(l *facts.Live, report reporter) {
+func (e hardwareEvents) report(f *facts.Facts, report reporter) {
 	counted := func(events map[string]float64) string {
 		var list []string
 		for _, event := range slices.Sorted(maps.Keys(events)) {
@@ -143,25 +163,25 @@ func (e hardwareEvents) report(l *facts.Live, report reporter) {
 		return listed(list)
 	}
 	out := finding.Finding{Why: "The driver reports a fault that counters do not show.",
-		Fix: []string{"journalctl -k -b | grep -iE 'mlx5|bnxt|ice|NVRM|AER|PCIe Bus Error' | tail -50"}}
+		Fix: []string{"dmesg | grep -iE 'mlx5|bnxt|irdma|NVRM|amdgpu|AER|PCIe Bus Error' | tail -50"}}
 	var evidence []string
 	if len(e.fatal) > 0 {
 		out.Severity = critical
-		out.Fix = append(out.Fix, "# reset or replace the device, or boot the node; then restart railscope: this finding "+
-			"stands until then")
+		out.Fix = append(out.Fix, append(hands(f, "# reset or replace the device, or boot the node"),
+			"# restart railscope afterwards: this finding stands until then")...)
 		evidence = append(evidence, counted(e.fatal)+" since railscope started")
 	}
 	if len(e.lately) > 0 {
-		evidence = append(evidence, fmt.Sprintf("%s in %s", counted(e.lately), minutes(l.Over)))
+		evidence = append(evidence, fmt.Sprintf("%s in %s", counted(e.lately), minutes(f.Live.Over)))
 	}
-	if out.Evidence = strings.Join(evidence, "; "); out.Evidence != "" {
+	out.Evidence = strings.Join(evidence, "; ")
+	if out.Evidence != "" {
 		report(out)
 	}
 }
 
 func checkTemperature(f *facts.Facts, report reporter) {
-	for i := range f.Rails {
-		r := &f.Rails[i]
+	for _, r := range f.Judged() {
 		var list []string
 		for _, h := range f.Live.Hot {
 			if h.Rail == r.Name {
@@ -172,13 +192,32 @@ func checkTemperature(f *facts.Facts, report reporter) {
 			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 				Evidence: "sensors are above their critical temperature: " + listed(list),
 				Why:      "The adapter throttles or shuts down, and a module that is too hot loses its link.",
-				Fix: []string{"# check fans, airflow and inlet temperature, and for a module its cage and its seat",
-					sh("grep . /sys/bus/pci/devices/%s/hwmon/hwmon*/temp*", r.PCIAddress)}})
+				Fix: append(hands(f, "# check fans, airflow and inlet temperature, and for a module its cage and its seat"),
+					sh("grep . /sys/bus/pci/devices/%s/hwmon/hwmon*/temp*", r.PCIAddress))})
 		}
 	}
 }
 
+// checkTrafficUneven finds rails that carry less than the others, where their shares are known.
 func checkTrafficUneven(f *facts.Facts, report reporter) {
+	const why = "A job is as fast as its slowest rail, unless it does not use all of them."
+	for _, r := range f.Judged() {
+		var text []string
+		for _, s := range f.Live.Shares {
+			if s.Rail == r.Name && s.Value < 1-rail.ImbalancedAbove {
+				text = append(text, fmt.Sprintf("%s of the best rail's share, %s", terminal.Percent(s.Value), s.Direction))
+			}
+		}
+		slices.Sort(text)
+		if len(text) > 0 {
+			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
+				Evidence: "real traffic of the last 10 s: it carries " + strings.Join(text, "; "), Why: why,
+				Fix: []string{note("compare what it carries alone with what the job sends over it: railscope bench PEER")}})
+		}
+	}
+	if len(f.Live.Shares) > 0 {
+		return
+	}
 	var text []string
 	for _, direction := range slices.Sorted(maps.Keys(f.Live.Imbalance)) {
 		if v := f.Live.Imbalance[direction]; v > rail.ImbalancedAbove {
@@ -188,7 +227,7 @@ func checkTrafficUneven(f *facts.Facts, report reporter) {
 	}
 	if len(text) > 0 {
 		report(finding.Finding{Evidence: strings.Join(text, "; "),
-			Why: "A job is as fast as its slowest rail, unless it does not use all of them.",
+			Why: why,
 			Fix: []string{"# the live page and rail_utilization_ratio show which rail; railscope bench PEER shows whether it " +
 				"can carry more"}})
 	}
@@ -198,7 +237,8 @@ func checkSuspected(reason, text string) func(*facts.Facts, reporter) {
 	return func(f *facts.Facts, report reporter) {
 		if slices.Contains(f.Live.Suspected, reason) {
 			report(finding.Finding{Evidence: text, Why: "The job uses a fraction of the network.",
-				Fix: []string{"railscope doctor", "# and the job's log: NCCL_DEBUG=INFO, UCX_LOG_LEVEL=info"}})
+				Fix: []string{"# start the job with NCCL_DEBUG=INFO or UCX_LOG_LEVEL=info: its log says which network it chose, " +
+					"and why; then correct its NCCL_NET, NCCL_IB_HCA, UCX_TLS or UCX_NET_DEVICES"}})
 		}
 	}
 }
@@ -206,7 +246,9 @@ func checkSuspected(reason, text string) func(*facts.Facts, reporter) {
 func checkNCCLFallback(f *facts.Facts, report reporter) {
 	for _, job := range f.Live.Sockets {
 		report(finding.Finding{Subject: "job " + job, Evidence: "NCCL uses sockets instead of RDMA, according to its log",
-			Why: whyNCCL, Fix: []string{"railscope doctor", "# and the job's log, from NET/IB on"}})
+			Why: whyNCCL, Fix: []string{"# the job's log says why, from NET/IB on: no device in its container, " +
+				"NCCL_IB_DISABLE, " +
+				"NCCL_IB_HCA or NCCL_NET, or a plugin that was not found; correct that, and start the job again"}})
 	}
 }
 
@@ -215,7 +257,7 @@ func checkSourceFailed(f *facts.Facts, report reporter) {
 		report(finding.Finding{Subject: "source " + source,
 			Evidence: fmt.Sprintf("it could not be read completely: %s", f.Live.Failed[source]),
 			Why:      "Its metrics are missing, and alerts on them cannot fire.",
-			Fix:      []string{"# the log of railscope has the file and the reason; source_errors_total counts them"}})
+			Fix:      []string{"# see the log of railscope for the file and the reason; source_errors_total counts them"}})
 	}
 }
 

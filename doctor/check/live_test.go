@@ -8,23 +8,24 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// sightings are the findings of what a running railscope saw.
+// sightings returns the findings of a running railscope.
 func sightings(f *facts.Facts) (list []string) {
 	for _, c := range liveChecks() {
 		for _, found := range c.Find(f) {
 			list = append(list, fmt.Sprintf("%s %s, %s: %s", found.Severity, found.Check, found.Subject, found.Evidence))
-			if found.Why == "" || len(found.Fix) == 0 {
-				list = append(list, "incomplete")
+			if lacks := doctortest.Incomplete(found); lacks != "" {
+				list = append(list, lacks)
 			}
 		}
 	}
 	return list
 }
 
-// TestLive: each thing that only a running railscope sees is a finding, and nothing else is.
+// TestLive: each fault that only a running railscope sees is its own and only finding.
 func TestLive(t *testing.T) {
 	const over = 10 * time.Minute
 	increases := func(list ...facts.Increase) *facts.Live { return &facts.Live{Over: over, Increases: list} }
@@ -39,6 +40,13 @@ func TestLive(t *testing.T) {
 	}{
 		{"nothing", &facts.Live{}, nil},
 		{"a cable that was pulled and plugged in, twice", increases(rise("netdev_carrier_changes_total", 4, "1")), nil},
+		{"a rail that carries less", &facts.Live{Imbalance: map[string]float64{"receive": 0.1, "transmit": 0.6},
+			Shares: []facts.Share{{Rail: "0", Direction: "transmit", Value: 1}, {Rail: "1", Direction: "transmit", Value: 0.4},
+				{Rail: "0", Direction: "receive", Value: 1}, {Rail: "1", Direction: "receive", Value: 0.9}}},
+			[]string{"warning traffic_uneven, rail 1: real traffic of the last 10 s: it carries 40 % of the best rail's share, " +
+				"transmit"}},
+		{"rails that are even", &facts.Live{Imbalance: map[string]float64{"transmit": 0.2},
+			Shares: []facts.Share{{Rail: "0", Direction: "transmit", Value: 1}, {Rail: "1", Direction: "transmit", Value: 0.8}}}, nil},
 		{"five flaps", increases(rise("netdev_carrier_changes_total", 10, "1")),
 			[]string{"warning link_flapping, rail 1: the link of eth1 changed 10 times in 10 min"}},
 		{"flaps of what is no rail", increases(rise("netdev_carrier_changes_total", 10, "7")), nil},

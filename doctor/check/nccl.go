@@ -15,7 +15,7 @@ import (
 
 const whyNCCL = "NCCL then uses slow TCP sockets between nodes, and only its log shows it (Using network Socket)."
 
-// integer matches what strtoll with base 0 reads of a text.
+// integer matches the prefix of a text that strtoll with base 0 reads.
 var integer = regexp.MustCompile(`^[\s\v]*([+-]?(?:0[xX][[:xdigit:]]+|0[0-7]*|[1-9][0-9]*))`)
 
 // number parses a parameter as NCCL does, by strtoll with base 0 (src/misc/param.cc); 0 without a number.
@@ -24,11 +24,11 @@ func number(text string) int64 {
 	if m == nil {
 		return 0
 	}
-	n, _ := strconv.ParseInt(m[1], 0, 64) // out of range: the limit, as strtoll
+	n, _ := strconv.ParseInt(m[1], 0, 64) // strtoll also returns the limit if out of range
 	return n
 }
 
-// ibDisabled reports whether NCCL does not look for RDMA at all (src/transport/net_ib/init.cc).
+// ibDisabled reports whether NCCL is configured not to use RDMA (src/transport/net_ib/init.cc).
 func ibDisabled(env facts.Env) bool { return number(env.Vars["NCCL_IB_DISABLE"]) != 0 }
 
 // otherPlugin reports whether NCCL_NET names a plugin that does not use verbs ("AWS Libfabric", "FasTrak"), for which
@@ -123,7 +123,8 @@ func judgeIBHCA(f *facts.Facts, env facts.Env) verdict {
 		why:  "NCCL silently ignores what it does not find: the job uses fewer rails than intended."}
 }
 
-// judgeGIDIndex finds entries on active rails of the job that are not RoCE v2 over routable IPv4, or IPv6 without it.
+// judgeGIDIndex reports a GID index whose entry on an active rail of the job is empty, RoCE v1, link-local, or IPv6
+// although the rail has IPv4.
 func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 	text := env.Vars["NCCL_IB_GID_INDEX"]
 	index := number(text)

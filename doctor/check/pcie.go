@@ -10,33 +10,35 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/units"
 )
 
 type pcieLink struct {
 	*facts.Link
 	slot     *facts.Link
-	canSpeed float64 // what both ends support
+	canSpeed float64 // maximum that both ends support
 	canWidth int
 	rails    []*facts.Rail
-	need     float64 // what its active ports need of it, bytes per second
-	ports    int     // active ones
+	need     float64 // bytes per second that the active ports need from this link
+	rate     float64 // sum of the active ports' rates, bytes per second
+	ports    int     // active ports
 }
 
-// linksOf are the PCIe links of the rails. Of a port with two halves, each link carries only its part.
+// linksOf returns the PCIe links of the rails. Of a port with two halves, each link carries only its part.
 func linksOf(f *facts.Facts) (list []*pcieLink) {
 	byKey, ports := map[string]*pcieLink{}, map[string]bool{}
 	for _, r := range f.Hardware() {
 		if r.Link == nil {
 			continue
 		}
-		key := rail.LinkKey(r.PCIAddress)
+		key := r.LinkKey()
 		l := byKey[key]
 		if l == nil {
 			l = &pcieLink{Link: r.Link, slot: r.Slot, canSpeed: r.Link.MaxSpeed, canWidth: r.Link.MaxWidth}
 			if r.Slot != nil {
 				l.canSpeed, l.canWidth = min(l.canSpeed, r.Slot.MaxSpeed), min(l.canWidth, r.Slot.MaxWidth)
 			}
-			// The emulated slot of a virtual machine often reports less than the link runs at.
+			// The emulated slot of a virtual machine often reports less than the link's actual speed.
 			l.canSpeed, l.canWidth = max(l.canSpeed, r.Link.Speed), max(l.canWidth, r.Link.Width)
 			byKey[key], list = l, append(list, l)
 		}
@@ -46,6 +48,7 @@ func linksOf(f *facts.Facts) (list []*pcieLink) {
 			ports[port] = true
 			l.ports++
 			l.need += r.Rate / float64(1+len(f.Halves(r)))
+			l.rate += r.Rate
 		}
 	}
 	return list
@@ -63,23 +66,40 @@ func checkPCIeLink(f *facts.Facts, report reporter) {
 	for _, l := range linksOf(f) {
 		_, lost := l.lost()
 		switch {
-		case lost: // pcie_lost
+		case lost: // pcie_lost reports it
 		case l.Speed < l.canSpeed || l.Width < l.canWidth:
-			report(l.degraded())
+			report(l.degraded(f))
 		case l.ports == 1 && l.need > l.can() && (l.canSpeed < l.MaxSpeed || l.canWidth < l.MaxWidth):
 			subject, where := subjects(l.rails)
 			report(finding.Finding{Subject: subject, Where: where,
-				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s", l.Address,
-					generation(l.canSpeed, l.canWidth), gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth),
-					gigabits(l.need)),
+				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s%s", l.Address,
+					generation(l.canSpeed, l.canWidth), units.Gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth),
+					units.Gigabits(l.rate), l.part()),
 				Why: "The slot limits this rail, whatever its port could carry.",
-				Fix: []string{note("move the adapter to a slot of %s", generation(l.MaxSpeed, l.MaxWidth))}})
+				Fix: l.move(f)})
 		}
 	}
 }
 
-func (l *pcieLink) degraded() finding.Finding {
-	const reseat = "reseat the adapter and its riser; check the BIOS for a limit of the slot, and for an update"
+// part returns the share of the port's rate that this link should carry, if another link carries the rest.
+func (l *pcieLink) part() string {
+	if l.need == l.rate {
+		return ""
+	}
+	return ", of which this link should carry " + units.Gigabits(l.need)
+}
+
+// move returns the fix for a slot that is too slow for its adapter.
+func (l *pcieLink) move(f *facts.Facts) []string {
+	if l.slot != nil && l.slot.SoC {
+		return firmware()
+	}
+	return hands(f, note("if the adapter is a card, move it to a slot of %s", generation(l.MaxSpeed, l.MaxWidth)))
+}
+
+func (l *pcieLink) degraded(f *facts.Facts) finding.Finding {
+	const reseat = "if the adapter is a card in a slot, reseat it and its riser; check the BIOS for a limit of " +
+		"the slot, and for an update"
 	now, ends := linkBytes(l.Speed, l.Width), "both ends support"
 	var fix []string
 	if l.slot == nil {
@@ -90,13 +110,17 @@ func (l *pcieLink) degraded() finding.Finding {
 		fix = []string{"# retrains the link, which interrupts traffic over it",
 			sh("setpci -s %s CAP_EXP+10.w=20:20", l.slot.Address), "# if that does not help: " + reseat}
 	}
+	if l.slot != nil && l.slot.SoC {
+		fix = append(fix[:2:2], firmware()...)
+	}
 	subject, where := subjects(l.rails)
-	out := finding.Finding{Subject: subject, Where: where, Fix: fix,
+	out := finding.Finding{Subject: subject, Where: where, Fix: hands(f, fix...),
 		Evidence: fmt.Sprintf("the PCIe link of %s runs at %s (%s), %s %s (%s)", l.Address,
-			generation(l.Speed, l.Width), gigabits(now), ends, generation(l.canSpeed, l.canWidth), gigabits(l.can())),
+			generation(l.Speed, l.Width), units.Gigabits(now), ends, generation(l.canSpeed, l.canWidth),
+			units.Gigabits(l.can())),
 		Why: "The rail carries no more than its PCIe link, but the port still reports its full rate."}
-	if now < l.need {
-		out.Severity = critical
+	if l.need > 0 {
+		out.Severity = ofLink(now, min(l.need, l.can()))
 	}
 	return out
 }
@@ -110,14 +134,15 @@ func checkPCIeShared(f *facts.Facts, report reporter) {
 		subject, where := subjects(l.rails)
 		report(finding.Finding{Subject: subject, Where: where,
 			Evidence: fmt.Sprintf("their ports run at %s together, on one PCIe link of %s that carries at most %s",
-				gigabits(l.need), l.Address, gigabits(l.can())),
+				units.Gigabits(l.need), l.Address, units.Gigabits(l.can())),
 			Why: "A transfer striped over these rails gets what the link carries, not the sum of the ports.",
-			Fix: []string{"# use one port of each adapter, or a slot that carries both; different adapters give the sum"}})
+			Fix: []string{"# plan with what the link carries, or use one port of each adapter: different adapters " +
+				"give the sum"}})
 	}
 }
 
 func checkNUMA(f *facts.Facts, report reporter) {
-	in := map[int]*facts.Rail{} // the first in each node
+	in := map[int]*facts.Rail{} // NUMA node → its first rail
 	for _, r := range f.Hardware() {
 		if r.Active() && r.NUMANode >= 0 && in[r.NUMANode] == nil {
 			in[r.NUMANode] = r
@@ -135,7 +160,7 @@ func checkNUMA(f *facts.Facts, report reporter) {
 	for _, node := range slices.Sorted(maps.Keys(far)) {
 		evidence := fmt.Sprintf("in NUMA node %d, which has no active rail", node)
 		if nearest, ok := nearestRail(f, node, in); ok {
-			// REMOTE_DISTANCE of the kernel: within one processor (SNC, NPS) it is 11 to 17.
+			// REMOTE_DISTANCE of the kernel: within one processor (SNC, NPS) a distance is 11 to 17.
 			if nearest.Value < 20 {
 				continue
 			}
@@ -149,8 +174,8 @@ func checkNUMA(f *facts.Facts, report reporter) {
 		}
 		report(finding.Finding{Subject: word + strings.Join(far[node], ", "), Evidence: evidence,
 			Why: "Their traffic crosses the link between the processors: slower, shared and often unusable for GPUDirect.",
-			Fix: []string{note("move an adapter to a slot of NUMA node %d, or run jobs that stay within the node on these "+
-				"GPUs", node)}})
+			Fix: []string{note("run jobs that stay within the node on these GPUs, or, where adapters can be moved, "+
+				"move one to a slot of NUMA node %d", node)}})
 	}
 }
 

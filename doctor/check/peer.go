@@ -12,7 +12,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/units"
 )
 
 type pair struct {
@@ -20,7 +20,7 @@ type pair struct {
 	a, b        *facts.Rail
 }
 
-// eachPair is a check of the rails that both nodes have under one name and that are up.
+// eachPair runs check on the rails that both nodes have under the same name and that are up.
 func eachPair(check func(pair, reporter)) func(here, there *facts.Facts, report reporter) {
 	return func(here, there *facts.Facts, report reporter) {
 		for i := range here.Rails {
@@ -37,29 +37,22 @@ func eachPair(check func(pair, reporter)) func(here, there *facts.Facts, report 
 
 func (p pair) ethernet() bool { return p.a.Ethernet() && p.b.Ethernet() }
 
-func checkPeerRails(here, there *facts.Facts, report reporter) {
-	a, b := len(here.Rails), len(there.Rails)
-	if a == b || a == 0 || b == 0 {
-		return
-	}
-	report(finding.Finding{Subject: "peer " + there.Node,
-		Evidence: fmt.Sprintf("%s on %s, %d on %s", terminal.Count(a, "rail"), here.Node, b, there.Node),
-		Why:      "Only rails that both have carry traffic between them; the others stay idle.",
-		Fix:      []string{"# compare railscope rails on both: a missing device, or a different rails.include"}})
-}
-
 func checkPeerLinkLayer(p pair, report reporter) {
 	if p.a.LinkLayer == p.b.LinkLayer || p.a.LinkLayer == "" || p.b.LinkLayer == "" {
 		return
 	}
+	fix := note("connect ports of one link layer, or give them other names (rails.names): these adapters have one each")
+	if nvidia(p.a) && nvidia(p.b) {
+		fix = note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then restart the "+
+			"node", shellWord(cmp.Or(p.a.PCIAddress, p.a.Device)), p.a.Port)
+	}
 	report(finding.Finding{
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", p.a.LinkLayer, p.here.Node, p.b.LinkLayer, p.there.Node),
 		Why:      "The two ends speak different protocols on the wire: nothing connects over this rail.",
-		Fix: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then "+
-			"restart the node", shellWord(cmp.Or(p.a.PCIAddress, p.a.Device)), p.a.Port)}})
+		Fix:      []string{fix}})
 }
 
-// checkPeerRate leaves ports that lost their rate to the check of their node.
+// checkPeerRate leaves ports that lost their rate to the examination of their own node.
 func checkPeerRate(p pair, report reporter) {
 	if p.a.Rate == p.b.Rate || p.a.Rate == 0 || p.b.Rate == 0 || rateLost(p.here, p.a) || rateLost(p.there, p.b) {
 		return
@@ -69,13 +62,14 @@ func checkPeerRate(p pair, report reporter) {
 		slow, node = p.b, p.there.Node
 	}
 	report(finding.Finding{Node: node,
-		Evidence: fmt.Sprintf("%s on %s, %s on %s", gigabits(p.a.Rate), p.here.Node, gigabits(p.b.Rate), p.there.Node),
-		Why:      "The goodput is the slower end's, and the switch in between pauses or drops what the faster one sends.",
+		Evidence: fmt.Sprintf("%s on %s, %s on %s", units.Gigabits(p.a.Rate), p.here.Node, units.Gigabits(p.b.Rate),
+			p.there.Node),
+		Why: "The goodput is the slower end's, and the switch in between pauses or drops what the faster one sends.",
 		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed speed: "+
 			"ethtool %s", slow, shellWord(slow.Netdev))}})
 }
 
-// checkPeerMTU leaves MTUs that are too low to the check of their node.
+// checkPeerMTU leaves MTUs that are too low to the examination of their own node.
 func checkPeerMTU(p pair, report reporter) {
 	a, b := p.here.Netdev(p.a.Netdev).MTU, p.there.Netdev(p.b.Netdev).MTU
 	if a == b || a == 0 || b == 0 || !p.ethernet() || mtuLow(p.here, p.a) || mtuLow(p.there, p.b) {
@@ -134,7 +128,7 @@ func routed(n facts.Netdev, to []netip.Prefix) bool {
 	})
 }
 
-// join is the address at a's place in the subnet of b.
+// join returns an address with a's host part in the subnet of b.
 func join(a, b netip.Prefix) (netip.Prefix, bool) {
 	if a.Bits() != b.Bits() || a.Bits() < 8 || a.Bits() > 30 {
 		return netip.Prefix{}, false
@@ -147,7 +141,7 @@ func join(a, b netip.Prefix) (netip.Prefix, bool) {
 	return p, p.Addr() != b.Addr()
 }
 
-// checkPeerGID leaves GIDs that are unusable to the check of their node.
+// checkPeerGID leaves unusable GIDs to the examination of their own node.
 func checkPeerGID(p pair, report reporter) {
 	a, b := p.a.BestGID(), p.b.BestGID()
 	if !p.ethernet() || min(a.Rank, b.Rank) < rail.OwnIPv6 || a.Rank == b.Rank {
@@ -167,10 +161,11 @@ type component struct {
 	id, name string // "ucx", "UCX"
 	about    string
 	why      string
-	fix      []string // VERSION stands for the newest that one of them has, NODE for where to install it
+	// In the fix, VERSION is the newest version that either node has, and NODE the node to install it on.
+	fix []string
 }
 
-// components are those whose versions are compared, the most important first.
+// components returns the components whose versions are compared, the most important first.
 func components() []component {
 	return []component{
 		{"ucx", "UCX", "UCX has another version than the peer's: connections fail",
@@ -185,11 +180,12 @@ func components() []component {
 			[]string{"pip install 'nixl==VERSION'  # NODE, in the environment of the job"}},
 		{"rdma_core", "rdma-core", "rdma-core has another version than the peer's: seldom matters",
 			"It breaks no connection, but providers differ in features and bugs: the nodes may behave differently.",
-			[]string{"apt-get update && apt-get install -y rdma-core libibverbs1 ibverbs-providers  # NODE"}},
+			[]string{"apt-get update && apt-get install -y rdma-core libibverbs1 ibverbs-providers  # NODE",
+				"# Fedora, RHEL, Rocky: dnf install rdma-core libibverbs, NODE"}},
 		{"firmware", "firmware", "adapters of one type have other firmware than the peer's",
 			"Congestion control, adaptive routing, GIDs and RoCE bugs depend on the firmware.",
-			[]string{"mlxfwmanager --online -u  # NODE, to VERSION, with NVIDIA's mft (on a DGX Spark: fwupdmgr update); " +
-				"then restart the node"}},
+			[]string{"mlxfwmanager --online -u  # NODE, to VERSION, adapters of NVIDIA, with its mft (on a DGX " +
+				"Spark: fwupdmgr update); then restart the node"}},
 		{"nic_driver", "driver of the adapter", "the adapter's out-of-tree driver has another version than the peer's",
 			"An out-of-tree driver (MLNX_OFED, DOCA) has its own defaults for PFC, DCQCN and peer memory.",
 			[]string{"# install the MLNX_OFED or DOCA-OFED release of VERSION NODE, then check on both nodes: ofed_info -s"}},
@@ -200,11 +196,12 @@ func components() []component {
 				"nvidia-driver-BRANCH-server-open, and restart the node"}},
 		{"kernel", "kernel", "the kernel has another version than the peer's: matters for its own RDMA drivers",
 			"The kernel's own RDMA drivers change with it. It breaks no connection, but the nodes may behave differently.",
-			[]string{"apt-get update && apt-get install -y linux-image-VERSION  # NODE, then restart it"}},
+			[]string{"apt-get update && apt-get install -y linux-image-VERSION  # NODE, then restart it",
+				"# Fedora, RHEL, Rocky: dnf install kernel-VERSION, NODE, then restart it"}},
 	}
 }
 
-// compare finds what has another version here than there. What one side lacks, or does not show, is not compared.
+// compare finds components whose versions differ between the nodes. Versions that one side lacks or hides are skipped.
 func (c component) compare(here, there *facts.Facts, report reporter) {
 	ours, theirs := c.versions(here), c.versions(there)
 	for _, of := range slices.Sorted(maps.Keys(ours)) {

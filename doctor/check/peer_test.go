@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// otherRXE makes of the machine the one at the other end of its rails: with 2
-// for a place in each subnet where this one has 1.
+// otherRXE turns the machine into the one at the other end of its rails: with host part 2 in each subnet where this one
+// has 1.
 var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + doctortest.File("kernel/addresses/eth1",
 	"192.168.101.2/24")
 
@@ -24,10 +24,12 @@ func TestPeerFaults(t *testing.T) {
 	for _, c := range []struct {
 		fault
 		there string
-		node  string // where the commands belong
+		node  string // node to run the commands on
 	}{
-		{fault{"a rail less", "peer_rails", finding.Warning, "rxe", "", "peer peer", "2 rails on rxe, 1 on peer", nil},
-			"gone sys/class/infiniband/rxe1\n", "here"},
+		{fault{"a rail less there", unpaired, finding.Info, "rxe", "", "rail 1",
+			"rail 1 is unpaired: peer has 1 rail, here 2", nil}, "gone sys/class/infiniband/rxe1\n", "here"},
+		{fault{"a rail less here", unpaired, finding.Info, "rxe", "gone sys/class/infiniband/rxe1\n", "rail 1",
+			"rail 1 is unpaired: here has 1 rail, peer 2", nil}, "", "peer"},
 		{fault{"InfiniBand against Ethernet", "peer_link_layer", finding.Critical, "rxe", "", "rail 1 (rxe1, eth1; rxe1, eth1 of peer)",
 			"Ethernet on here, InfiniBand on peer", nil},
 			doctortest.File("sys/class/infiniband/rxe1/ports/1/link_layer", "InfiniBand"), "here"},
@@ -44,7 +46,7 @@ func TestPeerFaults(t *testing.T) {
 			doctortest.File("kernel/addresses/eth1", "192.168.111.2/24"), "here"},
 		{fault{"another subnet, this node's place taken", "peer_subnet", finding.Critical, "rxe", "", "rail 1", "no common subnet",
 			nil}, doctortest.File("kernel/addresses/eth1", "192.168.111.1/24"), "here"},
-		{fault{"IPv4 against IPv6", "peer_gid", finding.Critical, "rxe", "", "rail 1", "GID 1 (fd00::2)",
+		{fault{"IPv4 against IPv6", "peer_gid", finding.Warning, "rxe", "", "rail 1", "GID 1 (fd00::2)",
 			[]string{"ip address add 192.168.101.2/24 dev eth1"}},
 			doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1", "fd00:0000:0000:0000:0000:0000:0000:0002") +
 				doctortest.File("kernel/addresses/eth1", "fd00::2/64"), "peer"},
@@ -68,7 +70,7 @@ func TestPeerFaults(t *testing.T) {
 	}
 }
 
-// TestPeerNoFalseAlarm: what another check reports, or none.
+// TestPeerNoFalseAlarm: differences that another check reports, or that are no fault.
 func TestPeerNoFalseAlarm(t *testing.T) {
 	gateway := doctortest.File("kernel/gateways/eth0", "0.0.0.0/0") + doctortest.File("kernel/gateways/eth1",
 		"192.168.0.0/16")
@@ -90,7 +92,7 @@ func TestPeerNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestPeerCrossed: rails that meet under other names are a warning, and the fix is to rename them.
+// TestPeerCrossed: rails that are cabled to rails with other names are a warning, and the fix is to rename them.
 func TestPeerCrossed(t *testing.T) {
 	here, there := doctortest.Machine(t, "rxe", ""),
 		doctortest.Machine(t, "rxe",

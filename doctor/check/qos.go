@@ -18,12 +18,12 @@ const (
 	qosClass
 )
 
-// qosRow is one setting that rails should have alike. In its fix NETDEV, DEVICE and PORT stand for the rail's, VALUE
-// for the value as one word and WORDS as several, ON and OFF for the priorities that the value lists and for the
-// others, and ENABLED for the former with ":on".
+// qosRow is one setting that rails should have in common. In its fix NETDEV, DEVICE and PORT are the rail's, VALUE is
+// the value as one word, WORDS as several, ON and OFF are the priorities that the value includes and the others, and
+// ENABLED is ON with ":on".
 type qosRow struct {
 	group     qosGroup
-	name      string // of the setting in facts.QoS
+	name      string // name of the setting in facts.QoS
 	what, why string
 	fix       []string
 }
@@ -82,7 +82,9 @@ func (row qosRow) lines(r *facts.Rail, value string) (lines []string) {
 		"PORT", fmt.Sprint(r.Port), "VALUE", shellWord(value), "WORDS", strings.Join(words, " "),
 		"ON", strings.Join(on, " "), "OFF", strings.Join(off, " "), "ENABLED", strings.Join(enabled, " "))
 	for _, line := range row.fix {
-		if line = strings.TrimSpace(fill.Replace(line)); !strings.HasPrefix(line, "for p in ;") { // no priority
+		// A loop over no priorities is skipped.
+		line = strings.TrimSpace(fill.Replace(line))
+		if !strings.HasPrefix(line, "for p in ;") {
 			lines = append(lines, line)
 		}
 	}
@@ -94,7 +96,7 @@ type qosValue struct {
 	value, where string
 }
 
-// qosValues returns a setting's values on active rails, by kind of rail: only those of one kind are comparable.
+// qosValues returns a setting's values on active rails, by kind of rail: only rails of one kind are comparable.
 func qosValues(f *facts.Facts, name string) map[string][]qosValue {
 	out := map[string][]qosValue{}
 	for _, r := range f.Where(func(r *facts.Rail) bool { return r.Active() && r.Kind != "" }) {
@@ -161,7 +163,7 @@ func checkQoS(group qosGroup) func(*facts.Facts, reporter) {
 	}
 }
 
-// fixAll prints the fix of a few of many rails: it is the same for the others.
+// fixAll returns the fix for at most 8 rails: it is the same for the others.
 func (row qosRow) fixAll(rails []*facts.Rail, value string) (lines []string) {
 	for _, r := range rails[:min(len(rails), 8)] {
 		lines = append(lines, row.lines(r, value)...)
@@ -169,7 +171,7 @@ func (row qosRow) fixAll(rails []*facts.Rail, value string) (lines []string) {
 	return lines
 }
 
-// comparePeerQoS finds settings that are alike on all rails of a kind on each node, but differ between the nodes.
+// comparePeerQoS finds settings that are uniform across the rails of a kind on each node but differ between the nodes.
 func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report reporter) {
 	return func(here, there *facts.Facts, report reporter) {
 		eachSetting(group, here, func(row qosRow, kind string, a []qosValue) {

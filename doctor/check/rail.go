@@ -8,9 +8,14 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/units"
 )
 
 const tryRXE = "# to try RDMA without an adapter: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev INTERFACE"
+
+// railsExpected reports whether the configuration or the memory has rails, so that a node without any has a fault.
+func railsExpected(f *facts.Facts) bool { return f.Expected.Rails.Value > 0 || len(f.Missing) > 0 }
 
 func checkNoRails(f *facts.Facts, report reporter) {
 	if len(f.Rails) > 0 || f.Hidden {
@@ -18,17 +23,32 @@ func checkNoRails(f *facts.Facts, report reporter) {
 	}
 	out := finding.Finding{
 		Why: `Without a rail everything uses TCP: NCCL logs "No device found" and falls back to sockets.`}
+	virtual := func(l rail.LeftOut) bool {
+		return l.Reason == rail.ReasonVirtualFunction || l.Reason == rail.ReasonSubfunction
+	}
+	adapters := slices.DeleteFunc(slices.Clone(f.Adapters), func(a facts.Adapter) bool { return a.Module == "" })
 	switch {
-	case f.LeftOut != "":
-		out.Evidence = "every RDMA port is excluded; " + f.LeftOut
-		out.Fix = []string{"# virtual functions are not rails: run railscope on the host, where the physical function is"}
+	case slices.ContainsFunc(f.LeftOut, virtual) && !railsExpected(f):
+		out.Severity = info
+		out.Evidence = fmt.Sprintf("the only RDMA ports here are virtual functions (%s)", leftOut(f))
+		out.Why = "Jobs can use them, as in a pod. railscope does not judge them: their physical functions, which " +
+			"carry their traffic, are rails of the host."
+		out.Fix = []string{"# run railscope on the host; to export the counters of virtual functions here, set " +
+			"rails.virtual_functions: report"}
+	case len(f.LeftOut) > 0:
+		out.Evidence = "no RDMA port is a rail: " + leftOut(f)
+		for _, pattern := range f.Idle {
+			out.Evidence += "; " + pattern + " matches none"
+		}
+		out.Fix = []string{"# check rails.include and rails.exclude in the configuration: railscope rails --all " +
+			"lists the ports"}
 	case len(f.RDMADevices) > 0:
 		out.Evidence = fmt.Sprintf("none of the devices in /sys/class/infiniband (%s) has a readable port that the "+
 			"configuration includes", listed(f.RDMADevices))
 		out.Fix = []string{"# check rails.include in the configuration, and: ls /sys/class/infiniband/*/ports"}
-	case len(f.Adapters) > 0:
+	case len(adapters) > 0:
 		var modules, seen []string
-		for _, a := range f.Adapters {
+		for _, a := range adapters {
 			modules = append(modules, a.Module)
 			seen = append(seen, strings.TrimSpace(a.Address+" "+a.Driver))
 		}
@@ -39,14 +59,25 @@ func checkNoRails(f *facts.Facts, report reporter) {
 			out.Fix = append(out.Fix, sh("modprobe %s", m))
 		}
 		out.Fix = append(out.Fix, "# if that does not help, see dmesg")
-	case f.RDMA:
-		out.Evidence = "/sys/class/infiniband is empty, and PCI has no adapter that is known to support RDMA"
-		out.Fix = []string{tryRXE}
 	default:
-		out.Evidence = "there is no /sys/class/infiniband, and PCI has no adapter that is known to support RDMA"
+		out.Evidence = "no RDMA hardware on this node: /sys/class/infiniband has no device, and PCI has no adapter " +
+			"that is known to support RDMA"
 		out.Fix = []string{"# in a container: mount the host's /sys and use the host's network namespace", tryRXE}
+		if !railsExpected(f) {
+			out.Severity = info
+			out.Why = "That is no fault, unless jobs with RDMA are meant to run here: then set expect.rails."
+		}
 	}
 	report(out)
+}
+
+// leftOut counts the ports that are not rails, by reason, and names the first ones.
+func leftOut(f *facts.Facts) string {
+	var parts []string
+	for _, c := range rail.CountReasons(f.LeftOut) {
+		parts = append(parts, c.String())
+	}
+	return strings.Join(parts, ", ") + "; the first is " + f.LeftOut[0].String()
 }
 
 func checkNetdevDown(f *facts.Facts, r *facts.Rail, report reporter) {
@@ -68,21 +99,28 @@ func checkPortDown(f *facts.Facts, r *facts.Rail, report reporter) {
 		return
 	}
 	out := finding.Finding{Evidence: fmt.Sprintf("the port is %q, physically %q", r.State, r.PhysState),
-		Why: "A port that is not ACTIVE carries nothing: the other rails do its work, or the job does not start."}
+		Why: "A port that is not ACTIVE carries no traffic: jobs fail, or run on the other rails."}
 	switch {
 	case r.LinkLayer == "InfiniBand":
-		out.Fix = []string{"# a port in INIT waits for a subnet manager: check that the fabric has one (sminfo); if not: " +
-			"systemctl start opensm", "# a port in DOWN has no link: check its cable"}
+		out.Fix = append([]string{"# a port in INIT waits for a subnet manager: check that the fabric has one " +
+			"(sminfo), and start " +
+			"one if not: on a switch, or opensm on a node; opafm for Omni-Path"}, hands(f, "# a port in DOWN has no link: "+
+			"check its cable")...)
 	case n.Carrier != nil && !*n.Carrier:
 		out.Evidence += fmt.Sprintf("; %s has no carrier", n.Name)
-		out.Fix = []string{note("plug in the cable at both ends, or replace it or its transceiver; check that the switch "+
-			"port is enabled: ethtool %s; ethtool -m %s", shellWord(n.Name), shellWord(n.Name))}
+		out.Fix = hands(f, noCarrier(n.Name))
 	case n.Name != "":
 		out.Fix = append(bounce(n.Name), "# if that does not help, see dmesg")
 	default:
-		out.Fix = []string{"# check its cable, and see dmesg"}
+		out.Fix = hands(f, "# check its cable, and see dmesg")
 	}
 	report(out)
+}
+
+// noCarrier is the fix of an interface that is up and has no carrier.
+func noCarrier(netdev string) string {
+	return note("plug in the cable at both ends, or replace it or its transceiver; check that the port at the "+
+		"other end, of a switch or a node, is enabled: ethtool %[1]s; ethtool -m %[1]s", shellWord(netdev))
 }
 
 // checkFlapping finds links that go down more often than boot and configuration explain.
@@ -92,30 +130,34 @@ func checkFlapping(f *facts.Facts, r *facts.Rail, report reporter) {
 	if n.Downs == nil || days <= 0 || *n.Downs <= 20 || float64(*n.Downs) <= 4*days {
 		return
 	}
+	fix := note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s", shellWord(n.Name))
+	if nvidia(r) {
+		fix += sh("; mlxlink -d %s -c", cmp.Or(r.PCIAddress, r.Device))
+	}
 	report(finding.Finding{
 		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the kernel has "+
 			"been up for %.1f days", n.Name, *n.Downs, n.Name, days),
 		Why: "Each time costs seconds of retransmission, and a queue pair that times out ends its job. " +
 			"The count is since the interface was created: netdev_carrier_changes_total shows whether it still rises.",
-		Fix: []string{note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s; mlxlink -d %s -c",
-			shellWord(n.Name), shellWord(cmp.Or(r.PCIAddress, r.Device)))}})
+		Fix: hands(f, fix)})
 }
 
-// minMTU is the least with which any driver makes RoCE MTU 4096: 96 bytes of headers (iboe_get_mtu), rounded up.
+// minMTU is the smallest MTU with which every driver makes RoCE MTU 4096: 96 bytes of headers (iboe_get_mtu), rounded
+// up.
 const minMTU = 4200
 
-// bestMTU is what the MTU of a rail's interface should be: the highest of the rails of its rate, and at least minMTU.
+// bestMTU returns the right MTU for a rail's interface: the highest among rails of its rate, and at least minMTU.
 func bestMTU(f *facts.Facts, r *facts.Rail) int {
 	best := minMTU
-	for i := range f.Rails {
-		if o := &f.Rails[i]; o.Ethernet() && o.Rate == r.Rate && o.Active() {
+	for _, o := range f.Judged() {
+		if o.Ethernet() && o.Rate == r.Rate && o.Active() {
 			best = max(best, f.Netdev(o.Netdev).MTU)
 		}
 	}
 	return best
 }
 
-// setMTU is the line that sets it. The MTU of a bond's member is the bond's.
+// setMTU returns the command that sets the MTU. A bond's member takes the bond's MTU.
 func setMTU(f *facts.Facts, r *facts.Rail, mtu int) []string {
 	name := r.Netdev
 	if b := f.BondOf(r); b != nil {
@@ -132,7 +174,7 @@ func mtuLow(f *facts.Facts, r *facts.Rail) bool {
 
 func checkMTULow(f *facts.Facts, r *facts.Rail, report reporter) {
 	n := f.Netdev(r.Netdev)
-	half := f.WorkingHalf(r) // the fix of an unused half sets its MTU, too
+	half := f.WorkingHalf(r) // the fix of an unused half also sets its MTU
 	if !r.Active() || !mtuLow(f, r) || mtuLost(f, r) || half != nil && f.Netdev(half.Netdev).MTU > n.MTU {
 		return
 	}
@@ -143,14 +185,14 @@ func checkMTULow(f *facts.Facts, r *facts.Rail, report reporter) {
 }
 
 func checkMTUUnlike(f *facts.Facts, report reporter) {
-	for i := range f.Rails {
-		r := &f.Rails[i]
+	for _, r := range f.Judged() {
 		mtu, best := f.Netdev(r.Netdev).MTU, bestMTU(f, r)
 		if !r.Active() || !r.Ethernet() || mtu == 0 || mtuLow(f, r) || mtuLost(f, r) || mtu >= best || best <= minMTU {
 			continue
 		}
 		report(finding.Finding{Subject: r.Subject(), Where: r.Where(), Fix: setMTU(f, r, best),
-			Evidence: fmt.Sprintf("%s has MTU %d, other rails of %s have %d", r.Netdev, mtu, gigabits(r.Rate), best),
-			Why:      "Large datagrams from ends with the larger MTU are dropped silently, and TCP needs more packets."})
+			Evidence: fmt.Sprintf("%s has MTU %d, other rails of %s have %d", r.Netdev, mtu, units.Gigabits(r.Rate),
+				best),
+			Why: "Large datagrams from ends with the larger MTU are dropped silently, and TCP needs more packets."})
 	}
 }

@@ -27,7 +27,7 @@ type fault struct {
 	change   string
 	subject  string   // part of Finding.Subject
 	read     string   // part of Finding.Evidence
-	fix      []string // all commands, without lines that are for people
+	fix      []string // all commands, without the notes
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 	half = "sys/class/infiniband/roceP2p1s0f0/ports/1/"
 )
 
-// oneEnslaved makes bond0, with an address, of eth1 and of an interface that is no rail.
+// oneEnslaved makes bond0, with an address, of eth1 and an interface that is not a rail.
 func oneEnslaved(address string) string {
 	return "gone kernel/addresses/eth1\n" + doctortest.File("sys/class/net/eth1/master",
 		"-> ../../../../../virtual/net/bond0") + doctortest.File("sys/class/net/eth1/bonding_slave/mii_status", "up") +
@@ -70,7 +70,7 @@ func enslaved(mode string) string {
 			"-> ../../devices/virtual/net/bond0") + doctortest.File("kernel/addresses/bond0", "192.168.100.1/24")
 }
 
-// emptyBond has a bond without members, as the module makes it, with these flags.
+// emptyBond has a bond without members, as the module creates it, with these flags.
 func emptyBond(flags string) string {
 	const dir = "sys/devices/virtual/net/bond7/"
 	return doctortest.File("sys/class/net/bonding_masters", "bond7") + doctortest.File("sys/class/net/bond7",
@@ -88,13 +88,25 @@ var faults = []fault{
 		"gone sys/class/infiniband\n" + doctortest.File("sys/bus/pci/devices/0000:05:00.0/class",
 			"0x020000") + doctortest.File("sys/bus/pci/devices/0000:05:00.0/vendor", "0x15b3"),
 		"node", "0000:05:00.0", []string{"modprobe mlx5_core"}},
-	{"no adapter", "no_rails", finding.Critical, "rxe", "gone sys/class/infiniband\n", "node",
-		"there is no /sys/class/infiniband", nil},
-	{"no device", "no_rails", finding.Critical, "rxe", "gone sys/class/infiniband/rxe0\ngone sys/class/infiniband/rxe1\n",
-		"node", "/sys/class/infiniband is empty", nil},
-	{"virtual functions only", "no_rails", finding.Critical, "lag",
+	{"no adapter", "no_rails", finding.Info, "rxe", "gone sys/class/infiniband\n", "node",
+		"no RDMA hardware on this node", nil},
+	{"no device", "no_rails", finding.Info, "rxe", "gone sys/class/infiniband/rxe0\ngone sys/class/infiniband/rxe1\n",
+		"node", "no RDMA hardware on this node", nil},
+	{"virtual functions only", "no_rails", finding.Info, "lag",
 		doctortest.File("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/physfn", "-> ../0000:17:00.1"), "node",
-		"mlx5_bond_0 port 1: virtual function", nil},
+		"mlx5_bond_0 port 1: virtual_function", nil},
+
+	{"an adapter whose firmware did not start", "adapter_without_rdma", finding.Critical, "hgx", twoAdapters(""),
+		"adapter 0000:ab:00.0", "made neither an RDMA device nor an interface; equal adapters that have one: 1", nil},
+	{"an adapter without a driver", "adapter_without_rdma", finding.Critical, "hgx",
+		twoAdapters("without a driver"), "adapter 0000:ab:00.0", "no driver is bound to it",
+		[]string{"echo 0000:ab:00.0 > /sys/bus/pci/drivers_probe"}},
+	{"a port that its driver does not know", "rate_disagrees", finding.Info, "hgx",
+		doctortest.File(mlx51+"/infiniband/mlx5_1/ports/1/rate", "40 Gb/sec (4X QDR)") +
+			doctortest.File("sys/class/net/ens2np0/speed", "400000"),
+		"rail 1", "the port reports 40 Gb/s, its interface ens2np0 runs at 400 Gb/s", nil},
+	{"no counter of bytes", "bytes_not_counted", finding.Info, "hgx",
+		"gone " + mlx51 + "/infiniband/mlx5_1/ports/1/counters\n", "rail 1", "(driver mlx5_core)", nil},
 
 	{"taken down", "netdev_down", finding.Critical, "hgx",
 		doctortest.File(ens2+"flags", "0x1002") + "gone " + ens2 + "carrier\n" + doctortest.File(mlx1+"state",
@@ -160,7 +172,7 @@ var faults = []fault{
 		"gone kernel/addresses/eth0\n" + doctortest.File("sys/class/infiniband/rxe0/ports/1/gids/1",
 			"0000:0000:0000:0000:0000:0000:0000:0000"),
 		"rail 0", "link-local only", []string{"ip address add 192.168.100.1/24 dev eth0"}},
-	{"IPv4 address that it gave itself", "gid_link_local", finding.Warning, "rxe",
+	{"IPv4 address that it gave itself", "gid_link_local", finding.Info, "rxe",
 		"gone kernel/addresses/eth1\n" + doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1",
 			"0000:0000:0000:0000:0000:ffff:a9fe:0105"),
 		"rail 1", "link-local only (index 1: 169.254.1.5)", []string{"ip address add 192.168.101.1/24 dev eth1"}},
@@ -271,11 +283,15 @@ var faults = []fault{
 		doctortest.File("sys/class/net/ens1f1np1/bonding_slave/ad_aggregator_id", "2"), "bond0",
 		"the active aggregator is 1, and ens1f1np1 in 2", nil},
 
-	{"link trained to half its lanes", "pcie_link_low", finding.Critical, "hgx",
+	{"link trained to half its lanes", "pcie_link_low", finding.Warning, "hgx",
 		doctortest.File("sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0/current_link_width", "8"), "rail 1",
 		"runs at 32 GT/s x8 (252.1 Gb/s), both ends support 32 GT/s x16",
 		[]string{"setpci -s 0000:37:01.0 CAP_EXP+10.w=20:20"}},
-	{"half its lanes, in a slot that tells nothing", "pcie_link_low", finding.Critical, "hgx",
+	{"link trained to a quarter of its lanes", "pcie_link_low", finding.Critical, "hgx",
+		doctortest.File("sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0/current_link_width", "4"), "rail 1",
+		"runs at 32 GT/s x4 (126 Gb/s), both ends support 32 GT/s x16",
+		[]string{"setpci -s 0000:37:01.0 CAP_EXP+10.w=20:20"}},
+	{"half its lanes, in a slot that reports nothing", "pcie_link_low", finding.Warning, "hgx",
 		doctortest.File("sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0/current_link_width",
 			"8") + "gone sys/devices/pci0000:37/0000:37:01.0/max_link_width\n",
 		"rail 1", "the slot's capability is unknown, the adapter supports 32 GT/s x16", nil},
@@ -283,8 +299,8 @@ var faults = []fault{
 		doctortest.File("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/current_link_speed", "8.0 GT/s PCIe"),
 		"rail 0", "runs at 8 GT/s x16",
 		[]string{"setpci -s 0000:16:02.0 CAP_EXP+10.w=20:20"}},
-	{"x2 of a Spark's x4", "pcie_link_low", finding.Critical, "spark",
-		doctortest.File("sys/devices/pci0002:00/0002:00:00.0/0002:01:00.0/current_link_width", "2"), "rails 2 and 3",
+	{"x2 of a Spark's x4", "pcie_link_low", finding.Warning, "spark",
+		doctortest.File("sys/devices/pci0002:00/0002:00:00.0/0002:01:00.0/current_link_width", "2"), "rail 2",
 		"32 GT/s x2", []string{"setpci -s 0002:00:00.0 CAP_EXP+10.w=20:20"}},
 	{"slot too narrow", "pcie_link_low", finding.Warning, "hgx",
 		doctortest.File("sys/devices/pci0000:37/0000:37:01.0/max_link_width",
@@ -316,7 +332,7 @@ var faults = []fault{
 		"gpu 0000:b1:00.0", "the nearest is rail 0 (mlx5_bond_0, bond0) in node 0, at distance 32", nil},
 }
 
-// thirdRail is one more rail, rxe2 on eth2.
+// thirdRail adds a third rail, rxe2 on eth2.
 var thirdRail = func() string {
 	dir, port := "sys/devices/virtual/infiniband/rxe2/", "sys/devices/virtual/infiniband/rxe2/ports/1/"
 	return doctortest.File(dir+"node_type", "1: CA") + doctortest.File(dir+"parent",
@@ -331,12 +347,28 @@ var thirdRail = func() string {
 		"4200") + doctortest.File("kernel/addresses/eth2", "192.168.102.1/24")
 }()
 
-// gpuInNode1 is a GPU in another NUMA node than the rails of the machine "lag".
+const mlx51 = "sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0" // PCI path of mlx5_1
+
+// twoAdapters has two equal adapters on PCI, the second without an RDMA device, and a change.
+func twoAdapters(change string) string {
+	var files string
+	for _, address := range []string{"0000:aa:00.0", "0000:ab:00.0"} {
+		dir := "sys/bus/pci/devices/" + address
+		files += doctortest.File(dir+"/class", "0x020700") + doctortest.File(dir+"/vendor", "0x15b3") +
+			doctortest.File(dir+"/device", "0x1021")
+		if address == "0000:aa:00.0" || change == "" {
+			files += doctortest.File(dir+"/driver", "-> ../../../../bus/pci/drivers/mlx5_core")
+		}
+	}
+	return files + doctortest.File("sys/bus/pci/devices/0000:aa:00.0/infiniband/mlx5_99/fw_ver", "1")
+}
+
+// gpuInNode1 adds a GPU on another NUMA node than the rails of the machine "lag".
 var gpuInNode1 = doctortest.File("sys/bus/pci/devices/0000:b1:00.0/class",
 	"0x030200") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/vendor",
 	"0x10de") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/numa_node", "1")
 
-// TestRailsExcluded: devices that the configuration excludes exist; no module is missing.
+// TestRailsExcluded: devices that the configuration excludes exist, so no kernel module is reported as missing.
 func TestRailsExcluded(t *testing.T) {
 	root := sysfstest.Unpack(t, "../testdata/lag.txtar")
 	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile("^rxe")}, nil, 10*time.Second)
@@ -344,12 +376,32 @@ func TestRailsExcluded(t *testing.T) {
 		Gather(t.Context(), facts.All)
 	list := judge(f, nil)
 	if len(list) != 1 || list[0].Check != "no_rails" || !strings.Contains(list[0].Evidence,
-		"(mlx5_bond_0)") || len(list[0].Fix) != 1 || !strings.Contains(list[0].Fix[0], "rails.include") {
+		"mlx5_bond_0 port 1: excluded; rails.include: ^rxe matches none") || len(list[0].Fix) != 1 || !strings.Contains(list[0].Fix[0], "rails.include") {
 		t.Errorf("%+v", list)
 	}
 }
 
-// TestFaults: each fault yields its finding, and nothing else; each check has a fault here.
+// TestPatternUnmatched: a pattern that matches no port is reported once for each key.
+func TestPatternUnmatched(t *testing.T) {
+	root := sysfstest.Unpack(t, "../testdata/hgx.txtar")
+	for pattern, want := range map[string]string{"^mlx4_": `configuration rails.exclude: "^mlx4_" matches no RDMA port of this node`,
+		"^mlx5_1/2$": `configuration rails.exclude: "^mlx5_1/2$" matches no RDMA port of this node`, "^mlx5_1/1$": "", "^mlx5_1$": ""} {
+		finder := rail.NewFinder(root.Sys(), rail.Options{Exclude: regexp.MustCompile(pattern)}, nil, 10*time.Second)
+		f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Snapshot}).
+			Gather(t.Context(), facts.All)
+		var got string
+		for _, one := range judge(f, nil) {
+			if one.Check == "pattern_unmatched" {
+				got += one.Subject + ": " + one.Evidence
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", pattern, got, want)
+		}
+	}
+}
+
+// TestFaults: each fault yields its finding and no other, and each check has a fault here.
 func TestFaults(t *testing.T) {
 	tested := map[string]bool{}
 	for _, c := range faults {
@@ -358,8 +410,9 @@ func TestFaults(t *testing.T) {
 			compare(t, c, judge(doctortest.Machine(t, c.machine, c.change), nil))
 		})
 	}
+	tested["pattern_unmatched"] = true // TestPatternUnmatched covers it
 	for _, c := range lost {
-		tested[c.check] = true // by TestLost
+		tested[c.check] = true // TestLost covers it
 	}
 	for _, c := range railChecks() {
 		if !tested[c.ID] {

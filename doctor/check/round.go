@@ -4,26 +4,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/finding"
-	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// Thresholds of findings that leave a round ok. The others of their kind are twice what healthy rails vary from one
-// round to the next.
 const (
-	UnevenAbove   = 0.1  // imbalance; from [rail.ImbalancedAbove] on the round is degraded
-	SharedBelow   = 0.9  // scaling
-	SlowerBelow   = 0.95 // speed-up
-	mismatchAbove = 0.05 // counter against bytes sent
-	smallPathMTU  = 1024 // that an interface MTU of 1500 allows, of 4096
+	mismatchAbove = 0.05 // difference between counters and bytes sent, as a share
+	smallPathMTU  = 1024 // largest RoCE MTU with an interface MTU of 1500, bytes
 )
 
-// The checks of a round's outcome, which the verdict of bench states.
+// Checks of a round's outcome, which the verdict of bench states.
 const (
 	Fallback    = "fallback"
 	PeerWorker  = "peer_worker"
@@ -34,197 +26,219 @@ const (
 // RoundCheck is one row of the table of checks of a round of the probe.
 type RoundCheck struct {
 	ID       string
-	Severity finding.Severity // of a finding, unless it has another
+	Severity finding.Severity // default severity of the findings
 	About    string
-	run      func(*probe.Result, reporter)
+	Why      string // default Why of the findings
+	run      func(*result.Result, reporter)
 }
 
-// RoundChecks are all checks of a round, in the order of their findings.
+// RoundChecks returns all checks of a round, in the order of their findings.
 func RoundChecks() []RoundCheck {
+	return slices.Concat(outcomeChecks(), railChecksOfRounds(), goodputChecks(), besideChecks())
+}
+
+const (
+	whyTCP  = "Jobs between these nodes fail, or use TCP: a fraction of the goodput, and load on the processors."
+	whyRail = "The other rails do its work, or the job does not start."
+	whySlow = "A job over all rails waits for the slowest."
+)
+
+func outcomeChecks() []RoundCheck {
 	return []RoundCheck{
-		{Fallback, critical, "the peer is reachable, but not by RDMA; a warning if only railscope lacks something",
-			func(r *probe.Result, report reporter) { checkOutcome(r, probe.Fallback, false, report) }},
-		{PeerWorker, warning, "the peer's worker process ended or hangs, so that RDMA was not measured", checkPeerWorker},
+		{Fallback, critical, "the peer is reachable, but not by RDMA; a warning if only railscope lacks something", whyTCP,
+			func(r *result.Result, report reporter) { checkOutcome(r, result.Fallback, false, report) }},
+		{PeerWorker, warning, "the peer's worker process ended or hangs, so that RDMA was not measured",
+			"Jobs may work, but nothing is known of their rails.", checkPeerWorker},
 		{Corrupted, critical, "the target received other bytes than were sent",
-			func(r *probe.Result, report reporter) { checkOutcome(r, probe.Failed, true, report) }},
+			"Jobs compute with wrong data, and nothing else reports it.",
+			func(r *result.Result, report reporter) { checkOutcome(r, result.Failed, true, report) }},
 		{ProbeFailed, warning, "the peer was not reached, or the round ended early",
-			func(r *probe.Result, report reporter) { checkOutcome(r, probe.Failed, false, report) }},
-		{"rail_missing", critical, "an end of the pair lacks a rail that it had; a warning if only its interface is there",
-			checkRoundRailMissing},
-		{"peer_gid", warning, "a rail failed because the peer's GID is gone, or of another kind", checkReason("peer_gid")},
-		{"gid_misbound", critical, "a rail failed, and its IPv4 GIDs at one end are those of a bond or bridge",
-			checkReason("gid_misbound")},
-		{"rail_failed", warning, "a rail failed, or could not be used", checkRailFailed},
-		{"lossy_rail", warning, "a rail loses packets, and its siblings do not", overRDMA(checkLossyRail)},
-		{"latency_uneven", warning, "the shortest latency of a rail is more than twice that of its siblings",
-			overRDMA(checkLatencyUneven)},
-		{"step_failed", info, "a step of the round failed without an effect on its result", checkStepFailed},
-		{"goodput_below_expected", warning, "a rail, or all together, carried less than `min_of_expected`",
-			overRDMA(checkBelowExpected)},
-		{"goodput_degraded", warning, "a rail carried, alone and twice in a row, less than 70 % of the best daily median " +
-			"of its last week", overRDMA(checkDegraded)},
-		{"host_bottleneck", warning, "a rail carries too little, and no more to itself: the host limits it, not the wire",
-			overRDMA(checkHostBottleneck)},
-		{"lossy_path", warning, "packets are lost on some of a rail's paths (flow labels), and not on others",
-			overRDMA(checkLossyPath)},
-		{"gpu_memory_staged", info, "memory of GPUs can be neither exported nor registered: it is copied through the host",
-			overRDMA(checkGPUStaged)},
-		{"imbalance", info, "a rail carried less than 90 % of its share; a warning below 70 %",
-			overRDMA(checkImbalance)},
-		{"shared_bottleneck", info, "all rails together reach less than 90 % of the sum of each alone, in 3 bursts in a " +
-			"row; or two of them",
-			overRDMA(checkSharedBottleneck)},
-		{"slower_than_tcp", info, "each burst by RDMA carried less than 95 % of each TCP baseline",
-			overRDMA(checkSlowerThanTCP)},
-		{"other_traffic", info, "others used a rail during the burst", overRDMA(checkOtherTraffic)},
-		{"counter_mismatch", info, "a rail's counter differs from the bytes sent by more than 5 %",
-			overRDMA(checkCounters)},
-		{"path_mtu_small", info, "a path MTU of 1024 B or less", checkPathMTU},
-		{"version_mismatch", info, "a component has another version on the peer", checkVersions},
+			"The peer may be down; until it answers, nothing is known of the rails to it.",
+			func(r *result.Result, report reporter) { checkOutcome(r, result.Failed, false, report) }},
 	}
 }
 
-// Round returns the findings of a round, the worst first. A round that is degraded, fallback or failed has one of
-// severity warning or critical; one that is ok or skipped has none.
-func Round(r probe.Result) (list []finding.Finding) {
-	if r.Outcome == probe.Skipped {
+func railChecksOfRounds() []RoundCheck {
+	return []RoundCheck{
+		{"rail_missing", critical, "an end of the pair lacks a rail that it had; a warning if only its interface is there",
+			whyRail, checkRoundRailMissing},
+		{unpaired, info, "rails without a partner because the peer has fewer", "", checkUnpaired},
+		{"peer_gid", warning, "a rail failed because the peer's GID is gone, or of another kind", whyRail,
+			checkReason("peer_gid")},
+		{"gid_misbound", critical, "a rail failed, and its IPv4 GIDs at one end are those of a bond or bridge",
+			"Packets leave by whichever interface the bond or bridge chooses, and connections over this rail time out.",
+			checkReason("gid_misbound")},
+		{"rail_failed", warning, "a rail failed, or could not be used", whyRail, checkRailFailed},
+		{"lossy_rail", warning, "a rail loses packets, and its siblings do not; an information if few were lost, or on all " +
+			"rails alike", "RoCE sends everything again from the lost packet on: 0.1 % of loss costs most of the goodput.",
+			overRDMA(checkLossyRail)},
+		{"out_of_sequence", warning, "packets over a rail overtake each other, so that it retransmits",
+			"Adaptive routing, or a LAG that sprays the packets of one connection over its links, reorders packets. An " +
+				"adapter that does not accept that takes each one for a loss, and sends everything again from there.",
+			overRDMA(checkReordered)},
+		{"latency_uneven", warning, "the shortest latency of a rail is more than twice that of its siblings",
+			"Small messages wait that long, and a collective waits for the slowest rail.", overRDMA(checkLatencyUneven)},
+		{"step_failed", info, "a step of the round failed without an effect on its result",
+			"A figure is missing; the verdict does not depend on it.", checkStepFailed},
+	}
+}
+
+func goodputChecks() []RoundCheck {
+	return []RoundCheck{
+		{"goodput_below_expected", warning, "a rail, or all together, carried less than `min_of_expected`; " +
+			"critical below 35 % of what is expected", whySlow,
+			overRDMA(checkBelowExpected)},
+		{"goodput_degraded", warning, "a rail carried, alone and twice in a row, less than 70 % of the best daily median " +
+			"of its last week; critical below 35 %", whySlow, overRDMA(checkDegraded)},
+		{"host_bottleneck", warning, "a rail carries too little, and no more to itself: the host limits it, not the wire",
+			whySlow, overRDMA(checkHostBottleneck)},
+		{"lossy_path", warning, "packets are lost on some of a rail's paths (flow labels), and not on others",
+			"Connections that are hashed to these paths are slow or break, the others are good: jobs fail by chance.",
+			overRDMA(checkLossyPath)},
+		{"gpu_memory_staged", info, "memory of GPUs can be neither exported nor registered: it is copied through the host",
+			"Each transfer is copied once more at each end, and takes bandwidth of the host's memory.",
+			overRDMA(checkGPUStaged)},
+		{"imbalance", info, "a rail carried less than 90 % of its share; a warning below 75 %", whySlow,
+			overRDMA(checkImbalance)},
+		{"shared_bottleneck", info, "all rails together reach less than 90 % of the sum of each alone, in 3 bursts in a " +
+			"row; or two of them; a warning if all reach less than 80 %, critical below 35 %, if more is expected",
+			"A job over all rails gets what the bottleneck carries, not the sum of the rails.",
+			overRDMA(checkSharedBottleneck)},
+	}
+}
+
+func besideChecks() []RoundCheck {
+	return []RoundCheck{
+		{"slower_than_tcp", info, "each burst by RDMA carried less than 95 % of each TCP baseline",
+			"RDMA saves processors and latency, but no time: with software devices (rxe, siw) that is normal.",
+			overRDMA(checkSlowerThanTCP)},
+		{"scaling_high", info, "all rails together carried more than 105 % of the sum of each alone",
+			"One of the two measurements does not have what the rails can carry.", overRDMA(checkScalingHigh)},
+		{"other_traffic", info, "others used a rail during the burst",
+			"What others took is not held against the rail.", overRDMA(checkOtherTraffic)},
+		{"counter_mismatch", info, "a rail's counter differs from the bytes sent by more than 5 %",
+			"The counter is what dashboards show of the rail.", overRDMA(checkCounters)},
+		{"path_mtu_small", info, "a path MTU of 1024 B or less",
+			"Each packet has 58 bytes of headers, so small packets cost goodput: 1024: 5 %, 4096: 1 %.", checkPathMTU},
+		{"version_mismatch", info, "a component has another version on the peer",
+			"It breaks no connection, but the nodes may behave differently.", checkVersions},
+	}
+}
+
+// Round returns the findings of a round, the worst first and without mere consequences of others. A degraded, fallback
+// or failed round has one of severity warning or critical; an ok or skipped one has none.
+func Round(r result.Result) (list []finding.Finding) {
+	if r.Outcome == result.Skipped {
 		return nil
 	}
 	for _, c := range RoundChecks() {
-		c.run(&r, collect(&list, finding.Finding{Check: c.ID, Severity: c.Severity, Subject: "peer " + r.Peer,
-			Fix: []string{sh("railscope doctor --peer=%s", r.Peer)}}))
+		c.run(&r, collect(&list, finding.Finding{Check: c.ID, Severity: c.Severity, Subject: "peer " + r.Peer, Why: c.Why}))
 	}
+	list = finding.Causes(list)
 	slices.SortStableFunc(list, func(a, b finding.Finding) int { return a.Severity.Compare(b.Severity) })
 	return list
 }
 
-func overRDMA(check func(*probe.Result, reporter)) func(*probe.Result, reporter) {
-	return func(r *probe.Result, report reporter) {
-		if r.Transport == probe.RDMA {
+func overRDMA(check func(*result.Result, reporter)) func(*result.Result, reporter) {
+	return func(r *result.Result, report reporter) {
+		if r.Transport == result.RDMA {
 			check(r, report)
 		}
 	}
 }
 
-// Reason is the reason of an outcome or failure for people.
-func Reason(reason probe.Reason, detail string) string {
+// Reason returns the reason of an outcome or failure as text for people.
+func Reason(reason result.Reason, detail string) string {
 	if detail == "" {
 		return string(reason)
 	}
 	return string(reason) + ": " + detail
 }
 
-func checkOutcome(r *probe.Result, outcome probe.Outcome, corrupted bool, report reporter) {
-	if r.Outcome != outcome || r.Reason == PeerWorker || outcome == probe.Failed && r.Corrupted() != corrupted {
+func checkOutcome(r *result.Result, outcome result.Outcome, corrupted bool, report reporter) {
+	if r.Outcome != outcome || r.Reason == PeerWorker || outcome == result.Failed && r.Corrupted() != corrupted {
 		return
 	}
 	out := finding.Finding{}
 	what := "the probe of " + r.Peer
-	if outcome == probe.Fallback {
-		if what = "RDMA to " + r.Peer; r.OfRailscope() { // jobs may work
+	if outcome == result.Fallback {
+		what = "RDMA to " + r.Peer
+		if r.OfRailscope() { // jobs may work
 			out.Severity = warning
 		}
 	}
-	out.Evidence = fmt.Sprintf("%s failed: %s", what, Reason(r.Reason, r.Detail))
+	out.Evidence, out.Fix = fmt.Sprintf("%s failed: %s", what, Reason(r.Reason, r.Detail)), cureOf(r, outcomeFailure(r))
 	report(out)
 }
 
-// otherFailures are those that are not the reason of the outcome, which says how many rails have it.
-func otherFailures(r *probe.Result) []probe.Failure {
-	return slices.DeleteFunc(slices.Clone(r.Failures), func(f probe.Failure) bool {
-		return r.Transport != probe.RDMA && f.Reason == r.Reason
+// outcomeFailure returns the failure that caused the outcome.
+func outcomeFailure(r *result.Result) result.Failure {
+	for _, one := range r.Rails {
+		if one.Failure != nil && one.Failure.Reason == r.Reason {
+			return *one.Failure
+		}
+	}
+	i := slices.IndexFunc(r.Failures, func(f result.Failure) bool { return f.Reason == r.Reason })
+	if corrupted := r.Corrupted() && r.Outcome == result.Failed; corrupted && (i < 0 || r.Reason != Corrupted) {
+		return result.Failure{Reason: Corrupted}
+	}
+	if i < 0 {
+		return result.Failure{Reason: r.Reason, Detail: r.Detail}
+	}
+	return r.Failures[i]
+}
+
+// otherFailures returns the failures that the outcome does not cover: all of an RDMA round, else those with another
+// reason.
+func otherFailures(r *result.Result) []result.Failure {
+	return slices.DeleteFunc(slices.Clone(r.Failures), func(f result.Failure) bool {
+		return r.Transport != result.RDMA && f.Reason == r.Reason
 	})
 }
 
-// railOf is the result of the rail of a failure; nil: of none.
-func railOf(r *probe.Result, f probe.Failure) *probe.RailResult {
-	i := slices.IndexFunc(r.Rails, func(x probe.RailResult) bool { return x.Rail == f.Rail })
+// railOf returns the result of the rail that failed; nil if the failure has no rail.
+func railOf(r *result.Result, f result.Failure) *result.RailResult {
+	i := slices.IndexFunc(r.Rails, func(x result.RailResult) bool { return x.Rail == f.Rail })
 	if f.Rail == "" || i < 0 {
 		return nil
 	}
 	return &r.Rails[i]
 }
 
-func checkStepFailed(r *probe.Result, report reporter) {
+func checkStepFailed(r *result.Result, report reporter) {
 	for _, f := range otherFailures(r) {
 		one := railOf(r, f)
 		switch {
-		case one != nil && one.Failure != nil: // its finding is rail_failed
+		case one != nil && one.Failure != nil: // rail_failed reports it
+		case f.Reason == "timeout" && othersSeen(r): // other traffic explains the timeout
 		case f.Rail == "":
-			report(finding.Finding{Evidence: fmt.Sprintf("failed at %s: %s", f.Stage, Reason(f.Reason, f.Detail))})
+			report(finding.Finding{Evidence: fmt.Sprintf("failed at %s: %s", f.Stage, Reason(f.Reason, f.Detail)),
+				Fix: cureOf(r, f)})
 		default:
-			report(finding.Finding{Subject: "rail " + f.Rail,
+			report(finding.Finding{Subject: "rail " + f.Rail, Fix: cureOf(r, f),
 				Evidence: fmt.Sprintf("rail %s failed at %s: %s", f.Rail, f.Stage, Reason(f.Reason, f.Detail))})
 		}
 	}
 }
 
-// Carried reports whether a rail carried something in the striped burst.
-func Carried(r probe.RailResult) bool { return r.Stealing != nil && r.Stealing.Bytes > 0 }
-
-func checkBelowExpected(r *probe.Result, report reporter) {
-	for _, s := range r.Shortfalls() {
-		who, subject := "all rails together carry", ""
-		if s.Rail != "" {
-			who, subject = "rail "+s.Rail+" carries", "rail "+s.Rail
-		}
-		report(finding.Finding{Subject: subject, Evidence: fmt.Sprintf("%s %s, %s of the %s expected", who,
-			gigabits(s.Goodput), terminal.Percent(s.Goodput/s.Expected), gigabits(s.Expected)) + besidesWire(r, s)})
-	}
+// othersSeen reports whether other traffic used a rail during the round.
+func othersSeen(r *result.Result) bool {
+	return slices.ContainsFunc(r.Rails, func(one result.RailResult) bool { return one.OthersSeen() != nil })
 }
 
-// besidesWire says whether it is the wire that makes a rail slow, where the round measured the rail to itself.
-func besidesWire(r *probe.Result, s probe.Shortfall) string {
-	home := r.LoopbackOf(s.Rail)
-	if home == nil || *home < r.MinOfExpected*s.Expected {
-		return ""
-	}
-	return fmt.Sprintf("; to itself it carries %s: the wire or the peer limits it, not this host", gigabits(*home))
-}
+// Carried reports whether a rail carried bytes in the striped burst.
+func Carried(r result.RailResult) bool { return r.Stealing != nil && r.Stealing.Bytes > 0 }
 
-// checkDegraded compares rails with their own past, unless they are below what is expected anyway.
-func checkDegraded(r *probe.Result, report reporter) {
-	for i := range r.Rails {
-		one := &r.Rails[i]
-		below := func(s probe.Shortfall) bool { return s.Rail == one.Rail }
-		if !one.Slowed() || slices.ContainsFunc(r.Shortfalls(), below) {
-			continue
-		}
-		past := one.Past
-		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: fmt.Sprintf("rail %s carries %s alone, %s of the %s "+
-			"on %s (median of its best day of the last 7)", one.Rail, gigabits(past.Latest),
-			terminal.Percent(past.Latest/past.Best), gigabits(past.Best), past.On.Format(time.DateOnly)),
-			Fix: []string{sh("railscope doctor --peer=%s", r.Peer), afterChange(expect.BestSeen, "", one.Rail)}})
-	}
-}
-
-// checkImbalance finds the rails that carried too little beside the best one, did not fail and lose nothing. Behind a
-// bottleneck that even rails share, which of them gets more of it says nothing of them.
-func checkImbalance(r *probe.Result, report reporter) {
-	if r.Imbalance == nil || *r.Imbalance <= UnevenAbove || r.EvenAlone {
-		return
-	}
-	for _, one := range r.Rails {
-		if one.Share == nil || one.Failure != nil || one.Lossy || *one.Share >= 1-UnevenAbove {
-			continue
-		}
-		out := finding.Finding{Subject: "rail " + one.Rail,
-			Evidence: fmt.Sprintf("rail %s carries %s of its share (imbalance %.2f)", one.Rail,
-				terminal.Percent(*one.Share), 1-*one.Share)}
-		if r.Imbalanced() && 1-*one.Share > rail.ImbalancedAbove {
-			out.Severity = warning
-		}
-		report(out)
-	}
-}
-
-func checkSharedBottleneck(r *probe.Result, report reporter) {
+func checkSharedBottleneck(r *result.Result, report reporter) {
 	pairs := contending(r)
 	if !r.Bottleneck && len(pairs) == 0 {
 		return
 	}
-	if !r.Bottleneck { // of more than two rails, those two do not make all of them slow
-		report(finding.Finding{Evidence: strings.Join(pairTexts(r, pairs), "; ")})
+	fix := []string{note("where adapters can be moved, distribute them over PCIe links; else plan with what they carry " +
+		"together; lspci -tv shows what they share. In the network: one uplink, or a port channel that hashes all to " +
+		"one link")}
+	if !r.Bottleneck { // with more than 2 rails, this pair does not slow all of them
+		report(finding.Finding{Evidence: strings.Join(pairTexts(r, pairs), "; "), Fix: fix})
 		return
 	}
 	var alone []string
@@ -233,9 +247,9 @@ func checkSharedBottleneck(r *probe.Result, report reporter) {
 			alone = append(alone, one.Rail)
 		}
 	}
-	part := "less than " + terminal.Percent(SharedBelow) // in a round without solo bursts
-	if r.Scaling != nil {
-		part = terminal.Percent(*r.Scaling)
+	part := "less than " + terminal.Percent(result.SharedBelow)
+	if together := r.Together(); together != nil {
+		part = terminal.Percent(*together)
 	}
 	text := []string{fmt.Sprintf("%s together reach %s of their sum: they share a bottleneck", namedRails(alone), part)}
 	for _, s := range r.Shared {
@@ -250,11 +264,15 @@ func checkSharedBottleneck(r *probe.Result, report reporter) {
 		}
 		text = append(text, who+" sit on "+s.What)
 	}
-	report(finding.Finding{Evidence: strings.Join(append(text, pairTexts(r, pairs)...), "; ")})
+	out := finding.Finding{Evidence: strings.Join(append(text, pairTexts(r, pairs)...), "; "), Fix: fix}
+	if r.Throttled() {
+		out.Severity = ofGoodput(*r.Together())
+	}
+	report(out)
 }
 
-// pairTexts say which pairs of rails share something, and what, as far as this node knows.
-func pairTexts(r *probe.Result, pairs []probe.Pair) (list []string) {
+// pairTexts describes which pairs of rails share hardware, and which hardware, as far as this node knows.
+func pairTexts(r *result.Result, pairs []result.Pair) (list []string) {
 	for _, p := range pairs {
 		text := fmt.Sprintf("rails %s and %s together reach %s of what each carries alone", p.Rail, p.Other,
 			terminal.Percent(p.Ratio))
@@ -273,23 +291,38 @@ func namedRails(names []string) string {
 	return "rails " + listed(names)
 }
 
-func checkSlowerThanTCP(r *probe.Result, report reporter) {
+func checkSlowerThanTCP(r *result.Result, report reporter) {
 	if r.SlowerThanTCP && r.Speedup != nil {
-		report(finding.Finding{Evidence: fmt.Sprintf("RDMA is slower than TCP here (speed-up %.2f)", *r.Speedup)})
+		report(finding.Finding{Evidence: fmt.Sprintf("RDMA is slower than TCP here (speed-up %.2f)", *r.Speedup),
+			Fix: []string{note("none for software devices; with adapters, look for retransmissions, a small MTU and pause " +
+				"frames: railscope rails; ethtool -S of the interfaces")}})
 	}
 }
 
-func checkCounters(r *probe.Result, report reporter) {
+// checkScalingHigh skips software devices: their rate depends on how busy the processors are.
+func checkScalingHigh(r *result.Result, report reporter) {
+	software := slices.ContainsFunc(r.Rails, func(one result.RailResult) bool { return one.Expected == nil })
+	if r.Scaling == nil || *r.Scaling <= result.ScalingAbove || software {
+		return
+	}
+	report(finding.Finding{Evidence: fmt.Sprintf("all rails together carried %s of the sum of each alone",
+		terminal.Percent(*r.Scaling)), Fix: []string{note("measure longer: a rail that starts slowly is measured too low "+
+		"alone: railscope bench %s --burst=50ms", shellWord(r.Peer))}})
+}
+
+func checkCounters(r *result.Result, report reporter) {
 	for _, one := range r.Rails {
-		if one.CounterMismatch != nil && *one.CounterMismatch > mismatchAbove && one.Others == nil && !one.Lossy {
+		if one.CounterMismatch != nil && *one.CounterMismatch > mismatchAbove && one.OthersSeen() == nil && !one.Lossy {
 			report(finding.Finding{Subject: "rail " + one.Rail,
 				Evidence: fmt.Sprintf("the counter of rail %s differs from the bytes sent by %s: other traffic, "+
-					"retransmissions, or bytes on another path", one.Rail, terminal.Percent(*one.CounterMismatch))})
+					"retransmissions, or bytes on another path", one.Rail, terminal.Percent(*one.CounterMismatch)),
+				Fix: []string{note("see who else uses the rail, and whether it retransmits: ethtool -S %s; "+
+					"rdma resource show qp", shellWord(one.Netdev))}})
 		}
 	}
 }
 
-func checkPathMTU(r *probe.Result, report reporter) {
+func checkPathMTU(r *result.Result, report reporter) {
 	var small []string
 	for _, one := range r.Rails {
 		if one.PathMTU > 0 && one.PathMTU <= smallPathMTU {
@@ -304,7 +337,7 @@ func checkPathMTU(r *probe.Result, report reporter) {
 	}
 }
 
-func checkVersions(r *probe.Result, report reporter) {
+func checkVersions(r *result.Result, report reporter) {
 	var components, differ []string
 	for _, m := range r.Mismatches {
 		components = append(components, m.Component)

@@ -8,26 +8,37 @@ import (
 
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/internal/units"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// checkHostBottleneck finds the rails that carry too little to the peer, and to themselves as well.
-func checkHostBottleneck(r *probe.Result, report reporter) {
+// checkHostBottleneck finds the rails that carry too little both to the peer and in loopback.
+func checkHostBottleneck(r *result.Result, report reporter) {
 	for _, s := range r.Shortfalls() {
 		home := r.LoopbackOf(s.Rail)
 		if s.Rail == "" || home == nil || *home >= r.MinOfExpected*s.Expected {
 			continue
 		}
-		report(finding.Finding{Subject: "rail " + s.Rail,
+		report(finding.Finding{Severity: ofGoodput(s.Goodput / s.Expected), Subject: "rail " + s.Rail,
 			Evidence: fmt.Sprintf("rail %s carries %s to the peer, and to itself %s of the %s expected: its PCIe link, memory "+
-				"or adapter limits it, not the wire", s.Rail, gigabits(s.Goodput), gigabits(*home), gigabits(s.Expected)),
-			Fix: []string{"railscope doctor",
-				note("look at its PCIe link, the IOMMU, the adapter's NUMA node and relaxed ordering")}})
+				"or adapter limits it, not the wire", s.Rail, units.Gigabits(s.Goodput), units.Gigabits(*home),
+				units.Gigabits(s.Expected)),
+			Fix: limitsOfHost(railNamed(r, s.Rail))})
 	}
 }
 
-// checkLossyPath names the paths by their UDP source ports: switches choose among equal paths by these.
-func checkLossyPath(r *probe.Result, report reporter) {
+// limitsOfHost returns what to examine where the host limits a rail.
+func limitsOfHost(one *result.RailResult) []string {
+	fix := []string{note("compare its PCIe link with what both ends support (LnkSta, LnkCap, MaxReadReq), and set " +
+		"relaxed ordering, the IOMMU to pass-through, and the processors to performance")}
+	if one.PCIAddress != "" {
+		fix = append(fix, sh("lspci -vv -s %s", one.PCIAddress))
+	}
+	return fix
+}
+
+// checkLossyPath identifies paths by their UDP source ports, by which switches choose among equal paths.
+func checkLossyPath(r *result.Result, report reporter) {
 	for _, one := range r.Rails {
 		lossy, all := r.LossyPaths(one.Rail)
 		if len(lossy) == 0 {
@@ -49,33 +60,29 @@ func checkLossyPath(r *probe.Result, report reporter) {
 	}
 }
 
-// checkGPUStaged finds a node, or its peer, whose adapters do not reach the memory of GPUs. Where a GPU uses the memory
-// of the host, nothing is wrong.
-func checkGPUStaged(r *probe.Result, report reporter) {
+// checkGPUStaged finds a node, or its peer, whose adapters cannot access GPU memory directly. GPUs that use the host's
+// memory are not a fault.
+func checkGPUStaged(r *result.Result, report reporter) {
 	var why []string
 	carried := false
 	for _, m := range r.Extras {
 		switch {
-		case m.Kind != probe.GPU:
+		case m.Kind != result.GPU, m.Memory == "cuda_staged":
 		case m.Failure == nil:
 			carried = carried || m.Memory == "cuda_host"
-		case slices.Contains([]probe.Reason{"no_dmabuf", "no_peermem"}, m.Failure.Reason):
+		case slices.Contains([]result.Reason{"no_dmabuf", "no_peermem"}, m.Failure.Reason):
 			why = append(why, Reason(m.Failure.Reason, m.Failure.Detail))
 		default:
-			return // it says nothing of the adapters
+			return // the failure is unrelated to the adapters
 		}
 	}
 	if carried && len(why) > 0 {
 		report(finding.Finding{Evidence: "adapters do not reach the memory of GPUs, only pinned memory of the hosts: " +
-			strings.Join(why, "; "), Fix: []string{"modprobe nvidia-peermem",
-			note("or the open kernel modules of the NVIDIA driver, Linux 5.12 and rdma-core 34, at both ends: dma-buf")}})
+			strings.Join(why, "; "), Fix: append(cure("no_peermem", ""), cure("no_dmabuf", "")...)})
 	}
 }
 
-// contendedBelow is the ratio of a pair of rails below which they share something.
-const contendedBelow = SharedBelow
-
-// contending are the pairs of rails that carry less together than each alone.
-func contending(r *probe.Result) (pairs []probe.Pair) {
-	return slices.DeleteFunc(probe.Contended(r.Extras), func(p probe.Pair) bool { return p.Ratio >= contendedBelow })
+// contending returns the pairs of rails that carry less together than each alone.
+func contending(r *result.Result) (pairs []result.Pair) {
+	return slices.DeleteFunc(result.Contended(r.Extras), func(p result.Pair) bool { return p.Ratio >= result.SharedBelow })
 }

@@ -9,23 +9,29 @@ import (
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/internal/units"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// noDevice is the reason of a round with a peer that has no rail, or of a node that has none.
-const noDevice probe.Reason = "no_device"
+// noDevice is the reason of a round in which this node or the peer has no rail.
+const noDevice result.Reason = "no_device"
 
-// ownName are the reasons of failures that are checks of their own: the cause is known, and who has to fix it.
-var ownName = []probe.Reason{"peer_gid", "gid_misbound"}
+// ownName lists the reasons that have their own check: their cause is known, and so is the node to fix.
+var ownName = []result.Reason{"peer_gid", "gid_misbound"}
 
-// railFailures are the failures of rails, without those that the outcome names, those of one stage and reason together.
-func railFailures(r *probe.Result) (groups [][]probe.Failure) {
+// railNamed returns the result of a rail of the round.
+func railNamed(r *result.Result, name string) *result.RailResult {
+	return railOf(r, result.Failure{Rail: name})
+}
+
+// railFailures groups the failures of rails by stage and reason. It skips those that the outcome reports.
+func railFailures(r *result.Result) (groups [][]result.Failure) {
 	for _, f := range otherFailures(r) {
 		if one := railOf(r, f); one == nil || one.Failure == nil {
 			continue
 		}
-		i := slices.IndexFunc(groups, func(g []probe.Failure) bool {
-			return g[0].Stage == f.Stage && g[0].Reason == f.Reason
+		i := slices.IndexFunc(groups, func(g []result.Failure) bool {
+			return g[0].Stage == f.Stage && g[0].Reason == f.Reason && g[0].AtPeer() == f.AtPeer()
 		})
 		if i < 0 {
 			i, groups = len(groups), append(groups, nil)
@@ -35,24 +41,30 @@ func railFailures(r *probe.Result) (groups [][]probe.Failure) {
 	return groups
 }
 
-// checkRailFailed finds the rails that failed for a reason that is no check of its own, and are not missing.
-func checkRailFailed(r *probe.Result, report reporter) {
+// checkRailFailed finds rails that failed for a reason without its own check, and that are not missing.
+func checkRailFailed(r *result.Result, report reporter) {
 	for _, group := range railFailures(r) {
-		group = slices.DeleteFunc(group, func(f probe.Failure) bool {
-			return slices.ContainsFunc(r.Missing, func(m probe.MissingRail) bool { return m.Rail == f.Rail })
+		group = slices.DeleteFunc(group, func(f result.Failure) bool {
+			return slices.ContainsFunc(r.Missing, func(m result.MissingRail) bool { return m.Rail == f.Rail })
 		})
 		if len(group) == 0 || slices.Contains(ownName, group[0].Reason) {
 			continue
 		}
-		reportFailed(r, group, report)
+		// The outcome reports a round without any rail.
+		if r.Outcome != result.Fallback || r.Reason != noDevice || group[0].Reason != "no_peer_rail" {
+			reportFailed(r, group, report)
+		}
 	}
 }
 
-// checkReason is the check of failures of rails with the reason that it is named after, also where no rail is left.
-func checkReason(reason probe.Reason) func(*probe.Result, reporter) {
-	return func(r *probe.Result, report reporter) {
+// checkReason returns the check of rail failures with this reason. It has the reason's name.
+func checkReason(reason result.Reason) func(*result.Result, reporter) {
+	return func(r *result.Result, report reporter) {
+		if r.Transport != result.RDMA && r.Reason == reason {
+			return // the outcome reports it
+		}
 		for _, atPeer := range []bool{false, true} {
-			var group []probe.Failure
+			var group []result.Failure
 			for _, one := range r.Rails {
 				if one.Failure != nil && one.Failure.Reason == reason && one.Failure.AtPeer() == atPeer {
 					group = append(group, *one.Failure)
@@ -65,8 +77,8 @@ func checkReason(reason probe.Reason) func(*probe.Result, reporter) {
 	}
 }
 
-// reportFailed reports rails that failed alike, with the detail of the first.
-func reportFailed(r *probe.Result, group []probe.Failure, report reporter) {
+// reportFailed reports rails that failed for the same reason, with the detail of the first.
+func reportFailed(r *result.Result, group []result.Failure, report reporter) {
 	var names []string
 	carried := false
 	for _, f := range group {
@@ -77,7 +89,7 @@ func reportFailed(r *probe.Result, group []probe.Failure, report reporter) {
 	}
 	first := group[0]
 	what := "failed at " + string(first.Stage)
-	if r.Transport == probe.RDMA && !carried {
+	if r.Transport == result.RDMA && !carried {
 		what = "was not used"
 		if len(names) > 1 {
 			what = "were not used"
@@ -87,25 +99,25 @@ func reportFailed(r *probe.Result, group []probe.Failure, report reporter) {
 	if first.Reason == "gid_misbound" && first.AtPeer() {
 		subject = "" // the peer
 	}
-	report(finding.Finding{Subject: subject,
+	report(finding.Finding{Subject: subject, Fix: cureOf(r, first),
 		Evidence: fmt.Sprintf("%s %s: %s", namedRails(names), what, Reason(first.Reason, first.Detail))})
 }
 
-func checkPeerWorker(r *probe.Result, report reporter) {
-	if r.Outcome != probe.OK && r.Reason == PeerWorker {
+func checkPeerWorker(r *result.Result, report reporter) {
+	if r.Outcome != result.OK && r.Reason == PeerWorker {
 		report(finding.Finding{Evidence: fmt.Sprintf("RDMA to %s was not measured: %s", r.Peer, r.Detail),
-			Fix: []string{note("on %s: look for railscope-probe in the log of railscope and of the kernel (journalctl -k): "+
-				"a fault of the provider's library, or the OOM killer", r.Peer)}})
+			Fix: cure(PeerWorker, r.Peer)})
 	}
 }
 
-// checkRoundRailMissing reports each rail that is missing here, and those of the peer as one fault of the peer. That it
-// has none at all is the finding of the outcome.
-func checkRoundRailMissing(r *probe.Result, report reporter) {
-	peer := finding.Finding{Severity: warning, Fix: []string{note("on %s: railscope doctor", r.Peer)}}
+// checkRoundRailMissing reports each rail that is missing here, and those of the peer as one fault of the peer. A peer
+// without any rail is the finding of the outcome.
+func checkRoundRailMissing(r *result.Result, report reporter) {
+	peer := finding.Finding{Severity: warning, Fix: []string{note("on %s: check that its device exists: "+
+		"rdma link; and see dmesg", r.Peer)}}
 	for _, m := range r.Missing {
 		evidence := fmt.Sprintf("%s is missing: %s", m, m.Detail)
-		if m.Peer && r.Outcome == probe.Fallback && r.Reason == noDevice {
+		if m.Peer && r.Outcome == result.Fallback && r.Reason == noDevice {
 			continue
 		}
 		if m.Peer {
@@ -123,7 +135,7 @@ func checkRoundRailMissing(r *probe.Result, report reporter) {
 		case m.Certain():
 			out.Severity = warning
 		default:
-			out.Severity = info // it may be an ordinary interface
+			out.Severity = info // may be an ordinary interface
 		}
 		report(out)
 	}
@@ -133,29 +145,69 @@ func checkRoundRailMissing(r *probe.Result, report reporter) {
 	}
 }
 
-func checkLossyRail(r *probe.Result, report reporter) {
-	for _, one := range r.Rails {
-		if !one.Lossy || one.Loss == nil {
+// checkLossyRail finds rails that lose packets. Rails with few losses, or with losses like their siblings', are info.
+func checkLossyRail(r *result.Result, report reporter) {
+	for i := range r.Rails {
+		one := &r.Rails[i]
+		if one.Loss == nil || one.Reordered() {
 			continue
 		}
-		there := "not reported by the peer"
-		if one.Loss.PeerEvents != nil {
-			there = fmt.Sprintf("%d at the peer", *one.Loss.PeerEvents)
-		}
-		text := fmt.Sprintf("rail %s loses packets: %d retransmissions in %d packets of the last rounds, %d of them in this "+
-			"one; packets out of sequence or twice: %s", one.Rail, one.LossEvents, one.LossPackets, one.Loss.Retransmits,
-			there)
-		if one.Share != nil && *one.Share < 1-UnevenAbove {
-			text += fmt.Sprintf("; it carries %s of its share", terminal.Percent(*one.Share))
-		}
-		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: text, Fix: []string{
+		out := finding.Finding{Subject: "rail " + one.Rail, Fix: []string{
 			sh("ethtool -S %s | grep -i -e err -e discard -e drop", one.Netdev),
-			note("the same on the peer and on the switch ports between: clean or replace cable and module, and check PFC " +
-				"or ECN of the traffic class")}})
+			note("the same on %s and on the switch ports between, if any: where errors rise, clean or replace "+
+				"cable and module; where discards do, check PFC or ECN of the traffic class", r.Peer)}}
+		switch {
+		case one.Lossy:
+			out.Evidence = fmt.Sprintf("rail %s loses packets: %d retransmissions in %d packets of the last rounds, %d of "+
+				"them in this one", one.Rail, one.LossEvents, one.LossPackets, one.Loss.Retransmits)
+		case one.Loss.Retransmits < someLosses || one.Loss.Rate() < result.LossAbove || one.OthersSeen() != nil,
+			one.Loss.PeerEvents != nil && *one.Loss.PeerEvents == 0: // the losses are on other connections
+			continue
+		default:
+			out.Severity = info
+			out.Evidence = fmt.Sprintf("rail %s lost packets: %d retransmissions in %d packets (%.2g %%)", one.Rail,
+				one.Loss.Retransmits, one.Loss.Packets, 100*one.Loss.Rate())
+		}
+		out.Evidence += atPeer(one)
+		report(out)
 	}
 }
 
-func checkLatencyUneven(r *probe.Result, report reporter) {
+// someLosses is the number of retransmissions of a round that is worth a finding: a single one may have any cause.
+const someLosses = 2
+
+// atPeer describes the losses of a rail that the peer saw, and their cost.
+func atPeer(one *result.RailResult) string {
+	text := "; packets out of sequence or twice: not reported by the peer"
+	if one.Loss.PeerEvents != nil {
+		text = fmt.Sprintf("; packets out of sequence or twice: %d at the peer", *one.Loss.PeerEvents)
+	}
+	if one.Share != nil && *one.Share < 1-result.UnevenAbove {
+		text += fmt.Sprintf("; it carries %s of its share", terminal.Percent(*one.Share))
+	}
+	return text
+}
+
+// checkReordered finds rails whose packets are reordered, so that they retransmit like lossy ones.
+func checkReordered(r *result.Result, report reporter) {
+	for i := range r.Rails {
+		if one := &r.Rails[i]; one.Lossy && one.Loss != nil && one.Reordered() {
+			report(finding.Finding{Subject: "rail " + one.Rail, Fix: unspray(),
+				Evidence: fmt.Sprintf("packets over rail %s overtake each other: %d out of sequence or twice at the peer, for %d "+
+					"retransmissions in %d packets", one.Rail, *one.Loss.PeerEvents, one.Loss.Retransmits, one.Loss.Packets)})
+		}
+	}
+}
+
+// unspray returns the fix for reordered packets.
+func unspray() []string {
+	return []string{"# no cable: where adaptive routing is meant, both adapters must accept packets out of order " +
+		"(on mlx5 ROCE_ADAPTIVE_ROUTING_EN=1 of mlxconfig); else turn it off on the switches for RoCE",
+		"# a LAG or ECMP must choose its link by the connection (addresses and UDP ports), not for each packet: no " +
+			"balance-rr, no packet spraying"}
+}
+
+func checkLatencyUneven(r *result.Result, report reporter) {
 	round := func(d time.Duration) time.Duration { return d.Round(max(d/1000, 10*time.Nanosecond)) }
 	for _, one := range r.Rails {
 		u := one.Uneven
@@ -169,15 +221,19 @@ func checkLatencyUneven(r *probe.Result, report reporter) {
 		if u.Before > 0 {
 			text += fmt.Sprintf(", before %v", round(u.Before))
 		}
-		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: text})
+		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: text, Fix: []string{note("look for what makes this "+
+			"path "+
+			"longer than its siblings': a detour over other switches, a queue that traffic fills, another FEC, power saving: "+
+			"ethtool --show-fec %[1]s; ethtool -S %[1]s | grep -i pause", shellWord(one.Netdev))}})
 	}
 }
 
-func checkOtherTraffic(r *probe.Result, report reporter) {
+func checkOtherTraffic(r *result.Result, report reporter) {
 	for _, one := range r.Rails {
-		if one.Others != nil {
+		if others := one.OthersSeen(); others != nil {
 			report(finding.Finding{Subject: "rail " + one.Rail, Fix: []string{note("none: it is not held against the rail")},
-				Evidence: fmt.Sprintf("other traffic took %s of rail %s during the burst", gigabits(*one.Others), one.Rail)})
+				Evidence: fmt.Sprintf("other traffic took %s of rail %s during the burst", units.Gigabits(*others),
+					one.Rail)})
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// enoughMemlock is what a modest transfer needs: queues and a buffer for each rail. Real jobs lock gigabytes.
+// enoughMemlock is what a small transfer locks, in bytes: queues and a buffer for each rail. Real jobs lock gigabytes.
 const enoughMemlock = 64 << 20
 
 func checkMemlock(f *facts.Facts, report reporter) {
@@ -57,7 +57,7 @@ func checkUverbsModule(f *facts.Facts, report reporter) {
 		Fix:      []string{"modprobe ib_uverbs", "echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
 }
 
-// eachUverbs is a check that reports one finding for all device nodes in a state; u is the first of them.
+// eachUverbs returns a check that reports one finding for all device nodes in a state; u is the first of them.
 func eachUverbs(state string, find func(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding,
 ) func(*facts.Facts, reporter) {
 	return func(f *facts.Facts, report reporter) {
@@ -77,7 +77,7 @@ func eachUverbs(state string, find func(f *facts.Facts, u facts.Uverbs, nodes st
 	}
 }
 
-// containerFlags are the options that give a container the device nodes of the rails, or the whole directory.
+// containerFlags returns the options that give a container the rails' device nodes, or the whole directory.
 func containerFlags(f *facts.Facts) string {
 	if len(f.Devices.Nodes) == 0 {
 		return "--device=/dev/infiniband"
@@ -122,7 +122,7 @@ func uverbsRules(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding {
 func checkRDMACM(f *facts.Facts, report reporter) {
 	d := f.Devices
 	node := slices.ContainsFunc(d.Uverbs, func(u facts.Uverbs) bool { return u.State != facts.UverbsMissing })
-	if onlyEFA(f) || !d.Known || !d.NodeDir || d.RDMACM || !node { // without any node, that is the finding
+	if onlyEFA(f) || !d.Known || !d.NodeDir || d.RDMACM || !node { // a missing node has its own finding
 		return
 	}
 	report(finding.Finding{Evidence: "/dev/infiniband/rdma_cm: no such file",
@@ -142,7 +142,7 @@ func checkLibibverbs(f *facts.Facts, report reporter) {
 }
 
 func checkProvider(f *facts.Facts, report reporter) {
-	if f.Verbs.Library == "" { // which is the finding
+	if f.Verbs.Library == "" { // check libibverbs reports it
 		return
 	}
 	for _, p := range f.Verbs.Providers {
@@ -191,5 +191,6 @@ func checkPeermemLegacy(f *facts.Facts, report reporter) {
 		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule, g.Driver),
 		Why:      "The driver has its own module since 470. The older one is unmaintained and breaks with a later kernel.",
 		Fix: []string{"rmmod nv_peer_mem && apt-get remove -y nvidia-peer-memory-dkms nvidia-peer-memory; modprobe " +
+			"nvidia_peermem", "# Fedora, RHEL, Rocky: rmmod nv_peer_mem; dnf remove nvidia-peer-memory; modprobe " +
 			"nvidia_peermem"}})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// healthyJob is a process that names what exists, and forces nothing.
+// healthyJob is a process whose variables name existing devices and force nothing.
 func healthyJob(device, gid string) doctortest.Tree {
 	return doctortest.Tree{
 		"proc/1001/comm": "python\n", "proc/1001/ns/net": "-> net:[4026531840]",
@@ -30,7 +30,7 @@ func healthyJob(device, gid string) doctortest.Tree {
 	}
 }
 
-// findingsText writes findings for people to read in a diff.
+// findingsText formats findings as text, for readable diffs.
 func findingsText(list []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range list {
@@ -42,8 +42,8 @@ func findingsText(list []finding.Finding) string {
 	return b.String()
 }
 
-// longStatus is the status of a process of a user in many groups, on a machine
-// of many processors: what counts comes after the first 4 KiB.
+// longStatus is the status file of a process of a user in many groups on a machine with many processors: the relevant
+// lines come after the first 4 KiB.
 func longStatus() string {
 	return "Name:\trailscope\nGroups:\t" + strings.Repeat("1000000000 ",
 		4096) + "\nCapEff:\t0000000000000000\nCpus_allowed_list:\t" + strings.Repeat("1,3,", 4096) + "5\n"
@@ -63,7 +63,7 @@ func locked(soft, hard string) string {
 		"             bytes\n"
 }
 
-// only makes the seam fail for one path or interface.
+// only returns a function that fails for one path or interface.
 func only[T any](at string, value T, err error, otherwise T) func(string) (T, error) {
 	return func(name string) (T, error) {
 		if strings.HasSuffix(name, at) {
@@ -85,7 +85,7 @@ type systemCase struct {
 	with    func(*facts.Options)
 }
 
-// TestSystemChecks gives each check a machine with exactly its fault, and wants exactly its finding.
+// TestSystemChecks gives each check a machine with its fault and expects exactly that finding.
 func TestSystemChecks(t *testing.T) {
 	refuse := func(at string, errno error) func(*facts.Options) {
 		return func(o *facts.Options) {
@@ -208,11 +208,11 @@ func TestSystemChecks(t *testing.T) {
 	}
 	peerCases(t, &got)
 	covered(t, got.Files)
-	owner := regexp.MustCompile(`mode \d+, owner \d+, group \d+`) // whoever runs the tests
+	owner := regexp.MustCompile(`mode \d+, owner \d+, group \d+`) // the owner is the user who runs the tests
 	golden(t, findings, owner.ReplaceAllString(string(txtar.Format(&got)), "mode 0600, owner 0, group 0"))
 }
 
-// covered wants a case for each row of both tables.
+// covered requires a case for each row of both tables.
 func covered(t *testing.T, cases []txtar.File) {
 	t.Helper()
 	has := map[string]bool{}
@@ -232,11 +232,11 @@ func covered(t *testing.T, cases []txtar.File) {
 	}
 }
 
-// peerCases gives each check of a pair two machines that differ in exactly one thing.
+// peerCases gives each check of a pair two machines with exactly one difference.
 func peerCases(t *testing.T, got *txtar.Archive) {
 	for _, tt := range []struct {
 		name   string
-		change doctortest.Tree // of the peer
+		change doctortest.Tree // change on the peer
 		with   func(*facts.Options)
 	}{
 		{name: "peer_pfc", with: func(o *facts.Options) {
@@ -329,7 +329,7 @@ func TestSystemBareTree(t *testing.T) {
 	}
 }
 
-// TestSystemUnread: what could not be read is reported with what to do, and the rest is read.
+// TestSystemUnread: a file that cannot be read is reported with a fix, and the rest is read.
 func TestSystemUnread(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -367,7 +367,8 @@ func TestSystemUnread(t *testing.T) {
 				t.Fatalf("%q, want %q", unread, tt.want)
 			}
 			for i, want := range tt.want {
-				if want = strings.ReplaceAll(want, "ROOT", filepath.Dir(s.Rootfs)); !strings.HasPrefix(unread[i],
+				want = strings.ReplaceAll(want, "ROOT", filepath.Dir(s.Rootfs))
+				if !strings.HasPrefix(unread[i],
 					want) {
 					// The limits are read through /proc/self.
 					if !strings.HasPrefix(strings.ReplaceAll(unread[i], "proc/self", "proc/4242"), want) {

@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// ucxInfo makes ucx_info list these devices, as UCX 1.18 does.
+// ucxInfo makes ucx_info list these devices in the format of UCX 1.18.
 func ucxInfo(devices ...string) func(*facts.Options) {
 	var text strings.Builder
 	text.WriteString("#\n# Memory domain: posix\n#     Component: posix\n#\n#      Transport: posix\n" +
@@ -34,8 +34,8 @@ func ucxInfo(devices ...string) func(*facts.Options) {
 	}
 }
 
-// TestUCXTransports: a rail that UCX lists, or cannot use for a reason of its own, is no finding, and a failure of
-// ucx_info is reported. The running railscope does not run it.
+// TestUCXTransports: a rail that UCX lists, or does not support for its own reasons, has no finding. A failed ucx_info
+// is reported. The running railscope does not run it.
 func TestUCXTransports(t *testing.T) {
 	all := ucxInfo("mlx5_0", "mlx5_1", "mlx5_2")
 	o := doctortest.System(t, hgx)
@@ -85,7 +85,7 @@ func nixlCases() []systemCase {
 }
 
 // TestNIXL: processes with one etcd and several namespaces are reported, each with its own; with another etcd, or none,
-// they are not. A password of a URL is not kept.
+// they are not. Passwords in URLs are dropped.
 func TestNIXL(t *testing.T) {
 	job := func(pid string, vars ...string) doctortest.Tree {
 		return doctortest.Tree{"proc/" + pid + "/comm": "nixl" + pid + "\n",

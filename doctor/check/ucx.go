@@ -10,12 +10,12 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// The transports of UCX that use RDMA (src/uct/ib): reliable ones, those that few adapters have, and datagrams.
+// UCX transports that use RDMA (src/uct/ib): reliable ones, those that few adapters have, and datagrams.
 func ucxReliable() []string  { return []string{"rc_verbs", "rc_mlx5", "dc_mlx5"} }
 func ucxRare() []string      { return []string{"gga_mlx5", "srd"} }
 func ucxDatagrams() []string { return []string{"ud_verbs", "ud_mlx5"} }
 
-// ucxAlias is the RDMA transports of a name in UCX_TLS (ucp_tl_aliases in src/ucp/core/ucp_context.c).
+// ucxAlias returns the RDMA transports of each name in UCX_TLS (ucp_tl_aliases in src/ucp/core/ucp_context.c).
 func ucxAlias() map[string][]string {
 	return map[string][]string{
 		"ib": slices.Concat(ucxReliable(), ucxRare(), ucxDatagrams()),
@@ -25,7 +25,7 @@ func ucxAlias() map[string][]string {
 	}
 }
 
-// ucxOthers are the names without RDMA. A list with a name that is unknown here is not judged: a later UCX may know it.
+// ucxOthers returns the names without RDMA. A list with an unknown name is not judged: a later UCX may know it.
 func ucxOthers() []string {
 	return []string{"tcp", "sockcm", "rdmacm", "self", "sm", "shm", "mm", "posix", "sysv", "xpmem", "knem", "cma",
 		"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze", "ze_copy",
@@ -54,7 +54,7 @@ func parseUCXTLS(text string) ucxTransports {
 		})
 	}
 	known := func(name string) bool {
-		// UCX does not find a name with a space; that makes no difference for these.
+		// UCX does not match a name with a space, which makes no difference for these.
 		return len(ucxAlias()[name]) > 0 || slices.Contains(ucxAlias()["ib"], name) ||
 			slices.Contains(ucxOthers(), strings.TrimSpace(name))
 	}
@@ -66,7 +66,7 @@ func parseUCXTLS(text string) ucxTransports {
 	}
 }
 
-// UCXReliable reports whether a value of UCX_TLS leaves UCX a reliable RDMA transport, or may do so.
+// UCXReliable reports whether a value of UCX_TLS allows, or may allow, a reliable RDMA transport.
 func UCXReliable(value string) bool {
 	t := parseUCXTLS(value)
 	return !t.known || t.reliable
@@ -88,17 +88,18 @@ func judgeUCXTLS(_ *facts.Facts, env facts.Env) verdict {
 		why: "Such a process reaches only others on this node. A job on several nodes fails (Destination is unreachable)."}
 }
 
-// ucxDevices is what UCX_NET_DEVICES names, and what it leaves. A name is an RDMA port (mlx5_0:1; since UCX 1.21 also
-// mlx5_0) or an interface, for tcp; since 1.21 ^ excludes the named ones.
+// ucxDevices is the content of UCX_NET_DEVICES. A name is an RDMA port (mlx5_0:1; since UCX 1.21 also mlx5_0) or an
+// interface, for tcp; since 1.21 ^ excludes the listed names.
 type ucxDevices struct {
 	netdevs, absent, good []string
-	left                  bool // an RDMA port is
+	left                  bool // an RDMA port remains usable
 }
 
 func parseUCXDevices(jobs facts.Jobs, list string, not, foreign bool) (d ucxDevices) {
 	named := map[facts.RDMAPort]bool{}
 	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); name == "" {
+		name = strings.TrimSpace(name)
+		if name == "" {
 			continue
 		}
 		device, port, ported := strings.Cut(name, ":")
@@ -122,7 +123,7 @@ func parseUCXDevices(jobs facts.Jobs, list string, not, foreign bool) (d ucxDevi
 	return d
 }
 
-// rdmaNames are UCX's names of the RDMA ports of interfaces; empty if one is unknown.
+// rdmaNames returns UCX's names of the RDMA ports of interfaces; empty if one is unknown.
 func rdmaNames(jobs facts.Jobs, netdevs []string) string {
 	var names []string
 	for _, netdev := range netdevs {
@@ -168,7 +169,7 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) verdict {
 	return tcp
 }
 
-// checkUCXTransports judges what ucx_info listed. What UCX needs below it has its own checks.
+// checkUCXTransports judges the output of ucx_info. The layers below UCX have their own checks.
 func checkUCXTransports(f *facts.Facts, report reporter) {
 	if f.UCX.Path == "" || f.Verbs.Library == "" {
 		return
@@ -184,15 +185,14 @@ func checkUCXTransports(f *facts.Facts, report reporter) {
 		}
 	}
 	var lost []*facts.Rail
-	for i := range f.Rails {
-		r := &f.Rails[i]
+	for _, r := range f.Judged() {
 		closed := slices.ContainsFunc(f.Devices.Uverbs, func(u facts.Uverbs) bool {
 			return u.Device == r.Device && u.State != facts.UverbsGood
 		})
 		noProvider := slices.ContainsFunc(f.Verbs.Providers, func(p facts.Provider) bool {
 			return p.Name == r.Provider && p.Library == ""
 		})
-		if r.Active() && !r.Software && r.LinkLayer != rail.IWARP && !f.Unused(r) && !closed && !noProvider &&
+		if r.Active() && !r.Software && r.LinkLayer != rail.IWARP && !closed && !noProvider &&
 			!slices.Contains(devices, fmt.Sprintf("%s:%d", r.Device, r.Port)) {
 			lost = append(lost, r)
 		}

@@ -1,5 +1,5 @@
-// Package doctortest has captured machines for the tests of doctor: trees of
-// files with what their kernel would answer, and changes that make one fault.
+// Package doctortest provides captured machines for the tests of doctor: trees of files, the replies of their kernel,
+// and changes that each make one fault.
 package doctortest
 
 import (
@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,19 +21,20 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// testdata is beside the packages that use it.
+// testdata is relative to the packages that use it.
 const testdata = "../testdata/"
 
-// File is a file with its content, for a change.
+// File returns a change that writes one file.
 func File(path, content string) string { return "-- " + path + " --\n" + content + "\n" }
 
-// Machine gathers the facts of a captured machine with one change: files that
-// are written over its own, after lines "gone PATH" of what goes.
+// Machine gathers the facts of a captured machine with one change: lines "gone PATH" of paths to remove, then files to
+// write over the machine's own.
 func Machine(t testing.TB, name, change string) *facts.Facts {
 	t.Helper()
 	f := facts.New(Captured(t, name, change)).Gather(t.Context(), facts.All)
@@ -39,7 +42,7 @@ func Machine(t testing.TB, name, change string) *facts.Facts {
 	return f
 }
 
-// Captured unpacks that machine.
+// Captured unpacks a captured machine with one change.
 func Captured(t testing.TB, name, change string) facts.Options {
 	t.Helper()
 	root := sysfstest.Unpack(t, testdata+name+".txtar")
@@ -47,15 +50,15 @@ func Captured(t testing.TB, name, change string) facts.Options {
 	return options(root)
 }
 
-// Learned is Captured for a node that has seen the machine without the change for some time, has restarted since, and
-// has these figures in its configuration.
+// Learned is Captured for a restarted node that saw the machine without the change for some time, with these figures in
+// its configuration.
 func Learned(t testing.TB, name, change string, config expect.Config) facts.Options {
 	t.Helper()
 	root := sysfstest.Unpack(t, testdata+name+".txtar")
 	var records []rail.Record
 	var memory expect.Memory
 	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, 10*time.Second)
-	_ = finder.Remember(nil, func(list []rail.Record) { records = list }) // none is invalid
+	_ = finder.Remember(nil, func(list []rail.Record) { records = list }) // all records are valid
 	keeper := expect.New(expect.Options{Sysfs: root.Sys(), Find: finder.Snapshot, Budget: 10 * time.Second,
 		Save: func(m expect.Memory) { memory = m }})
 	keeper.Observe()
@@ -71,7 +74,7 @@ func Learned(t testing.TB, name, change string, config expect.Config) facts.Opti
 	return o
 }
 
-// Apply makes a change: files that are written over those of the machine, after lines "gone PATH" of what goes.
+// Apply makes a change: lines "gone PATH" of paths to remove, then files to write over the machine's own.
 func Apply(t testing.TB, root sysfstest.Root, change string) {
 	t.Helper()
 	var files strings.Builder
@@ -82,7 +85,7 @@ func Apply(t testing.TB, root sysfstest.Root, change string) {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(root.Dir, path)); err != nil {
-			t.Fatal(err) // it would change nothing
+			t.Fatal(err) // the change would do nothing
 		}
 		if err := os.RemoveAll(filepath.Join(root.Dir, path)); err != nil {
 			t.Fatal(err)
@@ -102,20 +105,20 @@ func Rails(sysfs string) func() rail.Snapshot {
 	return rail.NewFinder(sysfs, rail.Options{}, nil, 10*time.Second).Snapshot
 }
 
-// kernel answers with the files below kernel/.
+// kernel answers queries from the files below kernel/.
 type kernel struct{ root sysfstest.Root }
 
 func (k kernel) index(netdev string) int {
 	n, err := sysfs.ReadUint(k.root.Sys("class/net", netdev, "ifindex"))
 	if err != nil {
-		panic(err) // the fixture is not complete
+		panic(err) // the fixture is incomplete
 	}
 	return int(n)
 }
 
 func (k kernel) prefixes(dir string) map[int][]netip.Prefix {
 	all := map[int][]netip.Prefix{}
-	list, _ := os.ReadDir(filepath.Join(k.root.Dir, "kernel", dir)) // none: none
+	list, _ := os.ReadDir(filepath.Join(k.root.Dir, "kernel", dir)) // a missing directory is empty
 	for _, e := range list {
 		data, err := os.ReadFile(filepath.Join(k.root.Dir, "kernel", dir, e.Name()))
 		if err != nil {
@@ -130,9 +133,9 @@ func (k kernel) prefixes(dir string) map[int][]netip.Prefix {
 
 func (k kernel) addresses() (map[int][]netip.Prefix, error) { return k.prefixes("addresses"), nil }
 
-// Kernel answers for a whole node: with addresses and routes, and with what is below kernel/pfc (a bit per priority),
-// kernel/pause (received and sent) and kernel/open (the error of opening a device). Without a file, PFC is on for
-// priority 3, global pause off, and a device opens. With kernel/live, what the files lack does not exist.
+// Kernel answers for a whole node: from addresses, routes, kernel/pfc (a bit per priority), kernel/pause (received and
+// sent) and kernel/open (the error of opening a device). Without a file, PFC is on for priority 3, global pause is off
+// and a device opens. With kernel/live, what the files lack does not exist.
 func Kernel(root sysfstest.Root) *facts.Kernel {
 	k := kernel{root}
 	return &facts.Kernel{Live: k.answer("live", "") != "", Addresses: k.addresses, Path: k.path, Gateways: k.gateways,
@@ -155,7 +158,7 @@ func Kernel(root sysfstest.Root) *facts.Kernel {
 		}}
 }
 
-// answer is the content of a file; empty: there is none.
+// answer returns the content of a file; empty if it is missing.
 func (k kernel) answer(dir, name string) string {
 	text, _ := sysfs.ReadString(k.root.Dir, "kernel", dir, name)
 	return text
@@ -173,10 +176,10 @@ func (k kernel) path(from, _ netip.Addr) (int, error) {
 	return k.index(netdev), nil
 }
 
-// Tree is what a test changes of a system: the content of a file by its path, "" to remove it, "-> target" for a link.
+// Tree is a change of a system: the content of each path, "" to remove it, "-> target" for a link.
 type Tree map[string]string
 
-// The systems: what is around the rails of a machine.
+// Systems around the rails of a machine.
 const (
 	HGX    = "system-hgx"
 	Spark  = "system-spark"
@@ -185,7 +188,7 @@ const (
 	Switch = "system-switch"
 )
 
-// System unpacks a captured system and changes it. PFC is on for priority 3 of hardware, and global pause off.
+// System unpacks a captured system and changes it. PFC is on for priority 3 of hardware, and global pause is off.
 func System(t testing.TB, name string, changes ...Tree) facts.Options {
 	t.Helper()
 	root := sysfstest.Unpack(t, testdata+name+".txtar")
@@ -210,8 +213,8 @@ func System(t testing.TB, name string, changes ...Tree) facts.Options {
 		}}
 }
 
-// ConfigSpace is the configuration space of a PCIe function, with Device Control and ACS Control registers
-// (include/uapi/linux/pci_regs.h); the capabilities are behind others.
+// ConfigSpace returns the configuration space of a PCIe function with these Device Control and ACS Control registers
+// (include/uapi/linux/pci_regs.h). Other capabilities precede theirs.
 func ConfigSpace(deviceControl, acsControl uint16) string {
 	b := make([]byte, 4096)
 	b[0x34] = 0x40                     // first capability
@@ -224,11 +227,31 @@ func ConfigSpace(deviceControl, acsControl uint16) string {
 	return string(b)
 }
 
-// Environ is the content of /proc/PID/environ.
+// Environ returns the content of /proc/PID/environ.
 func Environ(vars ...string) string { return strings.Join(vars, "\x00") + "\x00" }
 
-// Job is a process with the given variables.
+// Job returns a process with these variables.
 func Job(vars ...string) Tree {
 	return Tree{"proc/1234/comm": "python3\n", "proc/1234/environ": Environ(vars...),
 		"proc/1234/ns/net": "-> net:[4026531840]"}
+}
+
+// circular matches a fix line that only runs the command that printed it.
+var circular = regexp.MustCompile(`^(# )?railscope (doctor|bench|check)( --peer=\S+| [^-\s]\S*)?$`)
+
+// Incomplete returns what a finding lacks: evidence, why it matters, or a fix other than the command that prints it;
+// empty if it is complete.
+func Incomplete(f finding.Finding) string {
+	var lacks []string
+	for what, missing := range map[string]bool{"evidence": f.Evidence == "", "why": f.Why == "", "fix": len(f.Fix) == 0,
+		"a fix that leads further": slices.ContainsFunc(f.Fix, circular.MatchString)} {
+		if missing {
+			lacks = append(lacks, what)
+		}
+	}
+	if len(lacks) == 0 {
+		return ""
+	}
+	slices.Sort(lacks)
+	return fmt.Sprintf("%s, %s has no %s: %q", f.Check, f.Subject, strings.Join(lacks, ", no "), f.Fix)
 }

@@ -1,10 +1,11 @@
-// Package examine examines the node once a minute while railscope runs, and keeps what it finds in a store that all
+// Package examine examines the node once a minute while railscope runs, and keeps its findings in the store that all
 // surfaces show.
 package examine
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,32 +15,48 @@ import (
 )
 
 const (
-	every  = time.Minute
-	soon   = 10 * time.Second // after the first one, so that what is wrong at the start stands early
-	budget = 20 * time.Second // for one examination
-	source = "node"           // in the store
+	every = time.Minute
+	// Soon after the first examination a second one raises what is wrong at the start.
+	soon   = 10 * time.Second
+	budget = 20 * time.Second // time limit of one examination
+	source = "node"           // name of this source in the store
 )
 
-// Options are what a [Examiner] needs.
+// Times for reading hard facts.
+const (
+	// again is the delay before a second reading confirms a finding: a device that is being renamed disappears briefly,
+	// and a finder caches its listing for 20 ms.
+	again  = 25 * time.Millisecond
+	recent = 50 * time.Millisecond // age of facts that need no new reading
+	// patience limits how long a caller waits: a healthy node answers in milliseconds, a hung device may never answer.
+	patience = time.Second
+	follow   = time.Second // minimum delay before hard facts are read again after an event
+)
+
+// Options are the dependencies of an [Examiner].
 type Options struct {
 	// Gather reads the facts of the node in bounded time.
 	Gather func(context.Context) *facts.Facts
-	// Series lets view see the exporter's series, not older than a minute, and why sources failed; nil: none.
+	// Hard reads the facts of [facts.Hard] in milliseconds, independently of Gather, which may wait for a hung device.
+	// If nil, hard facts come from Gather.
+	Hard func(context.Context) *facts.Facts
+	// Series calls view with the exporter's series, at most a minute old, and the reasons of failed sources; nil if
+	// there are none.
 	Series func(view func(series facts.Series, failed map[string]string))
-	// Uses reports whether this process uses RDMA itself: if not, what it lacks for that is no fault.
+	// Uses reports whether this process uses RDMA itself. If not, missing permissions of the process are not a fault.
 	Uses func() bool
 	// Store keeps the findings.
 	Store *finding.Store
 }
 
-// Exam is how the last examination went.
+// Exam describes the last examination.
 type Exam struct {
-	At     time.Time     // of its end; zero: there was none yet
+	At     time.Time     // end of the examination; zero if there was none yet
 	Took   time.Duration // rounded to milliseconds
-	Unread []string      // what could not be read, and is therefore not judged
-	Unused []string      // rails that are down because nothing was ever plugged in
-	Err    string        // why there is no result; empty: there is one
-	Done   int           // examinations with a result: after two, what stands is known
+	Unread []string      // facts that could not be read and were not judged
+	Err    string        // reason why there is no result; empty if there is one
+	Done   int           // examinations with a result; findings are complete after 2
+	Hard   time.Time     // last reading of hard facts; zero if there was none
 }
 
 // Examiner examines the node. Safe for concurrent use.
@@ -48,21 +65,36 @@ type Examiner struct {
 	history facts.History
 	done    int // examinations with a result
 
-	mu   sync.Mutex // protects all following fields
-	last Exam
+	reading sync.Mutex // held while hard facts are read and judged
+
+	mu    sync.Mutex // protects all the following fields
+	last  Exam
+	rails []Port
+	hard  time.Time // start of the last reading of hard facts
+}
+
+// Port is the state of a rail's port.
+type Port struct {
+	Rail, Device, Netdev string
+
+	Number int
+	State  int // enum ib_port_state; 0 if unknown
+	Unused bool
 }
 
 // New returns an examiner. Nothing runs until [Examiner.Run].
 func New(o Options) *Examiner { return &Examiner{o: o} }
 
-// Last returns how the last examination went.
+// Last describes the last examination.
 func (e *Examiner) Last() Exam {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.last
+	last := e.last
+	last.Hard = e.hard
+	return last
 }
 
-// Run examines the node at once, after 10 s, and then every minute until ctx is done.
+// Run examines the node at once, after 10 s, and then every minute, until ctx is done.
 func (e *Examiner) Run(ctx context.Context) {
 	timer := time.NewTimer(soon)
 	defer timer.Stop()
@@ -77,7 +109,109 @@ func (e *Examiner) Run(ctx context.Context) {
 	}
 }
 
-// Examine runs all checks once; calls must not overlap. A panic in one costs this examination, not the process.
+// Follow reads hard facts after each event, at most once a second, until ctx is done. It reads them once more after the
+// last event, because an event may precede the change that it reports.
+func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
+	for {
+		select {
+		case <-events:
+		case <-ctx.Done():
+			return
+		}
+		for more := true; more && ctx.Err() == nil; {
+			e.read(ctx)
+			select {
+			case <-time.After(follow):
+			case <-ctx.Done():
+			}
+			select {
+			case <-events:
+			default:
+				more = false
+			}
+		}
+		e.read(ctx)
+	}
+}
+
+// Now reads hard facts, unless they were just read, and returns the ports of the rails. If read is false, that was not
+// possible in time and the ports are unknown.
+func (e *Examiner) Now(ctx context.Context) (ports []Port, read bool) {
+	if e.o.Hard == nil {
+		return nil, false
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.read(context.WithoutCancel(ctx))
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+	case <-ctx.Done():
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rails, time.Since(e.hard) < patience
+}
+
+// read reads hard facts, unless another caller just did or does so while it waits. It raises findings that a second
+// reading confirms.
+func (e *Examiner) read(ctx context.Context) {
+	asked := time.Now()
+	e.reading.Lock()
+	defer e.reading.Unlock()
+	e.mu.Lock()
+	known := time.Since(e.hard) < recent || e.hard.After(asked)
+	e.mu.Unlock()
+	if known {
+		return
+	}
+	for range 2 {
+		start, found, judged := e.readHard(ctx)
+		if judged == nil {
+			return
+		}
+		e.o.Store.Reread(source, start, found, judged)
+		if !e.unraised(found) {
+			return
+		}
+		time.Sleep(again)
+	}
+}
+
+// readHard reads and judges hard facts. judged is nil if they could not be read.
+func (e *Examiner) readHard(ctx context.Context) (start time.Time, found []finding.Finding,
+	judged func(finding.Finding) bool) {
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	defer func() { // a panic ends only this reading
+		if recover() != nil {
+			judged = nil
+		}
+	}()
+	start = time.Now()
+	f := e.o.Hard(ctx)
+	if ctx.Err() != nil {
+		return start, nil, nil
+	}
+	found = judge(f, func(c check.Check) bool { return check.Hard(c.ID) })
+	ports := make([]Port, len(f.Rails))
+	for i, r := range f.Rails {
+		ports[i] = Port{Rail: r.Name, Device: r.Device, Netdev: r.Netdev, Number: r.Port, State: r.StateID, Unused: r.Unused}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rails, e.hard = ports, start
+	return start, found, func(one finding.Finding) bool { return check.Hard(one.Check) && check.Judges(f, one) }
+}
+
+// unraised reports whether any of the findings is not raised yet.
+func (e *Examiner) unraised(found []finding.Finding) bool {
+	return slices.ContainsFunc(found, func(f finding.Finding) bool { return !e.o.Store.Stands(source, f) })
+}
+
+// Examine runs all checks once; calls must not overlap. A panic in a check ends this examination, not the process.
 func (e *Examiner) Examine(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
@@ -94,29 +228,51 @@ func (e *Examiner) Examine(ctx context.Context) {
 	}()
 	f := e.o.Gather(ctx)
 	if err := ctx.Err(); err != nil {
-		exam.Err = err.Error() // facts are missing, which must not look like faults
+		exam.Err = err.Error() // missing facts must not look like faults
 		return
 	}
 	if e.o.Series != nil {
 		e.o.Series(func(series facts.Series, failed map[string]string) { f.Live = e.history.Live(series, failed, start) })
 	}
 	exam.Unread = check.ServedUnread(f.Unread)
-	for i := range f.Rails {
-		if r := &f.Rails[i]; f.Unused(r) {
-			exam.Unused = append(exam.Unused, r.Name)
-		}
-	}
 	e.done++
 	exam.Done = e.done
-	e.o.Store.Update(source, start, Judge(f, e.o.Uses()))
+	e.add(ctx, start, Judge(f, e.o.Uses()), func(one finding.Finding) bool { return check.Judges(f, one) })
 }
 
-// Judge runs all checks on the facts of this node, and returns the findings as metrics may show them. uses: this
-// process uses RDMA itself.
-func Judge(f *facts.Facts, uses bool) (found []finding.Finding) {
-	for _, one := range check.Node(f, func(c check.Check) bool { return uses || !c.Own() }) {
-		one.Node = "" // this one
+// add adds the findings of an examination. Its hard facts may be seconds old, so they are read again.
+func (e *Examiner) add(ctx context.Context, start time.Time, found []finding.Finding,
+	judged func(finding.Finding) bool) {
+	if e.o.Hard == nil {
+		e.o.Store.UpdateJudged(source, start, found, judged)
+		return
+	}
+	e.reading.Lock()
+	_, hard, judgedNow := e.readHard(ctx)
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return check.Hard(f.Check) })
+	e.o.Store.UpdateJudged(source, start, append(found, hard...), func(f finding.Finding) bool {
+		if check.Hard(f.Check) {
+			return judgedNow != nil && judgedNow(f)
+		}
+		return judged(f)
+	})
+	e.reading.Unlock()
+	if e.unraised(hard) {
+		time.Sleep(max(again, recent))
+		e.read(ctx)
+	}
+}
+
+// Judge runs all checks on the facts of this node, and returns the findings in the form for metrics. uses reports
+// whether this process uses RDMA itself.
+func Judge(f *facts.Facts, uses bool) []finding.Finding {
+	return judge(f, func(c check.Check) bool { return uses || !c.Own() })
+}
+
+func judge(f *facts.Facts, wanted func(check.Check) bool) (found []finding.Finding) {
+	for _, one := range check.Node(f, wanted) {
+		one.Node = "" // this node
 		found = append(found, check.Served(one))
 	}
-	return found
+	return finding.Causes(found)
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/rail"
 )
 
-// series are the exporter's, by row.
+// series holds values of the exporter's series, by row.
 type series map[string]float64
 
 func (s series) Each(row string, labels []string, each func([]string, float64)) bool {
@@ -34,8 +35,8 @@ func checks(s *finding.Store) (names []string) {
 	return names
 }
 
-// TestExaminer: the node is examined at once and every minute; what two examinations find stands, with what the running
-// exporter saw.
+// TestExaminer: the node is examined at once and every minute. Findings of two examinations are raised, with those from
+// the running exporter's series.
 func TestExaminer(t *testing.T) {
 	sick := doctortest.Machine(t, "rxe", doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
 	sick.Memlock = facts.Memlock{Known: true, Soft: 1 << 16, Hard: 1 << 16}
@@ -80,7 +81,7 @@ func TestExaminer(t *testing.T) {
 	})
 }
 
-// TestExaminerFails: an examination that did not end changes nothing, and says why.
+// TestExaminerFails: an examination that did not finish changes nothing and reports its reason.
 func TestExaminerFails(t *testing.T) {
 	sick := doctortest.Machine(t, "rxe", doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
 	synctest.Test(t, func(t *testing.T) {
@@ -103,6 +104,152 @@ func TestExaminerFails(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if got := w.Last(); got.Err != "panic: a bug" || !stands() {
 			t.Errorf("one that panics: %+v, %q", got, checks(store))
+		}
+		stop()
+		<-done
+	})
+}
+
+// hardly is an examiner of a node whose facts a test changes, with its store.
+type hardly struct {
+	*Examiner
+	store *finding.Store
+	now   atomic.Pointer[facts.Facts]
+	read  atomic.Int32 // number of readings of hard facts
+	took  time.Duration
+}
+
+func newHardly() *hardly {
+	h := &hardly{store: finding.NewStore(nil), took: 5 * time.Millisecond}
+	h.Examiner = New(Options{Store: h.store, Uses: func() bool { return true },
+		Gather: func(context.Context) *facts.Facts { f := *h.now.Load(); time.Sleep(3 * time.Second); return &f },
+		Hard: func(context.Context) *facts.Facts {
+			h.read.Add(1)
+			time.Sleep(h.took)
+			f := *h.now.Load()
+			return &f
+		}})
+	return h
+}
+
+// standing returns the raised findings, with + in front of those that recover.
+func (h *hardly) standing() string {
+	list, _ := h.store.List(time.Now())
+	var names []string
+	for _, f := range list {
+		names = append(names, map[bool]string{true: "+"}[f.Recovering]+f.Check+" "+f.Subject)
+	}
+	return strings.Join(names, ", ")
+}
+
+// TestExaminerNow: a caller gets the current hard facts within 50 ms, even during a long examination. A device that is
+// absent for a moment raises nothing, and an older examination does not undo newer readings.
+func TestExaminerNow(t *testing.T) {
+	down := doctortest.Machine(t, "rxe", doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
+	down.Unread, down.Memlock = nil, facts.Memlock{}
+	healthy := doctortest.Machine(t, "rxe", "")
+	gone := *healthy
+	gone.Rails = healthy.Rails[:1]
+	gone.Missing = []rail.Missing{{Name: "1", Device: "rxe1", Port: 1}}
+	synctest.Test(t, func(t *testing.T) {
+		h := newHardly()
+		ask := func() []Port {
+			t.Helper()
+			time.Sleep(recent)
+			start := time.Now()
+			ports, read := h.Now(t.Context())
+			if took := time.Since(start); took > 50*time.Millisecond || !read {
+				t.Errorf("asked for %v, read: %v", took, read)
+			}
+			return ports
+		}
+		h.now.Store(healthy)
+		h.Examine(t.Context())
+		if ports := ask(); h.standing() != "" || ports[1] != (Port{Rail: "1", Device: "rxe1", Netdev: "eth1", Number: 1, State: 4}) {
+			t.Errorf("healthy: %s, %v", h.standing(), ports)
+		}
+		h.now.Store(down)
+		if ports := ask(); h.standing() != "port_down rail 1" || ports[1].State != 1 {
+			t.Errorf("down: %s, %v", h.standing(), ports)
+		}
+		h.now.Store(healthy)
+		ask()
+		if h.standing() != "+port_down rail 1" {
+			t.Errorf("up again: %s", h.standing())
+		}
+		go func() { time.Sleep(10 * time.Millisecond); h.now.Store(healthy) }()
+		h.now.Store(&gone)
+		ask()
+		if h.standing() != "+port_down rail 1" {
+			t.Errorf("after a moment without a device: %s", h.standing())
+		}
+		h.now.Store(&gone)
+		if ports := ask(); h.standing() != "rail_missing rail 1, +port_down rail 1" || len(ports) != 1 {
+			t.Errorf("gone: %s, %v", h.standing(), ports)
+		}
+		done := make(chan struct{})
+		h.now.Store(healthy)
+		go func() { defer close(done); h.Examine(t.Context()) }()
+		time.Sleep(time.Second)
+		h.now.Store(down) // the port was up when the examination read it
+		ask()
+		if h.standing() != "port_down rail 1, +rail_missing rail 1" {
+			t.Errorf("down while the node is examined: %s", h.standing())
+		}
+		<-done
+		if h.standing() != "port_down rail 1, +rail_missing rail 1" {
+			t.Errorf("after the examination: %s", h.standing())
+		}
+		h.took = time.Hour
+		time.Sleep(recent)
+		start := time.Now()
+		if _, read := h.Now(t.Context()); read || time.Since(start) > 2*time.Second {
+			t.Errorf("a device that hangs: asked for %v, read: %v", time.Since(start), read)
+		}
+		time.Sleep(3 * time.Hour) // the examination's reading ends
+	})
+}
+
+// TestExaminerAtOnce: the first examination raises hard facts, and so does an event, even one that precedes its change.
+// Thousands of events cost one reading per second.
+func TestExaminerAtOnce(t *testing.T) {
+	down := doctortest.Machine(t, "rxe", doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
+	healthy := doctortest.Machine(t, "rxe", "")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		h, events := newHardly(), make(chan struct{}, 1)
+		done := make(chan struct{})
+		go func() { defer close(done); h.Follow(ctx, events) }()
+		h.now.Store(down)
+		h.Examine(t.Context())
+		if h.standing() != "port_down rail 1" {
+			t.Errorf("after the first examination: %s", h.standing())
+		}
+		time.Sleep(time.Minute)
+		h.now.Store(healthy)
+		events <- struct{}{}
+		time.Sleep(time.Second)
+		if h.standing() != "+port_down rail 1" {
+			t.Errorf("a second after the event: %s", h.standing())
+		}
+		time.Sleep(time.Minute)
+		events <- struct{}{}
+		time.Sleep(500 * time.Millisecond)
+		h.now.Store(down)
+		time.Sleep(time.Second)
+		if h.standing() != "port_down rail 1" {
+			t.Errorf("an event that precedes what it reports: %s", h.standing())
+		}
+		before := h.read.Load()
+		for range 10000 {
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n := h.read.Load() - before; n > 15 {
+			t.Errorf("%d readings in ten seconds of events", n)
 		}
 		stop()
 		<-done

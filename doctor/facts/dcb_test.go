@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attr is one netlink attribute, padded to four bytes.
+// attr encodes one netlink attribute, padded to 4 bytes.
 func attr(typ uint16, data ...byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(data)))
 	b = binary.NativeEndian.AppendUint16(b, typ)
@@ -19,7 +19,7 @@ func attr(typ uint16, data ...byte) []byte {
 	return append(b, make([]byte, (4-len(b)%4)%4)...)
 }
 
-// pfcBytes is struct ieee_pfc with the priorities of enabled, eight possible, and counters that are not zero.
+// pfcBytes encodes struct ieee_pfc with these enabled priorities, 8 possible ones and nonzero counters.
 func pfcBytes(enabled byte, more ...byte) []byte {
 	b := []byte{8, enabled, 0, 0, 0xff, 0x7f, 0, 0}
 	for i := range 16 {
@@ -34,7 +34,7 @@ func dcbAnswer(attrs ...[]byte) []byte {
 
 func ieee(attrs ...[]byte) []byte { return attr(dcbAttrIEEE, bytes.Join(attrs, nil)...) }
 
-// askedPFC is what `dcb pfc show dev eth0` sends (iproute2 6.1, strace -e sendto -xx), on a little-endian machine.
+// askedPFC is the request of `dcb pfc show dev eth0` (iproute2 6.1, strace -e sendto -xx), on a little-endian machine.
 var askedPFC = []byte{0, 21, 0, 0, 9, 0, 1, 0, 'e', 't', 'h', '0', 0, 0, 0, 0}
 
 func TestAskPFC(t *testing.T) {
@@ -97,7 +97,7 @@ func TestKernelPFC(t *testing.T) {
 	}
 }
 
-// TestReadPause answers as net/ethtool/ioctl.c ethtool_get_pauseparam does.
+// TestReadPause replies as net/ethtool/ioctl.c ethtool_get_pauseparam does.
 func TestReadPause(t *testing.T) {
 	var asked []byte
 	rx, tx, err := readPause(func(name string, request []byte) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// readDevices does what a program does first: it opens the device of each rail.
+// readDevices opens the device of each rail, as a program does first.
 func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 	class := filepath.Join(g.o.Sysfs, "class/infiniband_verbs")
 	entries, err := sysfs.List(class)
@@ -32,9 +32,9 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 	for _, one := range rails[:min(len(rails), maxPorts)] {
 		ours = append(ours, one.Device)
 	}
-	// Ports of one device follow each other.
+	// Ports of one device are adjacent.
 	d.Nodes = g.kernel.RDMA.Nodes(slices.Compact(ours)...)
-	// The kernel does not sort them.
+	// The kernel does not sort the entries.
 	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, "uverbs") {
@@ -84,7 +84,7 @@ func (g *Gatherer) openUverbs(device, name string) Uverbs {
 	return u
 }
 
-// readMemlock reads how much memory this process may lock, and whether it is exempt, which must both be known.
+// readMemlock reads how much memory this process may lock, and whether it is exempt. Both must be known.
 func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
 	r.at(g.o.Procfs, "self/limits")
 	self, err := proc.Self(g.o.Procfs)
@@ -107,7 +107,7 @@ func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
 	return func(f *Facts) { f.Memlock = m }
 }
 
-// readGPUDirect reads how adapters reach the memory of GPUs, as the source gpudirect does. It opens no GPU.
+// readGPUDirect reads how adapters access GPU memory, as the source gpudirect does. It opens no GPU.
 func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 	dir := filepath.Join(g.o.Procfs, "driver/nvidia")
 	if !isDir(dir) {
@@ -130,7 +130,8 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 		m.Driver, d.Driver = &v, clean(v.Version)
 	}
 	mode, reason := m.Mode()
-	if d.Mode, d.Reason = mode, reason; mode == "" && m.GPUsKnown {
+	d.Mode, d.Reason = mode, reason
+	if mode == "" && m.GPUsKnown {
 		r.say("GPUDirect: neither %s nor the kernel's release shows whether dma-buf is possible; compare with nvidia-smi",
 			filepath.Join(dir, "version"))
 	}
@@ -158,7 +159,7 @@ func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported 
 }
 
 func (g *Gatherer) configLines(dir string, each func(path, line string)) error {
-	const most = 256 // files
+	const most = 256 // maximum number of files
 	entries, err := sysfs.List(g.own(dir))
 	for _, e := range entries[:min(len(entries), most)] {
 		text, _ := sysfs.ReadString(g.own(dir), e.Name)
@@ -169,7 +170,7 @@ func (g *Gatherer) configLines(dir string, each func(path, line string)) error {
 	return err
 }
 
-// libraryDirs are the directories that the dynamic linker searches: the usual ones, and those of /etc/ld.so.conf.d.
+// libraryDirs returns the directories that the dynamic linker searches: the usual ones, and those in /etc/ld.so.conf.d.
 func (g *Gatherer) libraryDirs() []string {
 	const most = 128
 	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib/x86_64-linux-gnu",
@@ -177,7 +178,7 @@ func (g *Gatherer) libraryDirs() []string {
 	if g.kernel.Live {
 		dirs = append(dirs, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
 	}
-	_ = g.configLines("/etc/ld.so.conf.d", func(_, line string) { // need not exist
+	_ = g.configLines("/etc/ld.so.conf.d", func(_, line string) { // the directory need not exist
 		if strings.HasPrefix(line, "/") && len(dirs) < most {
 			dirs = append(dirs, line)
 		}
@@ -212,7 +213,7 @@ func (g *Gatherer) readVerbs(rails []Rail) work {
 	}
 }
 
-// findProvider finds a provider's library: by its configuration, in libibverbs' own directories, or in all.
+// findProvider finds a provider's library through its configuration, in libibverbs' own directories, or in all of dirs.
 func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]string) Provider {
 	p := Provider{Name: name}
 	for driver, path := range configs {
@@ -233,7 +234,7 @@ func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]s
 	return p
 }
 
-// providerConfigs returns the drivers that /etc/libibverbs.d names (rdma-core, libibverbs/dynamic_driver.c).
+// providerConfigs returns the drivers in /etc/libibverbs.d (rdma-core, libibverbs/dynamic_driver.c).
 func (g *Gatherer) providerConfigs() (map[string]string, error) {
 	names := map[string]string{}
 	err := g.configLines("/etc/libibverbs.d", func(path, line string) {

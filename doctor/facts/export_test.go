@@ -2,7 +2,7 @@ package facts
 
 import "time"
 
-// The seams of tests outside of the package.
+// This file exports internals for the tests outside of the package.
 
 const (
 	MaxEnvs        = maxEnvs
@@ -13,14 +13,14 @@ const (
 	MaxLibraryDirs = maxLibraryDirs
 )
 
-// ReadEnviron is what reads environments, until SetEnviron replaces it.
+// ReadEnviron is the default reader of environments, which SetEnviron replaces.
 var ReadEnviron = readEnviron
 
 func (g *Gatherer) SetEnviron(f func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)) {
 	g.environ = f
 }
 
-// SearchAgain makes the next reading search for libraries.
+// SearchAgain makes the next reading search for libraries again.
 func (g *Gatherer) SearchAgain() { g.searched = time.Time{} }
 
 // Space parses a configuration space.
@@ -30,10 +30,10 @@ func Space(b []byte) (deviceControl, acsControl uint16, express, acs bool) {
 	return deviceControl, acsControl, express, acs
 }
 
-// RunUCXInfo runs the ucx_info of the PATH.
+// RunUCXInfo runs the ucx_info found in PATH.
 var RunUCXInfo = runUCXInfo
 
-// The limits of ucx_info.
+// Limits of ucx_info.
 const (
 	UCXTime      = ucxTime
 	MaxUCXOutput = maxUCXOutput

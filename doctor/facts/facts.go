@@ -1,6 +1,6 @@
-// Package facts reads, once, everything that doctor's checks judge: the rails of a node, the system around them, and
-// what jobs set for them. A [Gatherer] reads the facts of this node; a peer's arrive as JSON over the probe's control
-// channel ([Parse]). Nothing here has an opinion.
+// Package facts reads everything that doctor's checks judge: the rails of a node, the system around them, and what jobs
+// configure for them. A [Gatherer] reads the facts of this node; a peer's arrive as JSON over the probe's control
+// channel ([Parse]). This package judges nothing.
 package facts
 
 import (
@@ -18,28 +18,30 @@ import (
 // Version is the version of the JSON form of [Facts].
 const Version = 3
 
-// Facts is what was read of one node; what could not be is zero, and in Unread. The tag max bounds a peer's lists.
+// Facts holds what was read of one node. A fact that could not be read is zero and listed in Unread. The tag max bounds
+// a peer's lists.
 type Facts struct {
-	Version int    `json:"version"` // of this form; peers with another one are not compared
+	Version int    `json:"version"` // version of the JSON form; peers with another one are not compared
 	Node    string `json:"node"`
 	Network `json:"rails"`
 	System  `json:"system"`
-	Unread  []string `json:"unread"` // what could not be read, why, and what to do about it
-	Live    *Live    `json:"-"`      // nil: no railscope runs
+	Unread  []string `json:"unread"` // facts that could not be read, with reason and fix
+	Live    *Live    `json:"-"`      // nil if no railscope runs
 }
 
-// ErrVersion says that a peer's facts have another version.
+// ErrVersion is returned by [Parse] when a peer's facts have another version.
 var ErrVersion = errors.New("unknown version of facts")
 
-// Bounds on texts, in bytes, and on what a peer sends.
+// Bounds on texts, in bytes, and on the facts of a peer.
 const (
-	maxText     = 256 // of a value from the kernel, a file or a process
+	maxText     = 256 // text from the kernel, a file or a process
 	maxPeerText = 1024
-	maxPeerList = 4096 // of a list without the tag max
+	maxPeerList = 4096 // list without the tag max
 	maxUnread   = 256
 )
 
-// Parse reads the facts of a peer, cleaned and bounded, but not to be trusted. Another version fails with [ErrVersion].
+// Parse decodes the facts of a peer, cleaned and bounded but not trustworthy. It fails with [ErrVersion] on another
+// version.
 func Parse(data []byte) (*Facts, error) {
 	const invalid = "the peer sent invalid facts: %w"
 	var form struct{ Version int }
@@ -63,9 +65,9 @@ func Parse(data []byte) (*Facts, error) {
 	return f, nil
 }
 
-// sanitize makes a peer's value safe to judge, to print and to paste into a shell: it cleans and cuts texts, drops
-// maps, which no peer sends, and fails on a list of more than most values. Names in any script stay as they are, so
-// that rails of one name still match.
+// sanitize makes a peer's value safe to judge, to print and to paste into a shell. It cleans and cuts texts, drops
+// maps, which no peer sends, and fails on a list of more than most values. Names in any script stay unchanged, so that
+// rails of one name still match.
 func sanitize(v reflect.Value, name string, most int) error {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -82,7 +84,7 @@ func sanitize(v reflect.Value, name string, most int) error {
 			if err != nil {
 				most = maxPeerList
 			}
-			if !value.CanSet() { // the private fields of netip.Prefix
+			if !value.CanSet() { // private fields of netip.Prefix
 				continue
 			}
 			if err := sanitize(value, strings.ToLower(field.Name), most); err != nil {
@@ -110,11 +112,11 @@ func sanitize(v reflect.Value, name string, most int) error {
 func clean(s string) string { return clip(s, maxText) }
 
 func clip(s string, most int) string {
-	s = terminal.PlainName(s[:min(len(s), most)])
-	return strings.ToValidUTF8(s[:min(len(s), most)], "") // an invalid byte has become three
+	s = terminal.PlainName(s) // before it is cut: half of a password is one, too
+	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }
 
-// System is what was read of the system around the rails.
+// System describes the system around the rails.
 type System struct {
 	Memlock   Memlock     `json:"memlock"`
 	Devices   Devices     `json:"devices"`
@@ -127,84 +129,84 @@ type System struct {
 	Jobs      Jobs        `json:"jobs"`
 }
 
-// maxPorts bounds the rails whose system is examined, so that facts stay far below a megabyte.
+// maxPorts bounds the rails whose system is examined, to keep the facts far below 1 MB.
 const maxPorts = 128
 
-// Memlock is how much memory this process may lock. ibv_reg_mr counts against RLIMIT_MEMLOCK unless the process has
-// CAP_IPC_LOCK in the first user namespace (ib_umem_get in drivers/infiniband/core/umem.c).
+// Memlock is the amount of memory that this process may lock. ibv_reg_mr counts against RLIMIT_MEMLOCK unless the
+// process has CAP_IPC_LOCK in the first user namespace (ib_umem_get in drivers/infiniband/core/umem.c).
 type Memlock struct {
 	Known  bool   `json:"known"`
-	Soft   uint64 `json:"soft"`   // bytes; [proc.Unlimited] for no limit
-	Hard   uint64 `json:"hard"`   // bytes, likewise
-	Exempt bool   `json:"exempt"` // has CAP_IPC_LOCK where it counts
+	Soft   uint64 `json:"soft"`   // bytes; [proc.Unlimited] without a limit
+	Hard   uint64 `json:"hard"`   // bytes; [proc.Unlimited] without a limit
+	Exempt bool   `json:"exempt"` // the process has CAP_IPC_LOCK in the first user namespace
 }
 
-// Devices is what this process can open of the RDMA devices.
+// Devices describes which RDMA devices this process can open.
 type Devices struct {
 	Known   bool     `json:"known"`           // sysfs shows whether ib_uverbs is loaded
 	Class   bool     `json:"class"`           // ib_uverbs is loaded: /sys/class/infiniband_verbs exists
-	Uverbs  []Uverbs `json:"uverbs"`          // one for each device of a rail
+	Uverbs  []Uverbs `json:"uverbs"`          // one per device of a rail
 	RDMACM  bool     `json:"rdma_cm"`         // /dev/infiniband/rdma_cm exists
 	NodeDir bool     `json:"dev"`             // /dev exists
-	Nodes   []string `json:"nodes,omitempty"` // device nodes that a container needs for all rails; empty unknown
+	Nodes   []string `json:"nodes,omitempty"` // device nodes that a container needs for all rails; empty if unknown
 }
 
 // Uverbs is the device node of one RDMA device.
 type Uverbs struct {
-	Device string `json:"device"` // for example mlx5_0
-	Node   string `json:"node"`   // for example /dev/infiniband/uverbs0
+	Device string `json:"device"` // such as mlx5_0
+	Node   string `json:"node"`   // such as /dev/infiniband/uverbs0
 	State  string `json:"state"`  // one of the Uverbs constants
 	Mode   string `json:"mode"`   // permissions and owner, if it exists
-	Err    string `json:"error"`  // of opening it
+	Err    string `json:"error"`  // error of the open call
 }
 
 // Results of opening a device node.
 const (
-	UverbsGood    = "good"    // it opened, or was not tried
-	UverbsMissing = "missing" // it does not exist
-	UverbsDenied  = "denied"  // EACCES: its permissions
+	UverbsGood    = "good"    // the node opened, or was not tried
+	UverbsMissing = "missing" // the node does not exist
+	UverbsDenied  = "denied"  // EACCES: the node's permissions
 	UverbsRules   = "rules"   // EPERM: device rules of a control group
-	UverbsOther   = "other"   // anything else, see Err
+	UverbsOther   = "other"   // any other error, see Err
 )
 
 // Verbs is what libibverbs would find on this process's file system.
 type Verbs struct {
 	Known     bool       `json:"known"`     // a library directory exists
-	Library   string     `json:"library"`   // path of libibverbs.so.1; empty: none
-	Providers []Provider `json:"providers"` // one for each provider that rails need
+	Library   string     `json:"library"`   // path of libibverbs.so.1; empty if none
+	Providers []Provider `json:"providers"` // one per provider that rails need
 }
 
-// Provider is libibverbs' part for one family of devices.
+// Provider is the part of libibverbs for one family of devices.
 type Provider struct {
 	Name    string `json:"name"`
-	Library string `json:"library"` // path of lib<name>-rdmav<N>.so; empty: none
-	Config  string `json:"config"`  // path of the file in /etc/libibverbs.d that names it; empty: none
+	Library string `json:"library"` // path of lib<name>-rdmav<N>.so; empty if none
+	Config  string `json:"config"`  // path of the file in /etc/libibverbs.d that names it; empty if none
 }
 
-// Installed is one version that is installed or running. A node may have several of one component.
+// Installed is one installed or running version. A node may have several versions of one component.
 type Installed struct {
 	Component string `json:"component"`
-	Of        string `json:"of"` // adapter type or driver: only versions of the same are compared
+	Of        string `json:"of"` // adapter type or driver; only versions with equal Of are compared
 	Version   string `json:"version"`
-	Where     string `json:"where"` // the file that shows it
+	Where     string `json:"where"` // file that shows the version
 }
 
-// GPUDirect is how adapters reach the memory of NVIDIA GPUs.
+// GPUDirect describes how adapters access the memory of NVIDIA GPUs.
 type GPUDirect struct {
-	GPUs   int    `json:"gpus"`   // known to the NVIDIA driver
-	Model  string `json:"model"`  // of the first
-	Module string `json:"module"` // the peer memory module that is loaded; empty: none
-	Mode   string `json:"mode"`   // peermem, dmabuf, none or unsupported; empty unknown
+	GPUs   int    `json:"gpus"`   // number of GPUs that the NVIDIA driver lists
+	Model  string `json:"model"`  // model of the first GPU
+	Module string `json:"module"` // loaded peer memory module; empty if none
+	Mode   string `json:"mode"`   // peermem, dmabuf, none or unsupported; empty if unknown
 	Reason string `json:"reason"`
-	Driver string `json:"driver"` // version
+	Driver string `json:"driver"` // driver version
 	Kernel string `json:"kernel"`
 }
 
-// QoS is how one rail is configured for lossless traffic and congestion control.
+// QoS is one rail's configuration for lossless traffic and congestion control.
 type QoS struct {
 	Device   string    `json:"device"`
 	Port     int       `json:"port"`
-	Settings []Setting `json:"settings" max:"64"` // those that could be read
+	Settings []Setting `json:"settings" max:"64"` // settings that could be read
 }
 
 // Setting is one setting as text: two rails agree if their texts are equal.
@@ -214,31 +216,33 @@ type Setting struct {
 	Where string `json:"where"`
 }
 
-// Jobs is what processes set that decides how NCCL and UCX connect, and what exists of what it names.
+// Jobs holds the settings of processes that decide how NCCL and UCX connect, and which of the named devices exist.
 type Jobs struct {
-	Envs        []Env             `json:"envs"`
-	Devices     []RDMAPort        `json:"devices"`              // all RDMA ports of this network namespace
-	Netdevs     []string          `json:"netdevs"`              // existing interfaces that an environment names
-	RDMANames   map[string]string `json:"rdma_names,omitempty"` // UCX's names of their RDMA ports, for example mlx5_0:1
-	Read        int               `json:"looked"`               // processes whose environment was read
-	GPU         []GPUJob          `json:"gpu,omitempty"`        // that hold GPU memory, where processes are attributed
-	Conclusions []Conclusion      `json:"conclusions"`          // only in a peer's facts, which have only Read beside it
-	Holders     []Holder          `json:"holders,omitempty"`    // processes that send over rails
+	Envs    []Env      `json:"envs"`
+	Devices []RDMAPort `json:"devices"` // RDMA ports of this network namespace
+	Netdevs []string   `json:"netdevs"` // existing interfaces that an environment names
+	// RDMANames maps interfaces to UCX's names of their RDMA ports, such as mlx5_0:1.
+	RDMANames map[string]string `json:"rdma_names,omitempty"`
+	Read      int               `json:"looked"`        // number of processes whose environment was read
+	GPU       []GPUJob          `json:"gpu,omitempty"` // jobs that hold GPU memory, if known
+	// Conclusions appear only in a peer's facts, which otherwise have only Read.
+	Conclusions []Conclusion `json:"conclusions"`
+	Holders     []Holder     `json:"holders,omitempty"` // processes that send over rails
 }
 
-// GPUJob is a job that holds GPU memory and has connected queue pairs: a pod, container, Slurm job or tree of
-// processes.
+// GPUJob is a job that holds GPU memory and has connected queue pairs: a pod, container, Slurm job or process tree.
 type GPUJob struct {
-	Name  string   `json:"name"`  // of the pod or container, else of the oldest process
+	Name  string   `json:"name"`  // name of the pod or container, else of the oldest process
 	Comm  string   `json:"comm"`  // name of the oldest process
-	GPUs  int      `json:"gpus"`  // of which it holds memory
-	Rails []string `json:"rails"` // names of those on which it has connected queue pairs
+	GPUs  int      `json:"gpus"`  // number of GPUs whose memory it holds
+	Rails []string `json:"rails"` // names of the rails on which it has connected queue pairs
 
-	EnvironmentRead bool     `json:"environment_read"` // of all its processes
-	Variables       []string `json:"variables"`        // that are set there, of those that select rails; without values
+	EnvironmentRead bool     `json:"environment_read"` // the environments of all its processes were read
+	Variables       []string `json:"variables"`        // names of the variables that are set and select rails
 }
 
-// Conclusion is what a node reports to peers about its processes: which check found them wrong, and how many.
+// Conclusion is a node's report to its peers about its own processes: a check that found a fault, and how many it
+// found.
 type Conclusion struct {
 	Check     string `json:"check"`
 	Severity  string `json:"severity"`
@@ -246,13 +250,13 @@ type Conclusion struct {
 	Files     int    `json:"files"` // configuration files that set the variable for every job
 }
 
-// Env is one environment and who has it. Only the variables that the checks examine are kept.
+// Env is one environment and the processes or the file that have it. Only variables that the checks examine are kept.
 type Env struct {
 	Vars      map[string]string `json:"vars"`
-	File      string            `json:"file,omitempty"`      // a configuration file instead of processes
+	File      string            `json:"file,omitempty"`      // configuration file, instead of processes
 	Foreign   bool              `json:"foreign,omitempty"`   // in another network namespace, with other devices
-	Count     int               `json:"count"`               // processes that have it
-	Processes []Process         `json:"processes,omitempty"` // some of them
+	Count     int               `json:"count"`               // number of processes that have it
+	Processes []Process         `json:"processes,omitempty"` // some of these processes
 }
 
 // Process is one process.
@@ -264,7 +268,7 @@ type Process struct {
 // Holder is a process with connected queue pairs.
 type Holder struct {
 	Process
-	Rails []string `json:"rails"` // names of the rails that it has them on
+	Rails []string `json:"rails"` // names of the rails of these queue pairs
 	Nodes []int    `json:"nodes"` // NUMA nodes of the processors that it may run on
 }
 

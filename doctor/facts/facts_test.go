@@ -35,7 +35,7 @@ func TestParseEnviron(t *testing.T) {
 	}
 }
 
-// TestSanitize: lists beyond their bound are refused, texts cut, and maps dropped.
+// TestSanitize: lists beyond their bound are refused, texts cut and maps dropped.
 func TestSanitize(t *testing.T) {
 	f := Facts{Node: strings.Repeat("é", maxPeerText), System: System{
 		Versions: []Installed{{Where: strings.Repeat("\xff", maxPeerText)}},
@@ -53,10 +53,10 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
-// TestSystemFactsSize fills every list of a node's own facts to its bound: they
-// still go to a peer, whose limit is a megabyte for all facts.
+// TestSystemFactsSize fills every list of a node's own facts to its bound. They must still fit into the 1 MB that a
+// peer accepts.
 func TestSystemFactsSize(t *testing.T) {
-	wide := strings.Repeat("w", 40) // wider than names of devices, interfaces and files are
+	wide := strings.Repeat("w", 40) // wider than names of devices, interfaces and files
 	var f Facts
 	for i := range maxPorts {
 		device := fmt.Sprintf("%s%d", wide[:16], i)

@@ -21,59 +21,65 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options say where to read.
+// Options configure where and how to read.
 type Options struct {
-	Sysfs, Procfs string // where they are mounted
-	Rootfs        string // where the host's root file system is mounted; normally /
+	Sysfs, Procfs string // mount points
+	Rootfs        string // mount point of the host's root file system; normally /
 
-	Rails  func() rail.Snapshot // the rails under their configured names
-	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
-	// Expect is what the node should be, such as an [expect.Keeper]; nil: nothing is expected.
+	Rails  func() rail.Snapshot // snapshot of the rails under their configured names
+	Budget time.Duration        // time that one read may take; 0 is 3 s
+	// Expect is the expected state of the node, such as an [expect.Keeper]; nil if nothing is expected.
 	Expect interface {
 		Expected(rails []rail.Rail) []expect.Rail
 		Node() expect.Node
 	}
-	// Jobs returns the jobs that hold GPU memory, and whether they are known. Nil: they are not.
+	// Jobs returns the jobs that hold GPU memory, and whether they are known; nil if they are not.
 	Jobs   func() (list []GPUJob, known bool)
-	Kernel *Kernel // answers what is in no file; nil queries the running kernel, if Sysfs is its own
+	Kernel *Kernel // queries beyond files; nil queries the running kernel, if Sysfs is its own
 }
 
-// Scope is what is read.
+// Scope selects what is read.
 type Scope int
 
-// The scopes.
+// Scopes.
 const (
 	All         Scope = iota
-	WithoutJobs       // no environments of processes, for findings that strangers see
-	ByHand            // All, and what costs too much to read every minute: for commands that a user runs
-	OneNode           // no versions of libraries, which only a comparison needs, and whose search may take seconds
+	WithoutJobs       // no environments of processes, for findings that everybody may see
+	ByHand            // All, and what is too expensive to read every minute: for commands that a user runs
+	// OneNode skips the versions of libraries: only a comparison needs them, and the search may take seconds.
+	OneNode
+	// Hard reads only rails, bonds, adapters, GPUs and addresses, which takes milliseconds.
+	Hard
 )
 
-// Gatherer reads the facts of this node. What hangs keeps its lane from one reading to the next, so a process has one
-// gatherer for everyone who wants facts. Safe for concurrent use.
+// Gatherer reads the facts of this node. A hung read keeps its lane blocked for later readings, so all users of facts
+// in a process share one gatherer. Safe for concurrent use.
 type Gatherer struct {
-	o         Options
-	kernel    Kernel
-	root      string // of this process, with the devices and libraries that it can open
-	lanes     lane.Group[*reader]
-	reading   sync.Mutex // one reading at a time: a second would find the lanes taken
-	searched  time.Time  // when installed was last complete; it and installed belong to the lane that searches
+	o       Options
+	kernel  Kernel
+	root    string // root of this process, with the devices and libraries that it can open
+	lanes   lane.Group[*reader]
+	reading sync.Mutex                // serializes readings: a second one would find the lanes busy
+	uses    []rail.Use                // the use of each rail in this reading
+	tables  map[string]*rail.GIDTable // GID tables of readings in the scope Hard; each belongs to its lane
+	// searched is the time of the last complete search. It and installed belong to the lane that searches.
+	searched  time.Time
 	installed []Installed
 	environ   func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
 
-	calls     sync.Map // lane → *reader of the call in it
+	calls     sync.Map // lane → *reader of its current call
 	processes lane.Group[*environment]
 
-	inProcesses atomic.Int32 // calls in processes
+	inProcesses atomic.Int32 // current calls in the lanes of processes
 }
 
-// work is what is done in one lane. The function that it returns writes to the facts, if anybody still waits.
+// work runs in one lane. The function that it returns writes the results to the facts, unless the caller gave up.
 type work func(*reader) func(*Facts)
 
-// New returns the gatherer of this machine, or of the one whose files are at o.Sysfs and o.Procfs.
+// New returns the gatherer of this machine, or of the machine whose files are at o.Sysfs and o.Procfs.
 func New(o Options) *Gatherer {
 	if o.Budget == 0 {
-		o.Budget = 3 * time.Second // a healthy thing takes 1/1000 of it
+		o.Budget = 3 * time.Second // a healthy read takes 1/1000 of it
 	}
 	g := &Gatherer{o: o, environ: readEnviron}
 	switch {
@@ -82,48 +88,65 @@ func New(o Options) *Gatherer {
 	case sysfs.Live(filepath.Join(o.Sysfs, "class/net")):
 		g.kernel = runningKernel(o.Sysfs, o.Budget)
 	}
-	if g.root = o.Rootfs; g.kernel.Live && o.Kernel == nil {
+	g.root = o.Rootfs
+	if g.kernel.Live && o.Kernel == nil {
 		g.root = "/"
 	}
 	return g
 }
 
-// Gather reads everything in the scope. What does not answer costs its facts and one budget for all.
+// Gather reads everything in the scope. Reads that hang cost their facts and one budget together.
 func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	g.reading.Lock()
 	defer g.reading.Unlock()
 	f := &Facts{Version: Version, Node: hostname(g.o.Procfs), Unread: []string{}}
 	snap := g.o.Rails()
 	g.addRails(f, snap)
+	g.uses = make([]rail.Use, len(snap.Rails))
 	first := g.readers(ctx, snap.Rails)
-	if scope == OneNode {
+	switch scope {
+	case OneNode:
 		delete(first, laneVersions)
+	case Hard:
+		first = g.hardReaders(snap.Rails, false)
+		g.tables = g.keptTables(snap.Rails)
+		for _, v := range snap.Rails {
+			table := g.tables[tableKey(v)]
+			first["GIDs of "+v.String()] = func(r *reader) func(*Facts) { return g.readGIDs(r, v, table) }
+		}
 	}
 	g.run(ctx, f, first)
 	f.arrange()
 	g.addExpected(f, snap)
-	// What follows depends on what was read above, or may take long.
+	if scope == Hard {
+		g.run(ctx, f, map[string]work{laneAddresses: g.readAddresses(f.Network)})
+		return f
+	}
+	// The rest depends on these facts, or may take long.
 	todo := map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
-		"addresses and routes": g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, scope)}
+		laneAddresses: g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, scope)}
 	if scope == ByHand && len(snap.Rails) > 0 {
 		todo["transports of UCX"] = g.readUCX(ctx)
 		todo["queue pairs of processes"] = g.readHolders(snap.Rails)
 		todo["bonds in the kernel log"] = g.readLAG(f.Network)
+		todo["adapters in the kernel log"] = g.readAdapterLog(f.Network)
 	}
-	if scope != WithoutJobs && len(snap.Rails) > 0 { // without rails no setting of a job can be wrong about them
+	if scope != WithoutJobs && len(snap.Rails) > 0 { // settings of jobs are irrelevant without rails
 		todo[UnreadJobs] = g.readJobs(ctx)
 	}
 	g.run(ctx, f, todo)
 	return f
 }
 
-// laneVersions is the lane that searches for installed libraries.
-const laneVersions = "versions of libraries"
+// Lanes of installed libraries, whose search is slow, and of addresses, which fixes of hard facts need.
+const (
+	laneVersions  = "versions of libraries"
+	laneAddresses = "addresses and routes"
+)
 
 func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]work {
-	todo := map[string]work{
-		"bonds":                   func(r *reader) func(*Facts) { return g.readBonds(r, rails) },
-		"GPUs":                    g.readGPUs,
+	todo := g.hardReaders(rails, true)
+	maps.Copy(todo, map[string]work{
 		"GPUDirect":               g.readGPUDirect,
 		"NUMA":                    g.readNUMA,
 		"uptime":                  g.readUptime,
@@ -131,12 +154,8 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 		"RDMA device nodes":       func(r *reader) func(*Facts) { return g.readDevices(r, rails) },
 		"versions of drivers":     func(*reader) func(*Facts) { return g.readRunningVersions(rails) },
 		laneVersions:              func(r *reader) func(*Facts) { return g.readInstalledVersions(ctx, r) },
-	}
-	if len(rails) == 0 {
-		todo["adapters"] = g.readAdapters
-	}
+	})
 	for i, v := range rails {
-		todo[v.String()] = func(r *reader) func(*Facts) { return g.readRail(r, v) }
 		if i < maxPorts && v.LinkLayer == "Ethernet" && !v.Software {
 			todo[qosLane(v)] = func(r *reader) func(*Facts) { return g.readQoS(r, v) }
 		}
@@ -144,7 +163,36 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 	return todo
 }
 
-// hostname is the name of the machine whose procfs it is: captures and the demo are named differently from this host.
+// hardReaders returns the readers of hard facts; with gids also those of the GIDs.
+func (g *Gatherer) hardReaders(rails []rail.Rail, gids bool) map[string]work {
+	todo := map[string]work{
+		"bonds":    func(r *reader) func(*Facts) { return g.readBonds(r, rails) },
+		"adapters": func(r *reader) func(*Facts) { return g.readAdapters(r, rails) },
+		"GPUs":     g.readGPUs,
+	}
+	for _, v := range rails {
+		todo[v.String()] = func(r *reader) func(*Facts) { return g.readRail(r, v, gids) }
+	}
+	return todo
+}
+
+func tableKey(v rail.Rail) string { return fmt.Sprintf("%s/%d", v.ID, v.Port) }
+
+// keptTables returns the GID tables of the rails. Tables are kept for their known size: a new one reads up to 1024
+// entries.
+func (g *Gatherer) keptTables(rails []rail.Rail) map[string]*rail.GIDTable {
+	tables := map[string]*rail.GIDTable{}
+	for _, v := range rails {
+		tables[tableKey(v)] = g.tables[tableKey(v)]
+		if tables[tableKey(v)] == nil {
+			tables[tableKey(v)] = rail.NewGIDTable(v.Dir, v.Port)
+		}
+	}
+	return tables
+}
+
+// hostname returns the name of the machine that procfs describes: captures and the demo have other names than this
+// host.
 func hostname(procfs string) string {
 	if name, err := sysfs.ReadString(procfs, "sys/kernel/hostname"); err == nil && name != "" {
 		return clean(name)
@@ -162,17 +210,14 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 			f.Unread = append(f.Unread, line)
 		}
 	}
-	if len(snap.LeftOut) > 0 {
-		l := snap.LeftOut[0]
-		f.LeftOut = fmt.Sprintf("%s port %d: %s", l.Device, l.Port, l.Reason)
-	}
+	f.LeftOut, f.Idle = snap.LeftOut[:min(len(snap.LeftOut), 1024)], snap.Idle
 	devices, err := sysfs.List(filepath.Join(g.o.Sysfs, "class/infiniband"))
 	f.RDMA, f.Hidden = err == nil, err != nil && sysfs.Reason(err) != sysfs.ReasonVanished
 	if _, err := os.Stat(filepath.Join(g.o.Sysfs, "class")); err != nil {
 		f.Unread = append(f.Unread, fmt.Sprintf("%v: --path.sysfs names where sysfs is mounted", err))
 	}
 	if len(snap.Rails) == 0 {
-		for _, d := range devices[:min(len(devices), 1024)] { // virtual functions may be thousands
+		for _, d := range devices[:min(len(devices), 1024)] { // there may be thousands of virtual functions
 			f.RDMADevices = append(f.RDMADevices, d.Name)
 		}
 	}
@@ -182,9 +227,10 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	}
 }
 
-// addExpected adds what the node should be, as far as it can be compared with what was read.
+// addExpected adds the expected state of the node, without figures that could not be read for comparison.
 func (g *Gatherer) addExpected(f *Facts, snap rail.Snapshot) {
 	f.Missing = snap.Missing
+	defer g.markUnused(f)
 	if g.o.Expect == nil {
 		return
 	}
@@ -192,11 +238,21 @@ func (g *Gatherer) addExpected(f *Facts, snap rail.Snapshot) {
 		f.Rails[i].Expected = e
 	}
 	f.Expected = g.o.Expect.Node()
-	if snap.Err != nil { // those that do not answer are not missing
+	if snap.Err != nil { // rails that do not answer are not missing
 		f.Expected.Rails = expect.Figure[int]{}
 	}
 	if !f.GPUsRead {
 		f.Expected.GPUs = expect.Figure[int]{}
+	}
+}
+
+func (g *Gatherer) markUnused(f *Facts) {
+	expected := make([]expect.Rail, len(f.Rails))
+	for i, r := range f.Rails {
+		expected[i] = r.Expected
+	}
+	for i, unused := range expect.Unused(g.uses, expected, f.Expected.ConfiguredRails()) {
+		f.Rails[i].Unused = unused
 	}
 }
 
@@ -207,10 +263,10 @@ func (f *Facts) arrange() {
 	f.arrangeVersions()
 }
 
-// run does each piece of work in its lane, and adds to the facts what was found, and to Unread what could not be.
+// run runs each piece of work in its lane. It adds results to the facts, and failures to Unread.
 func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 	if ctx.Err() != nil {
-		return // the facts are not wanted any more
+		return // the caller gave up
 	}
 	maps.DeleteFunc(todo, func(_ string, do work) bool { return do == nil })
 	for _, res := range g.lanes.Run(g.budget(ctx), slices.Sorted(maps.Keys(todo)), func(key string) *reader {
@@ -222,7 +278,7 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 		switch res.State {
 		case lane.Done:
 			for _, text := range res.Value.unread {
-				if !slices.Contains(f.Unread, text) { // it may be the same for each rail
+				if !slices.Contains(f.Unread, text) { // each rail may yield the same text
 					f.Unread = append(f.Unread, text)
 				}
 			}
@@ -262,17 +318,17 @@ func isDir(path string) bool {
 	return err == nil && st.IsDir()
 }
 
-// absent reports whether a file or a setting does not exist, rather than cannot be read.
+// absent reports whether a file or setting does not exist, rather than that it cannot be read.
 func absent(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || sysfs.Reason(err) == sysfs.ReasonVanished
 }
 
-// reader reads small files and records what failed. A file that does not exist, or that the driver does not have for
-// this port, is not a failure: the fact stays unknown. One goroutine reads; current is safe for concurrent use.
+// reader reads small files and records failures. A missing file, or one that the driver does not support for this port,
+// is not a failure: the fact stays unknown. One goroutine reads; current is safe for concurrent use.
 type reader struct {
 	path   atomic.Pointer[string]
 	unread []string
-	put    func(*Facts) // writes what was read; nil: nothing
+	put    func(*Facts) // writes what was read; nil if nothing was
 }
 
 func (r *reader) at(elem ...string) string {
@@ -292,7 +348,7 @@ func (r *reader) say(format string, args ...any) {
 	r.unread = append(r.unread, fmt.Sprintf(format, args...))
 }
 
-// fail records an error, with what to do about it. It ignores nil and what does not exist.
+// fail records an error and its fix. It ignores nil and errors about missing files.
 func (r *reader) fail(err error) {
 	switch sysfs.Reason(err) {
 	case sysfs.ReasonVanished, sysfs.ReasonUnsupported, sysfs.ReasonEmpty:
@@ -320,7 +376,7 @@ func (r *reader) uint(elem ...string) *uint64 {
 	return &v
 }
 
-// int returns the number in a file; 0 if there is none.
+// int returns the number in a file; 0 if the file is missing.
 func (r *reader) int(elem ...string) int {
 	if v := r.uint(elem...); v != nil && *v <= math.MaxInt32 {
 		return int(*v)

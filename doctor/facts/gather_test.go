@@ -16,7 +16,7 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// TestFactsTravel: facts survive the JSON form.
+// TestFactsTravel: facts survive a round trip through JSON.
 func TestFactsTravel(t *testing.T) {
 	for _, name := range []string{"hgx", "spark", "rxe", "lag"} {
 		f := doctortest.Machine(t, name, "")
@@ -31,7 +31,7 @@ func TestFactsTravel(t *testing.T) {
 	}
 }
 
-// TestGather: what is read of a machine.
+// TestGather compares all facts of a machine.
 func TestGather(t *testing.T) {
 	yes := true
 	one, zero := uint64(1), uint64(0)
@@ -88,7 +88,7 @@ func encode(t *testing.T, f *facts.Facts) []byte {
 	return data
 }
 
-// TestParse: facts that no railscope of this version sends are refused, with the reason.
+// TestParse: invalid facts are refused, with the reason.
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ name, data, says string }{
 		{"nothing", "", "invalid facts"},

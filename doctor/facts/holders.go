@@ -16,18 +16,18 @@ import (
 
 const (
 	maxHolders = 256
-	maxPairs   = 1 << 16 // of a device
-	maxCPUs    = 1 << 14 // CONFIG_NR_CPUS is 8192 at most
+	maxPairs   = 1 << 16 // per device
+	maxCPUs    = 1 << 14 // CONFIG_NR_CPUS is at most 8192
 )
 
-// readHolders reads which processes have connected queue pairs on the rails, and where they may run. In another PID
-// namespace than the host's, the kernel does not report the owner of a queue pair.
+// readHolders reads which processes have connected queue pairs on the rails, and where they may run. In a PID namespace
+// other than the host's, the kernel does not report the owner of a queue pair.
 func (g *Gatherer) readHolders(rails []rail.Rail) work {
 	if g.kernel.QueuePairs == nil {
 		return nil
 	}
 	return func(r *reader) func(*Facts) {
-		threads := map[int][]string{} // → rails
+		threads := map[int][]string{} // thread → rails
 		for _, v := range rails[:min(len(rails), maxPorts)] {
 			r.at("queue pairs of " + v.Device)
 			err := g.kernel.QueuePairs(v.Device, rdmanl.QPLimits{Time: g.o.Budget / 4, Pairs: maxPairs}, func(qp rdmanl.QP) {
@@ -47,7 +47,7 @@ func (g *Gatherer) readHolders(rails []rail.Rail) work {
 		for tid, names := range threads {
 			pid, err := proc.Process(g.o.Procfs, tid)
 			if err != nil || pid == os.Getpid() {
-				continue // it has ended
+				continue // the process has exited
 			}
 			h := holders[pid]
 			if h == nil && len(holders) < maxHolders {
@@ -73,7 +73,7 @@ func arrangeHolders(byPID map[int]*Holder) (list []Holder) {
 	return list
 }
 
-// holder reads where a process may run. Nodes is empty if that is unknown.
+// holder reads where a process may run. Nodes is empty if unknown.
 func (g *Gatherer) holder(pid int, nodes map[uint64]int) *Holder {
 	h := &Holder{Process: Process{PID: pid}}
 	comm, _ := sysfs.ReadString(g.o.Procfs, strconv.Itoa(pid), "comm")

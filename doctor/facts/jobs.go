@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,19 +20,19 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Bounds on what is read of processes, and kept.
+// Bounds on what is read and kept of processes.
 const (
 	maxProcesses = 1 << 18
 	maxEnvs      = 32
-	maxValue     = 1024 // bytes of a variable; a longer one is not judged
-	maxStuck     = 4    // processes that hang in the kernel, each in a thread; with more, no others are read
-	MaxNamed     = 8    // processes named for each environment
+	maxValue     = 1024 // bytes of a variable; longer ones are not judged
+	maxStuck     = 4    // processes that hang in the kernel, each with a thread; beyond that no others are read
+	MaxNamed     = 8    // processes listed per environment
 )
 
-// UnreadJobs is the prefix of Unread about environments.
+// UnreadJobs is the prefix of entries of Unread about environments.
 const UnreadJobs = "environments of processes"
 
-// JobVariables are the variables that are read of an environment.
+// JobVariables returns the variables that are read from an environment.
 func JobVariables() []string {
 	return []string{"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_TLS", "UCX_NET_DEVICES",
 		"NIXL_ETCD_ENDPOINTS", "NIXL_ETCD_NAMESPACE"}
@@ -41,29 +40,26 @@ func JobVariables() []string {
 
 func wanted(name string) bool { return slices.Contains(JobVariables(), name) }
 
-// userinfo is the user and the password of a URL.
-var userinfo = regexp.MustCompile(`://[^/\s,;]*@`)
-
-// judgeable are the variables that can be judged: complete, printable, and without the password of a URL.
+// judgeable returns the variables that can be judged: complete, printable, and without passwords in URLs.
 func judgeable(vars map[string]string) map[string]string {
 	maps.DeleteFunc(vars, func(_, value string) bool { return len(value) > maxValue })
 	for name, value := range vars {
-		vars[name] = userinfo.ReplaceAllString(terminal.PlainName(value), "://")
+		vars[name] = terminal.PlainName(value)
 	}
 	return vars
 }
 
-// environs are the environments of processes and files, each once, with counts of what was not read.
+// environs collects the environments of processes and files, each once, and counts failures.
 type environs struct {
 	byKey   map[string]*Env
-	total   int // processes
+	total   int // number of processes
 	read    int
 	late    int // not read in time
 	hidden  int // permission denied
-	surplus int // processes with an environment beyond maxEnvs
-	cut     int // longer than proc.MaxEnviron
-	cutPID  int // one of them
-	failed  int // for another reason
+	surplus int // processes whose environment exceeds maxEnvs
+	cut     int // environments longer than proc.MaxEnviron
+	cutPID  int // PID of one with a cut environment
+	failed  int // other errors
 	err     error
 }
 
@@ -110,7 +106,7 @@ func (e *environs) addProcess(res lane.Result[string, *environment]) {
 	}
 }
 
-// report says what was not read, and what to do about it.
+// report records what was not read, and its fix.
 func (e *environs) report(r *reader) {
 	say := func(format string, args ...any) { r.say(UnreadJobs+format, args...) }
 	if e.late > 0 {
@@ -132,7 +128,7 @@ func (e *environs) report(r *reader) {
 	}
 }
 
-// readJobs reads the environments of processes and of files that set the same variables, and what these name.
+// readJobs reads the environments of processes, the files that set the same variables, and the devices that they name.
 func (g *Gatherer) readJobs(ctx context.Context) work {
 	return func(r *reader) func(*Facts) {
 		e := &environs{byKey: map[string]*Env{}}
@@ -151,8 +147,8 @@ func (g *Gatherer) readJobs(ctx context.Context) work {
 	}
 }
 
-// readProcesses reads each process in its lane: one that hangs in the kernel costs no other, and is not tried again.
-// All of it ends within the budget of the caller's lane.
+// readProcesses reads each process in its own lane: one that hangs in the kernel does not delay others and is not
+// retried. All reads end within the budget of the caller's lane.
 func (g *Gatherer) readProcesses(ctx context.Context, r *reader, e *environs) {
 	pids, err := proc.PIDs(g.o.Procfs, maxProcesses)
 	if err != nil {
@@ -185,9 +181,9 @@ func (g *Gatherer) readProcesses(ctx context.Context, r *reader, e *environs) {
 	}
 }
 
-// readProcess reads one process. One that started after begun has reused the PID of another.
+// readProcess reads one process. A process that started after begun has reused another one's PID.
 func (g *Gatherer) readProcess(key, home string, begun uint64) *environment {
-	pid, _ := strconv.Atoi(key) // it is of Itoa
+	pid, _ := strconv.Atoi(key) // key comes from strconv.Itoa
 	vars, cut, err := g.environ(g.o.Procfs, pid, wanted)
 	p := &environment{Env{Count: 1, Processes: []Process{{PID: pid}}}, cut, err}
 	if err != nil || len(judgeable(vars)) == 0 {
@@ -202,7 +198,7 @@ func (g *Gatherer) readProcess(key, home string, begun uint64) *environment {
 	return p
 }
 
-// readEnviron is [proc.Environ], but kernel threads, without an environment, fail with [os.ErrNotExist].
+// readEnviron is [proc.Environ], except that kernel threads, which have no environment, fail with [os.ErrNotExist].
 func readEnviron(root string, pid int, wanted func(string) bool) (map[string]string, bool, error) {
 	vars, cut, err := proc.Environ(root, pid, wanted)
 	if sysfs.Reason(err) == sysfs.ReasonPermission && proc.KernelThread(root, pid) {
@@ -231,7 +227,7 @@ func (g *Gatherer) readJobFiles(e *environs) {
 	}
 }
 
-// readNamed finds what exists of the interfaces that environments name.
+// readNamed finds which of the interfaces named in environments exist.
 func (g *Gatherer) readNamed(jobs *Jobs) {
 	for _, env := range jobs.Envs {
 		for name := range strings.SplitSeq(strings.TrimPrefix(env.Vars["UCX_NET_DEVICES"], "^"), ",") {

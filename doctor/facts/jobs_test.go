@@ -23,7 +23,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// TestJobsBounds: more different environments than are kept.
+// TestJobsBounds has more different environments than are kept.
 func TestJobsBounds(t *testing.T) {
 	change := doctortest.Tree{}
 	for i := range facts.MaxEnvs + 10 {
@@ -42,9 +42,10 @@ func TestJobsBounds(t *testing.T) {
 	}
 }
 
-// TestJobsHostile: of environments that are too long or invalid, what was read is judged, and the rest is reported.
+// TestJobsHostile: of environments that are too long or invalid, the readable part is judged and the rest reported.
 func TestJobsHostile(t *testing.T) {
-	long := func(last string) string { // last begins ten bytes before the end of what is read
+	// The argument begins 10 bytes before the end of what is read.
+	long := func(last string) string {
 		return doctortest.Environ("NCCL_NET=Socket", strings.Repeat("x", proc.MaxEnviron-len("NCCL_NET=Socket")-2-10),
 			last)
 	}
@@ -92,7 +93,7 @@ func TestJobsHostile(t *testing.T) {
 	}
 }
 
-// TestJobsHidden counts those that may not be read, and says it once.
+// TestJobsHidden counts unreadable processes and reports them once.
 func TestJobsHidden(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX, doctortest.Job("NCCL_NET=Socket"),
 		doctortest.Tree{"proc/77/environ": "x", "proc/78/environ": "x", "proc/79/environ": "x", "proc/80/environ": "x",
@@ -118,8 +119,8 @@ func TestJobsHidden(t *testing.T) {
 	}
 }
 
-// TestJobsHang has processes whose environment never comes, as one that hangs in
-// the kernel with its memory locked: all others are read, and it says so.
+// TestJobsHang has a process whose environment never arrives, like one that hangs in the kernel with its memory locked:
+// all others are read, and the hung one is reported.
 func TestJobsHang(t *testing.T) {
 	t.Parallel()
 	change := doctortest.Job("NCCL_NET=Socket")
@@ -138,11 +139,12 @@ func TestJobsHang(t *testing.T) {
 		}
 		return facts.ReadEnviron(root, pid, wanted)
 	})
-	for range 5 { // it costs one goroutine, however often one looks
+	for range 5 { // it costs one goroutine, however many readings follow
 		f := g.Gather(t.Context(), facts.All)
 		unread := f.Unread
 		if len(unread) != 1 || !strings.HasPrefix(unread[0], "environments of processes: 50 of 52 were read in time") {
-			t.Errorf("%q", unread) // 50 of 6000 and 1234 but the one that hangs; and itself, which has none to read
+			// The 2 unread ones are PID 6007, which hangs, and the process itself, which has no environment.
+			t.Errorf("%q", unread)
 		}
 		if list := jobFindings(f); len(list) != 1 || list[0].Check != "nccl_net" {
 			t.Errorf("%+v", list)
@@ -150,7 +152,7 @@ func TestJobsHang(t *testing.T) {
 	}
 }
 
-// TestJobsManyHang: of many processes that hang, only a few block a thread, and the rest is reported.
+// TestJobsManyHang: of many hung processes only a few block a thread, and the rest is reported.
 func TestJobsManyHang(t *testing.T) {
 	change := doctortest.Tree{}
 	for i := range 3 * facts.MaxStuck {
@@ -177,7 +179,7 @@ func TestJobsManyHang(t *testing.T) {
 	}
 }
 
-// jobFindings are the findings about environments.
+// jobFindings returns the findings about environments.
 func jobFindings(f *facts.Facts) (list []finding.Finding) {
 	for _, c := range check.Checks() {
 		if strings.HasPrefix(c.ID, "nccl_") || strings.HasPrefix(c.ID, "ucx_") {
@@ -187,7 +189,7 @@ func jobFindings(f *facts.Facts) (list []finding.Finding) {
 	return list
 }
 
-// TestWithoutJobs: what is read for strangers has nothing of processes, not even that some could not be read.
+// TestWithoutJobs: facts that everybody may see have nothing about processes, not even that some could not be read.
 func TestWithoutJobs(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX, doctortest.Job("NCCL_NET=Socket"),
 		doctortest.Tree{"root/etc/nccl.conf": "NCCL_IB_DISABLE=1\n"})
@@ -201,8 +203,8 @@ func TestWithoutJobs(t *testing.T) {
 	}
 }
 
-// TestOneHang: the page and peers share one gatherer, so that what hangs is
-// stuck once, however many ask and whatever for.
+// TestOneHang: the page and peers share one gatherer, so that a hung read blocks one lane, however many readings
+// follow.
 func TestOneHang(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX)
 	s.Budget = 200 * time.Millisecond

@@ -16,21 +16,21 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// Kernel answers what is in no file. A nil function is not called. Interfaces are named by their index.
+// Kernel answers queries beyond files. A nil function is not called. Interfaces are identified by their index.
 type Kernel struct {
 	Live bool           // the files are the running kernel's: what they lack does not exist
-	RDMA rdmadev.Finder // of device nodes and netdevs of RDMA devices
+	RDMA rdmadev.Finder // finds device nodes and netdevs of RDMA devices
 
-	Addresses  func() (map[int][]netip.Prefix, error)           // of every interface, with their subnets
-	Path       func(from, to netip.Addr) (index int, err error) // the interface by which a packet leaves; 0 if none
+	Addresses  func() (map[int][]netip.Prefix, error)           // addresses of every interface, with their subnets
+	Path       func(from, to netip.Addr) (index int, err error) // interface by which a packet leaves; 0 if none
 	Gateways   func(index int) ([]netip.Prefix, error)          // IPv4 destinations reached through a gateway
 	PFC        func(netdev string) (uint8, error)               // priorities with PFC, one bit each
-	Pause      func(netdev string) (rx, tx bool, err error)     // global pause frames are honored, and sent
-	OpenDevice func(path string) error                          // opens a device to read and write, and closes it
+	Pause      func(netdev string) (rx, tx bool, err error)     // whether global pause frames are honored, and sent
+	OpenDevice func(path string) error                          // opens a device for reading and writing, and closes it
 
-	// QueuePairs calls each for the queue pairs of a device. The kernel asks the firmware about each of them.
+	// QueuePairs calls each for every queue pair of a device. The kernel queries the firmware about each of them.
 	QueuePairs func(device string, limits rdmanl.QPLimits, each func(rdmanl.QP)) error
-	// UCXInfo runs ucx_info -d; an empty path: it is not installed.
+	// UCXInfo runs ucx_info -d; path is empty if it is not installed.
 	UCXInfo func(context.Context) (path, output string, err error)
 }
 
@@ -41,7 +41,7 @@ func runningKernel(sysfs string, timeout time.Duration) Kernel {
 		QueuePairs: rdmanl.NewForDumps(timeout).QueuePairs}
 }
 
-// openDevice does what a program does first. No RDMA driver does more at open than register the caller.
+// openDevice opens a device, as a program does first. On open, RDMA drivers only register the caller.
 func openDevice(path string) error {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -108,7 +108,8 @@ func (g *Gatherer) readRoutes(r *reader, n *Network) {
 			continue
 		}
 		var err error
-		if d.Gateways, err = g.kernel.Gateways(d.Index); err != nil {
+		d.Gateways, err = g.kernel.Gateways(d.Index)
+		if err != nil {
 			r.say("routes of %s: %v", d.Name, err)
 		}
 	}
@@ -116,7 +117,7 @@ func (g *Gatherer) readRoutes(r *reader, n *Network) {
 
 type rtnetlink struct{ timeout time.Duration }
 
-// with calls do with a socket that has the timeout.
+// with calls do with a netlink handle that has the timeout.
 func (k rtnetlink) with(do func(*netlink.Handle) error) error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -143,7 +144,7 @@ func (k rtnetlink) addresses() (all map[int][]netip.Prefix, err error) {
 				continue
 			}
 			mask := a.Mask
-			if a.Peer != nil { // whose subnet it is in
+			if a.Peer != nil { // the subnet is the peer's
 				mask = a.Peer.Mask
 			}
 			all[a.LinkIndex] = append(all[a.LinkIndex], prefix(a.IP, mask))
@@ -171,7 +172,8 @@ func (k rtnetlink) path(from, to netip.Addr) (index int, err error) {
 
 func (k rtnetlink) gateways(index int) (list []netip.Prefix, err error) {
 	err = k.with(func(h *netlink.Handle) error {
-		// The kernel then sends only the routes of this interface, not a million others; before Linux 4.20 it cannot.
+		// With this the kernel sends only the routes of this interface, not a million others. Before Linux 4.20 it
+		// cannot.
 		_ = h.SetStrictCheck(true)
 		list = nil
 		all := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_UNSPEC}
@@ -194,7 +196,7 @@ func throughGateway(r netlink.Route, index int) bool {
 	return r.LinkIndex == index && (r.Gw != nil || r.Via != nil) || slices.ContainsFunc(r.MultiPath, by)
 }
 
-// prefix converts an address with its mask, as the kernel sends them.
+// prefix converts an address and its mask, as the kernel sends them.
 func prefix(address net.IP, mask net.IPMask) netip.Prefix {
 	ip, _ := netip.AddrFromSlice(address)
 	bits, _ := mask.Size()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestRunningKernel asks the kernel of this machine about its loopback interface, which every machine has.
+// TestRunningKernel queries the kernel of this machine about its loopback interface.
 func TestRunningKernel(t *testing.T) {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil || lo.Flags&net.FlagUp == 0 {
@@ -25,7 +25,7 @@ func TestRunningKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, i := range list { // the standard library asks the same kernel in its own way
+	for _, i := range list { // the standard library uses its own queries to the same kernel
 		addrs, _ := i.Addrs()
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && !slices.Contains(all[i.Index], p) {
@@ -50,11 +50,10 @@ func TestRunningKernel(t *testing.T) {
 	}
 }
 
-// defaultRoute is the interface by which this machine reaches the world through
-// a gateway, as /proc/net/route says; 0 when it does not.
+// defaultRoute returns the interface of this machine's default route in /proc/net/route; 0 if there is none.
 func defaultRoute(t *testing.T) int {
 	t.Helper()
-	data, _ := os.ReadFile("/proc/net/route") // none: none
+	data, _ := os.ReadFile("/proc/net/route") // without the file there is no route
 	for line := range strings.Lines(string(data)) {
 		if f := strings.Fields(line); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" && f[2] != "00000000" {
 			i, err := net.InterfaceByName(f[0])

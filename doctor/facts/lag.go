@@ -11,12 +11,12 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-const maxLAGMessages = 4 // of a bond
+const maxLAGMessages = 4 // per bond
 
-// readLAG reads what the driver wrote about bonds whose members are still RDMA devices of their own, if this process
-// may read the kernel log. There are no such bonds on most nodes, and then it is not read.
+// readLAG reads the driver's messages about bonds whose members are still separate RDMA devices, if this process may
+// read the kernel log. Most nodes have no such bonds and skip it.
 func (g *Gatherer) readLAG(n Network) work {
-	slots := map[string]int{} // of members → index of the bond
+	slots := map[string]int{} // slot of a member → index of its bond
 	for i := range n.Bonds {
 		if b := &n.Bonds[i]; BondCarriesRDMA(b.Mode) && len(n.RailsOn(b)) > 1 {
 			for _, m := range b.Members {
@@ -24,12 +24,12 @@ func (g *Gatherer) readLAG(n Network) work {
 			}
 		}
 	}
-	delete(slots, "") // of software devices
+	delete(slots, "") // software devices have no slot
 	if len(slots) == 0 {
 		return nil
 	}
 	return func(r *reader) func(*Facts) {
-		// Not being allowed to read it is usual, and a reason that is not known is no fault.
+		// Many hosts refuse access to the kernel log, and an unknown reason is not a fault.
 		list, _ := kernellog.Read(r.at(g.own("dev/kmsg")), maxLAGMessages*len(slots), func(rec kernellog.Record) bool {
 			_, ours := slots[slotOfMessage(rec.Text)]
 			return ours && rec.Driver() && aboutLAG(rec.Text)
@@ -46,7 +46,7 @@ func (g *Gatherer) readLAG(n Network) work {
 	}
 }
 
-// slotOfMessage is the slot of the function that "mlx5_core 0000:18:00.0: …" is about.
+// slotOfMessage returns the PCI slot of the function that a message like "mlx5_core 0000:18:00.0: …" is about.
 func slotOfMessage(text string) string {
 	_, rest, _ := strings.Cut(text, " ")
 	address, _, _ := strings.Cut(rest, ": ")
@@ -54,14 +54,14 @@ func slotOfMessage(text string) string {
 	return rail.LinkKey(address)
 }
 
-// aboutLAG reports whether a message says why there is no LAG: "Failed to create LAG (-22)", "Failed to activate RoCE
+// aboutLAG reports whether a message explains a missing LAG: "Failed to create LAG (-22)", "Failed to activate RoCE
 // LAG", "LAG port selection mode must be the same for both devices" (mlx5/core/lag/lag.c).
 func aboutLAG(text string) bool {
 	return strings.Contains(text, " LAG ") || strings.HasSuffix(text, " LAG") || strings.Contains(text, "RoCE LAG;")
 }
 
-// emptyBond reports whether a bond is administratively up and has no member. The module makes bond0 without one, which
-// is down until somebody configures it.
+// emptyBond reports whether a bond is administratively up without a member. The module creates bond0 without members
+// but down.
 func (g *Gatherer) emptyBond(r *reader, name string) bool {
 	dir := filepath.Join(g.o.Sysfs, "class/net", name)
 	members, err := sysfs.ReadString(dir, "bonding/slaves")

@@ -8,35 +8,42 @@ import (
 	"time"
 )
 
-// Live is what a running railscope knows besides: what its sources export, and how their counters moved lately.
+// Live holds what only a running railscope knows: the exported values, and how their counters moved.
 type Live struct {
-	Over      time.Duration // how far back increases reach; 0: the counters were read once
-	Increases []Increase    // By or Ever is above 0
-	Suspected []string      // reasons of fallback_suspected that hold
+	Over      time.Duration // window of the increases; 0 if the counters were read once
+	Increases []Increase    // increases with By or Ever above 0
+	Suspected []string      // current reasons of fallback_suspected
 	Sockets   []string      // NCCL jobs that use sockets
 	Hot       []Hot
-	Imbalance map[string]float64
-	GPULoad   map[string]float64 // utilisation by PCI address
-	Failed    map[string]string  // source → why it could not be read completely
-	Refused   bool               // the last configuration was refused
+	Imbalance map[string]float64 // by direction
+	Shares    []Share            // shares of rails in the load of their group's best one
+	GPULoad   map[string]float64 // PCI address → utilisation, 0 to 1
+	Failed    map[string]string  // source → reason of an incomplete read
+	Refused   bool               // whether the last configuration was refused
 }
 
-// Increase is how much the counters of one row with equal labels rose.
+// Increase is the rise of a row's counters with equal labels.
 type Increase struct {
-	Row    string // of the exporter's table, without the namespace
+	Row    string // row of the exporter's table, without the namespace
 	Labels []string
 	By     float64
-	// Ever is by how much it rose since the first examination, of series that begin with their first event; else 0.
+	// Ever is the rise since the first examination, for series that appear with their first event; else 0.
 	Ever float64
 }
 
-// Hot is a sensor of a rail's adapter or module that is at or above its critical temperature.
+// Hot is a sensor of a rail's adapter or module at or above its critical temperature.
 type Hot struct {
 	Rail, Sensor string
-	Excess       float64 // degrees Celsius
+	Excess       float64 // degrees Celsius above the critical temperature
 }
 
-// Increased returns by how much the counters of these rows rose, whose first label has this value.
+// Share is a rail's load as a share of the best rail's.
+type Share struct {
+	Rail, Direction string
+	Value           float64
+}
+
+// Increased returns the total rise of these rows for series whose first label has this value.
 func (l *Live) Increased(label string, rows ...string) (sum float64) {
 	for _, i := range l.Increases {
 		if i.Labels[0] == label && slices.Contains(rows, i.Row) {
@@ -46,13 +53,13 @@ func (l *Live) Increased(label string, rows ...string) (sum float64) {
 	return sum
 }
 
-// Series are the series of the last scrape.
+// Series provides the series of the last scrape.
 type Series interface {
-	// Each calls each with the series of a row: the values of these labels, which may not be kept, and the value.
+	// Each calls each for every series of a row, with its value and the values of these labels, which must not be kept.
 	Each(row string, labels []string, each func(values []string, v float64)) bool
 }
 
-// LiveRows are the counters of [Live.Increases], with the labels that identify them.
+// LiveRows returns the counters of [Live.Increases], with the labels that identify their series.
 func LiveRows() map[string][]string {
 	rail, netdev := []string{"rail"}, []string{"rail", "netdev"} // a bond has several interfaces
 	return map[string][]string{
@@ -84,31 +91,32 @@ func LiveRows() map[string][]string {
 	}
 }
 
-// rowXIDs has its increases under the subject and event that the kernel log has for the same XID.
+// rowXIDs is recorded under the subject and event that the kernel log has for the same XID.
 const rowXIDs = "gpu_xid_events_total"
 
-// startsAtZero reports whether a series of the row is added with its first event. Any other is added with its device.
+// startsAtZero reports whether a series of the row appears with its first event. Others appear with their device.
 func startsAtZero(key string) bool {
 	row, _, _ := strings.Cut(key, "\xff")
 	return row == "kernel_events_total" || row == rowXIDs
 }
 
-// liveWindow is how far back increases reach, at most.
+// liveWindow is the maximum age of the readings that increases are computed from.
 const liveWindow = 10 * time.Minute
 
-// History keeps the counters of the last ten minutes. Not safe for concurrent use.
+// History keeps the counters of the last 10 minutes. Not safe for concurrent use.
 type History struct {
 	past []moment           // oldest first
-	ever map[string]float64 // Increase.Ever by row and labels
-	gpus map[string]string  // PCI address by the label gpu, also of GPUs that are lost
+	ever map[string]float64 // row and labels → Increase.Ever
+	gpus map[string]string  // label gpu → PCI address, also of lost GPUs
 }
 
 type moment struct {
 	at     time.Time
-	values map[string]float64 // by row and labels; of a series that is absent, its last value
+	values map[string]float64 // row and labels → value; the last one of a series that is absent
 }
 
-// Live returns what the series say now, and adds them to the history. failed has why sources failed.
+// Live returns the current state of the series and adds them to the history. failed maps sources to the reason of their
+// failure.
 func (h *History) Live(series Series, failed map[string]string, now time.Time) *Live {
 	l := &Live{Failed: maps.Clone(failed), Imbalance: map[string]float64{}, GPULoad: map[string]float64{}}
 	current := moment{now, map[string]float64{}}
@@ -163,6 +171,9 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	series.Each("rails_imbalance_ratio", []string{"direction"}, func(values []string, v float64) {
 		l.Imbalance[values[0]] = max(l.Imbalance[values[0]], v)
 	})
+	series.Each("rail_share_ratio", []string{"rail", "direction"}, func(values []string, v float64) {
+		l.Shares = append(l.Shares, Share{strings.Clone(values[0]), strings.Clone(values[1]), v})
+	})
 	series.Each("rail_temperature_excess_celsius", []string{"rail", "sensor"}, func(values []string, v float64) {
 		l.Hot = append(l.Hot, Hot{strings.Clone(values[0]), strings.Clone(values[1]), v})
 	})
@@ -170,8 +181,8 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	return l
 }
 
-// increase is how much a counter rose in the window, over its resets. A counter that is new began at 0 if it starts
-// with its first event, else at its first value.
+// increase returns the rise of a counter in the window, including resets. A counter that is new began at 0 if it
+// appears with its first event, else at its first value.
 func (h *History) increase(key string, now float64) (sum float64) {
 	before, known := 0.0, startsAtZero(key)
 	for i, m := range h.past {
@@ -189,7 +200,7 @@ func (h *History) increase(key string, now float64) (sum float64) {
 	return sum + rise(before, now)
 }
 
-// rise is the increase between two readings; after a reset, all that was counted since.
+// rise returns the increase between two readings; after a reset, the whole new value.
 func rise(before, after float64) float64 {
 	if after < before {
 		return after

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// table are series by row, each the values of its labels and the value.
+// table maps rows to series, each with the values of its labels and its value.
 type table map[string][]struct {
 	labels []string
 	value  float64
@@ -31,7 +31,7 @@ func counters(row string, values ...float64) table {
 	return t
 }
 
-// TestHistory: increases reach ten minutes back, over resets. A counter that is new starts at its first value.
+// TestHistory: increases cover 10 minutes and resets. A counter that is new starts at its first value.
 func TestHistory(t *testing.T) {
 	const row = "netdev_carrier_changes_total"
 	start := time.Unix(1e9, 0)
@@ -39,7 +39,7 @@ func TestHistory(t *testing.T) {
 	for _, tt := range []struct {
 		minute int
 		values []float64
-		want   float64 // of rail 0
+		want   float64 // increase for rail 0
 		over   time.Duration
 	}{
 		{0, []float64{100}, 0, 0},
@@ -47,8 +47,8 @@ func TestHistory(t *testing.T) {
 		{2, []float64{104}, 4, 2 * time.Minute},
 		{3, []float64{2}, 6, 3 * time.Minute}, // the interface was created again
 		{4, []float64{3}, 7, 4 * time.Minute},
-		{12, []float64{3}, 3, 10 * time.Minute}, // 2 since the reset in minute 3, and 1
-		{30, []float64{50}, 0, 0},               // nothing is known of the last ten minutes
+		{12, []float64{3}, 3, 10 * time.Minute}, // 2 since the reset in minute 3, plus 1
+		{30, []float64{50}, 0, 0},               // no readings in the last 10 minutes
 		{31, []float64{50, 8}, 0, time.Minute},
 	} {
 		l := h.Live(counters(row, tt.values...), map[string]string{"rdma": "x"}, start.Add(time.Duration(tt.minute)*time.Minute))
@@ -63,19 +63,19 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestGaps: a series that is absent for a while did not rise from 0. Only what starts with its first event does.
+// TestGaps: a series that was absent did not rise from 0. Only one that appears with its first event does.
 func TestGaps(t *testing.T) {
 	const gap = -1
 	for _, tt := range []struct {
 		row    string
-		values []float64 // of each minute
+		values []float64 // values per minute
 		want   float64
 	}{
 		{"netdev_carrier_changes_total", []float64{40, 40, gap, 40}, 0},
 		{"netdev_carrier_changes_total", []float64{40, 43, gap}, 3},
 		{"netdev_carrier_changes_total", []float64{40, gap, 42}, 2},
 		{"netdev_carrier_changes_total", []float64{gap, 40, 41}, 1},
-		{"netdev_carrier_changes_total", []float64{40, gap, 2, 3}, 3}, // a reset
+		{"netdev_carrier_changes_total", []float64{40, gap, 2, 3}, 3}, // reset
 		{"port_retransmitted_packets_total", []float64{gap, gap, 40}, 0},
 		{"kernel_events_total", []float64{gap, 2}, 2},
 		{"kernel_events_total", []float64{gap, 2, gap, 2}, 2},
@@ -102,7 +102,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestLiveNow: what holds now, whatever was before.
+// TestLiveNow: the current state does not depend on the history.
 func TestLiveNow(t *testing.T) {
 	type series = []struct {
 		labels []string
@@ -127,7 +127,7 @@ func TestLiveNow(t *testing.T) {
 	}
 }
 
-// TestLiveXIDs: an XID has the subject of the kernel log, also after its GPU was lost.
+// TestLiveXIDs: an XID has the subject of the kernel log, even after its GPU was lost.
 func TestLiveXIDs(t *testing.T) {
 	series := func(xids float64, address string) table {
 		list := counters(rowXIDs, xids)

@@ -11,23 +11,23 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// PCI is what only the configuration space shows of the adapters, and of the bridges between them and GPUs.
+// PCI holds what only the configuration space shows about the adapters, and the bridges between them and GPUs.
 type PCI struct {
-	Virtual  bool         `json:"virtual"` // a virtual machine, whose bridges are not those of the hardware
+	Virtual  bool         `json:"virtual"` // virtual machine, whose bridges are not the hardware's
 	Ports    []ACSPort    `json:"ports" max:"1024"`
 	Adapters []PCIAdapter `json:"adapters" max:"128"`
 }
 
-// ACSPort is a downstream port of a PCIe switch, with Access Control Services, on the path between rails and GPUs.
+// ACSPort is a downstream port of a PCIe switch with Access Control Services, on the path between rails and GPUs.
 type ACSPort struct {
 	Address string   `json:"address"`
-	Control uint16   `json:"control"` // ACS Control Register, of the ACS bits below
-	Rails   []string `json:"rails"`   // names; it is on the path between each of them
-	GPUs    []string `json:"gpus"`    // and one of these, PCI addresses
+	Control uint16   `json:"control"` // bits of the ACS Control Register that are listed below
+	Rails   []string `json:"rails"`   // names of the rails on one side
+	GPUs    []string `json:"gpus"`    // PCI addresses of the GPUs on the other side
 }
 
-// Bits of the ACS Control Register that send up to the root complex what one device below a switch writes to another
-// one (include/uapi/linux/pci_regs.h, PCI_ACS_RR and PCI_ACS_CR).
+// Bits of the ACS Control Register that redirect writes between devices below a switch to the root complex
+// (include/uapi/linux/pci_regs.h, PCI_ACS_RR and PCI_ACS_CR).
 const (
 	ACSRequestRedirect    = 0x04
 	ACSCompletionRedirect = 0x08
@@ -35,13 +35,14 @@ const (
 
 // PCIAdapter is the Device Control Register of an adapter.
 type PCIAdapter struct {
-	Address  string `json:"address"`
-	Relaxed  bool   `json:"relaxed"`   // Enable Relaxed Ordering
-	RootPort string `json:"root_port"` // vendor and device of the port above it, such as 8086:347a; empty: unknown
+	Address string `json:"address"`
+	Relaxed bool   `json:"relaxed"` // Enable Relaxed Ordering
+	// RootPort is the vendor and device ID of the port above it, such as 8086:347a; empty if unknown.
+	RootPort string `json:"root_port"`
 }
 
-// readPCI reads the configuration space of the rails' adapters and of the switch ports between them and GPUs. A running
-// railscope without that right is no news: only doctor says so.
+// readPCI reads the configuration space of the rails' adapters and of the switch ports between them and GPUs. Only
+// doctor reports missing permission: a running railscope never has it.
 func (g *Gatherer) readPCI(rails []rail.Rail, gpus []GPU, scope Scope) work {
 	return func(r *reader) func(*Facts) {
 		p := PCI{Virtual: g.virtual()}
@@ -75,11 +76,11 @@ func (g *Gatherer) readPCI(rails []rail.Rail, gpus []GPU, scope Scope) work {
 // pciSpace is the configuration space of a function, little-endian.
 type pciSpace []byte
 
-// Configuration space (include/uapi/linux/pci_regs.h).
+// Offsets and IDs of the configuration space (include/uapi/linux/pci_regs.h).
 const (
-	headerSize     = 64   // what everybody may read
-	legacySize     = 256  // extended capabilities follow
-	spaceSize      = 4096 // of a PCIe function
+	headerSize     = 64   // bytes that everybody may read
+	legacySize     = 256  // start of the extended capabilities
+	spaceSize      = 4096 // size for a PCIe function
 	firstCap       = 0x34
 	capExpress     = 0x10 // PCI_CAP_ID_EXP
 	deviceControl  = 8    // PCI_EXP_DEVCTL
@@ -89,7 +90,7 @@ const (
 	maxCapsInChain = (spaceSize - legacySize) / 8
 )
 
-// readSpace reads the configuration space of a function. hidden: it has more than this process may read.
+// readSpace reads the configuration space of a function. hidden reports that this process may not read all of it.
 func readSpace(r *reader, dir string) (space pciSpace, hidden bool) {
 	text, _, err := proc.Head(r.at(dir, "config"), spaceSize)
 	if err != nil {
@@ -124,7 +125,7 @@ func (s pciSpace) deviceControl() (uint16, bool) {
 	return 0, false
 }
 
-// acsControl returns the ACS Control Register; ok: the function has one.
+// acsControl returns the ACS Control Register; ok reports whether the function has one.
 func (s pciSpace) acsControl() (control uint16, ok bool) {
 	at := legacySize
 	for range maxCapsInChain {
@@ -132,7 +133,7 @@ func (s pciSpace) acsControl() (control uint16, ok bool) {
 			return 0, false
 		}
 		header := binary.LittleEndian.Uint32(s[at:])
-		if header == 0 || header == ^uint32(0) { // none, or the function does not answer
+		if header == 0 || header == ^uint32(0) { // no capability, or the function does not answer
 			return 0, false
 		}
 		if header&0xffff == extCapACS {
@@ -190,7 +191,7 @@ func (p *PCI) addPort(r *reader, dir, railName, gpu string) (hidden int) {
 
 var pciFunction = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// pathOf returns the PCI functions from the root port down to the one that a link in sysfs points to, itself included.
+// pathOf returns the PCI functions from the root port down to, and including, the target of a link in sysfs.
 func pathOf(link string) (list []string) {
 	dir, err := filepath.EvalSymlinks(link)
 	if err != nil {
@@ -203,8 +204,8 @@ func pathOf(link string) (list []string) {
 	return list
 }
 
-// between returns the bridges on the way from one function to another one, if it turns round in a switch: its upstream
-// port, which is below a root port, is on both paths. What follows there are downstream ports, and switches below them.
+// between returns the bridges on the path between two functions if it turns round in a switch, whose upstream port is
+// below a root port and on both paths. The bridges are downstream ports, and switches below them.
 func between(a, b []string) (ports []string) {
 	common := 0
 	for common < min(len(a), len(b)) && a[common] == b[common] {
@@ -216,10 +217,10 @@ func between(a, b []string) (ports []string) {
 	return slices.Concat(a[common:len(a)-1], b[common:len(b)-1])
 }
 
-// virtual reports whether this is a virtual machine: x86 processors have a flag for it (CPUID 1, ECX 31), elsewhere the
-// firmware's tables name the hypervisor.
+// virtual reports whether this is a virtual machine: x86 processors have a flag for it (CPUID 1, ECX 31); elsewhere the
+// firmware's tables identify the hypervisor.
 func (g *Gatherer) virtual() bool {
-	text, _, _ := proc.Head(filepath.Join(g.o.Procfs, "cpuinfo"), 64<<10) // the first processor's flags
+	text, _, _ := proc.Head(filepath.Join(g.o.Procfs, "cpuinfo"), 64<<10) // flags of the first processor
 	for line := range strings.Lines(text) {
 		if name, flags, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "flags" {
 			return slices.Contains(strings.Fields(flags), "hypervisor")

@@ -7,7 +7,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// FuzzSpace: a configuration space is parsed in bounded time, whatever it holds.
+// FuzzSpace: parsing an arbitrary configuration space takes bounded time.
 func FuzzSpace(f *testing.F) {
 	whole := doctortest.ConfigSpace(0x2910, 0x5d)
 	if control, acs, express, has := facts.Space([]byte(whole)); control != 0x2910 || acs != 0x5d || !express || !has {

@@ -20,7 +20,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// CongestionParameters are the files of mlx5's cc_params that are read (drivers/infiniband/hw/mlx5/cong.c).
+// CongestionParameters returns the files of mlx5's cc_params that are read (drivers/infiniband/hw/mlx5/cong.c).
 func CongestionParameters() []string {
 	return []string{"np_cnp_dscp", "np_cnp_prio", "np_cnp_prio_mode", "np_min_time_between_cnps",
 		"rp_ai_rate", "rp_hai_rate", "rp_min_rate", "rp_clamp_tgt_rate"}
@@ -28,7 +28,7 @@ func CongestionParameters() []string {
 
 func qosLane(v rail.Rail) string { return "PFC and DCQCN of " + rail.Key(v.Device, v.Port) }
 
-// readQoS reads the settings of a rail that is Ethernet hardware. Some are firmware commands.
+// readQoS reads the settings of a rail that is Ethernet hardware. Some reads are firmware commands.
 func (g *Gatherer) readQoS(r *reader, v rail.Rail) func(*Facts) {
 	q := QoS{Device: v.Device, Port: v.Port}
 	if v.Netdev != "" {
@@ -54,7 +54,7 @@ func (q *QoS) add(name, value, where string) {
 	q.Settings = append(q.Settings, Setting{name, clean(value), where})
 }
 
-// addFile adds a setting that is one file, without the prefix of its content.
+// addFile adds a setting from one file, without the prefix of its content.
 func (q *QoS) addFile(sysfsRoot, name, prefix string, elem ...string) {
 	path := filepath.Join(elem...)
 	text, err := sysfs.ReadString(sysfsRoot, path)
@@ -85,7 +85,7 @@ func (g *Gatherer) readFlowControl(r *reader, v rail.Rail, q *QoS) {
 	}
 }
 
-// readNetdevSettings reads what MLNX_OFED and DOCA add to a netdev.
+// readNetdevSettings reads the settings that MLNX_OFED and DOCA add to a netdev.
 func (g *Gatherer) readNetdevSettings(netdev string, q *QoS) {
 	dir := filepath.Join("class/net", netdev)
 	q.addFile(g.o.Sysfs, "trust", "", dir, "qos/trust")
@@ -117,7 +117,7 @@ func priorities(on func(int) bool) string {
 	return cmp.Or(strings.Join(list, ","), "none")
 }
 
-// From include/uapi/linux/dcbnl.h; golang.org/x/sys/unix has only RTM_GETDCB.
+// Constants of include/uapi/linux/dcbnl.h; golang.org/x/sys/unix has only RTM_GETDCB.
 const (
 	dcbCmdIEEEGet  = 21
 	dcbAttrIfname  = 1
@@ -125,12 +125,12 @@ const (
 	dcbAttrIEEEPFC = 2
 	dcbHead        = 4             // struct dcbmsg: family, command, padding
 	dcbPFCSize     = 8 + 8*8 + 8*8 // struct ieee_pfc: pfc_cap, pfc_en, mbc, delay, then 2 × 8 u64
-	dcbWait        = time.Second   // for the kernel's reply, which comes at once or never
+	dcbWait        = time.Second   // timeout for the kernel's reply, which arrives at once or never
 	pauseSize      = 4 * 4         // struct ethtool_pauseparam: cmd, autoneg, rx_pause, tx_pause
 )
 
-// kernelPFC queries for which priorities an interface has PFC enabled, as `dcb pfc show` does. A driver without DCB
-// fails with EOPNOTSUPP. The netlink library of the routes does not support DCB.
+// kernelPFC returns the priorities with PFC on an interface, one bit each, as `dcb pfc show` does. It fails with
+// EOPNOTSUPP if the driver has no DCB. The netlink library of the routes does not support DCB.
 func kernelPFC(netdev string) (enabled uint8, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err == nil {
@@ -164,7 +164,7 @@ func queryPFC(conn *netlink.Conn, netdev string) (uint8, error) {
 			return enabled, nil
 		}
 	}
-	return 0, unix.EOPNOTSUPP // it has DCB, but not PFC
+	return 0, unix.EOPNOTSUPP // DCB without PFC
 }
 
 func decodePFC(data []byte, netdev string) (enabled uint8, err error) {

@@ -13,9 +13,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// driver is what depends on the kernel driver of an adapter: what libibverbs calls the part that drives its devices
-// (rdma-core, providers/*, by the PCI IDs that each claims), and the kernel module that creates an RDMA device, if that
-// is another one (drivers/infiniband/hw).
+// driver holds what depends on an adapter's kernel driver: the name of its libibverbs provider (rdma-core, providers/*,
+// by PCI IDs), and the kernel module that creates its RDMA device if that is another one (drivers/infiniband/hw).
 type driver struct{ provider, module string }
 
 func drivers() map[string]driver {
@@ -24,13 +23,14 @@ func drivers() map[string]driver {
 		"ice": {"irdma", "irdma"}, "i40e": {"irdma", "irdma"}, "idpf": {provider: "irdma"},
 		"cxgb4": {"cxgb4", "iw_cxgb4"}, "qede": {"qedr", "qedr"}, "efa": {provider: "efa"}, "mana": {provider: "mana"},
 		"erdma": {provider: "erdma"}, "hfi1": {provider: "hfi1verbs"}, "hns3": {provider: "hns"},
-		"vmw_pvrdma": {provider: "vmw_pvrdma"},
+		"vmw_pvrdma": {provider: "vmw_pvrdma"}, "ionic": {"ionic", "ionic_rdma"},
 	}
 }
 
 func railOf(v rail.Rail) Rail {
 	r := Rail{Name: v.Name, Device: v.Device, Port: v.Port, Netdev: v.Netdev, Role: v.Role, LinkLayer: v.LinkLayer,
-		Driver: v.Driver, Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode, Board: v.SystemImageGUID}
+		Driver: v.Driver, Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode, Board: v.SystemImageGUID,
+		Guest: v.Guest, Synthetic: v.Synthetic}
 	if !v.Software {
 		r.Kind = strings.Join(strings.Fields(v.Driver+" "+v.HCAType+" "+v.BoardID), " ")
 		r.Provider = drivers()[v.Driver].provider
@@ -38,7 +38,8 @@ func railOf(v rail.Rail) Rail {
 	return r
 }
 
-func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
+// readRail reads a rail, with its GIDs unless they have their own lane.
+func (g *Gatherer) readRail(r *reader, v rail.Rail, gids bool) func(*Facts) {
 	out := railOf(v)
 	dir := filepath.Join(v.Dir, "ports", strconv.Itoa(v.Port))
 	if out.LinkLayer == "" { // the finder could not read it
@@ -54,29 +55,25 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	port := rail.NewPort(g.o.Sysfs, v, nil)
 	defer port.Close()
 	r.at(dir, "state")
+	var use rail.Use
 	if state, err := port.State(); err == nil {
 		out.StateID, out.State = state, rail.StateName(state)
+		use = port.Use(state)
 	} else {
 		r.fail(err)
 	}
 	out.PhysState = r.text(dir, "phys_state")
 	var err error
-	if out.Active() { // otherwise the rate is meaningless
+	if out.Active() { // the rate of an inactive port is meaningless
 		r.at(dir, "rate")
 		out.Rate, err = port.Rate()
 		r.fail(err)
-	} else {
-		out.Received = r.uint(dir, "counters", "port_rcv_packets")
+		r.at(dir, "counters")
+		out.Uncounted = errors.Is(port.FindBytes(), rail.ErrUncounted)
+		out.Reported, out.Speed = port.RateDisagreement()
 	}
-	r.at(dir, "gids")
-	table, errs := port.GIDs()
-	out.GIDsRead = len(errs) == 0
-	for _, err := range errs {
-		r.fail(err)
-	}
-	own := rail.Own(g.o.Sysfs, v.Netdev)
-	for _, e := range table {
-		out.GIDs = append(out.GIDs, GID{e, own(e.Netdev)})
+	if gids {
+		g.readTable(r, v, rail.NewGIDTable(v.Dir, v.Port).Read, &out)
 	}
 	if link, err := port.Link(); err == nil {
 		out.Link, out.Slot = readLinks(r, rail.Function(filepath.Join(v.Dir, "device")), link)
@@ -91,7 +88,47 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	return func(f *Facts) {
 		f.Netdevs = append(f.Netdevs, netdevs...)
 		if i := slices.IndexFunc(f.Rails, func(o Rail) bool { return o.Name == out.Name }); i >= 0 {
-			f.Rails[i] = out
+			if !gids {
+				out.GIDs, out.GIDsRead = f.Rails[i].GIDs, f.Rails[i].GIDsRead
+			}
+			f.Rails[i], g.uses[i] = out, use
+		}
+	}
+}
+
+// readTable reads the GIDs of a rail.
+func (g *Gatherer) readTable(r *reader, v rail.Rail, read func() ([]rail.GID, []error), out *Rail) {
+	r.at(v.Dir, "ports", strconv.Itoa(v.Port), "gids")
+	list, errs := read()
+	out.GIDsRead = len(errs) == 0
+	for _, err := range errs {
+		r.fail(err)
+	}
+	out.GIDs = g.owned(v, list)
+}
+
+// owned marks the GIDs that are on the rail's own interface.
+func (g *Gatherer) owned(v rail.Rail, list []rail.GID) (gids []GID) {
+	own := rail.Own(g.o.Sysfs, v.Netdev)
+	for _, e := range list {
+		gids = append(gids, GID{e, own(e.Netdev)})
+	}
+	return gids
+}
+
+// readGIDs is readTable in its own lane, so that the state of a port does not wait for a table of 1024 entries. It
+// reads the whole table if no entry before the first long gap is usable.
+func (g *Gatherer) readGIDs(r *reader, v rail.Rail, table *rail.GIDTable) func(*Facts) {
+	var out Rail
+	g.readTable(r, v, func() ([]rail.GID, []error) {
+		return table.ReadUntil(func(list []rail.GID) bool {
+			some := Rail{LinkLayer: v.LinkLayer, GIDs: g.owned(v, list)}
+			return v.LinkLayer == "InfiniBand" || some.BestGID().Rank == rail.OwnIPv4
+		})
+	}, &out)
+	return func(f *Facts) {
+		if i := slices.IndexFunc(f.Rails, func(o Rail) bool { return o.Name == v.Name }); i >= 0 {
+			f.Rails[i].GIDs, f.Rails[i].GIDsRead = out.GIDs, out.GIDsRead
 		}
 	}
 }
@@ -132,19 +169,23 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	return n
 }
 
-// readLinks returns the PCIe link of a function, and what the bridge above it supports; nil if it is not reported.
+// readLinks returns the PCIe link of a function, and the limits of the bridge above it; nil if not reported.
 func readLinks(r *reader, dir string, now rail.Link) (link, slot *Link) {
-	if link = readMaxLink(r, dir); link == nil {
+	link = readMaxLink(r, dir)
+	if link == nil {
 		return nil, nil
 	}
 	link.Speed, link.Width = now.GigaTransfers, now.Width
 	if up := filepath.Dir(dir); strings.Count(filepath.Base(up), ":") == 2 {
 		slot = readMaxLink(r, up)
+		if slot != nil {
+			slot.SoC = r.text(up, "vendor") == rail.SoCVendor
+		}
 	}
 	return link, slot
 }
 
-// readMaxLink reads what the PCI function at dir supports; nil if it does not report it.
+// readMaxLink reads the supported speed and width of the PCI function at dir; nil if not reported.
 func readMaxLink(r *reader, dir string) *Link {
 	speed, err := rail.ParseLinkSpeed(r.text(dir, "max_link_speed"))
 	width := r.int(dir, "max_link_width")
@@ -154,13 +195,13 @@ func readMaxLink(r *reader, dir string) *Link {
 	return &Link{Address: filepath.Base(dir), MaxSpeed: speed, MaxWidth: width}
 }
 
-// bondModes are those of the kernel (drivers/net/bonding/bond_options.c, bond_mode_tbl).
+// bondModes returns the kernel's bond modes, by number (drivers/net/bonding/bond_options.c, bond_mode_tbl).
 func bondModes() []string {
 	return []string{"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"}
 }
 
-// readBonds reads the bonds that rails are on, and their members (drivers/net/bonding/bond_sysfs.c,
-// bond_sysfs_slave.c). It skips bonds of IPoIB: RDMA over InfiniBand does not use interfaces.
+// readBonds reads the bonds with rails, and their members (drivers/net/bonding/bond_sysfs.c, bond_sysfs_slave.c). It
+// skips bonds of IPoIB: RDMA over InfiniBand does not use interfaces.
 func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 	net := filepath.Join(g.o.Sysfs, "class/net")
 	var bonds []Bond
@@ -211,11 +252,11 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 
 func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 	seconds, _, _ := strings.Cut(r.text(g.o.Procfs, "uptime"), " ")
-	v, _ := strconv.ParseFloat(seconds, 64) // 0: unknown
+	v, _ := strconv.ParseFloat(seconds, 64) // 0 if unknown
 	return func(f *Facts) { f.Uptime = v }
 }
 
-// readGPUs finds the GPUs of NVIDIA.
+// readGPUs finds NVIDIA GPUs.
 func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	list, err := rail.GPUs(g.o.Sysfs)
 	r.fail(err)
@@ -233,7 +274,7 @@ func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	return func(f *Facts) { f.GPUs, f.GPUsRead = gpus, err == nil }
 }
 
-// readNUMA reads the distances between NUMA nodes; the files have one for each online node (drivers/base/node.c).
+// readNUMA reads the distances between NUMA nodes. Each file has one per online node (drivers/base/node.c).
 func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	dir := filepath.Join(g.o.Sysfs, "devices/system/node")
 	var ids []int
@@ -248,7 +289,7 @@ func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	for _, id := range ids {
 		words := strings.Fields(r.text(dir, "node"+strconv.Itoa(id), "distance"))
 		if len(words) != len(ids) {
-			continue // it is not known which is which
+			continue // the columns cannot be assigned to nodes
 		}
 		for i, word := range words {
 			if v, err := strconv.Atoi(word); err == nil {
@@ -259,24 +300,57 @@ func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	return func(f *Facts) { f.NUMA = list }
 }
 
-// readAdapters finds PCI functions that support RDMA: of a driver with an RDMA module, or Mellanox's without one.
-func (g *Gatherer) readAdapters(r *reader) func(*Facts) {
+// maxAdapters bounds the reported adapters. Virtual functions, which may be thousands, do not count.
+const maxAdapters = 256
+
+// readAdapters finds PCI functions that support RDMA: those whose driver, or a module of it, makes RDMA devices, and
+// Mellanox's without a driver. It skips virtual functions and virtual machines.
+func (g *Gatherer) readAdapters(r *reader, rails []rail.Rail) func(*Facts) {
 	var list []Adapter
+	bonded := map[string]bool{}
+	for _, v := range rails {
+		for address := range strings.FieldsSeq(v.Functions) {
+			bonded[address] = true
+		}
+	}
 	dir := filepath.Join(g.o.Sysfs, "bus/pci/devices")
 	for _, address := range r.names(dir) {
 		if !strings.HasPrefix(r.text(dir, address, "class"), "0x02") { // network controllers
 			continue
 		}
-		a := Adapter{Address: address}
+		if len(list) == maxAdapters {
+			break
+		}
+		function := rail.Function(r.at(dir, address))
+		if sysfs.Exists(filepath.Join(function, "physfn")) == nil {
+			continue
+		}
+		a := Adapter{Address: address, RDMA: bonded[address] || len(r.names(function, "infiniband")) > 0,
+			Kind: strings.Join([]string{r.text(dir, address, "vendor"), r.text(dir, address, "device"),
+				r.text(dir, address, "class")}, " ")}
+		if netdevs := r.names(function, "net"); len(netdevs) > 0 {
+			a.Netdev = clean(netdevs[0])
+		}
 		if target, _ := os.Readlink(r.at(dir, address, "driver")); target != "" {
 			a.Driver = filepath.Base(target)
-			a.Module = drivers()[a.Driver].module
+			d, known := drivers()[a.Driver]
+			if !known || a.Driver == "i40e" && !supportsIWARP(r.text(dir, address, "device")) {
+				continue
+			}
+			a.Module = d.module
 		} else if r.text(dir, address, "vendor") == "0x15b3" {
 			a.Module = "mlx5_core"
+		} else {
+			continue
 		}
-		if a.Module != "" {
-			list = append(list, a)
-		}
+		list = append(list, a)
 	}
 	return func(f *Facts) { f.Adapters = list }
+}
+
+// supportsIWARP reports whether a device ID is that of an X722, the only adapter of i40e with RDMA
+// (drivers/net/ethernet/intel/i40e/i40e_devids.h).
+func supportsIWARP(device string) bool {
+	return slices.Contains([]string{"0x37cc", "0x37cd", "0x37ce", "0x37cf", "0x37d0", "0x37d1", "0x37d2", "0x37d3"},
+		device)
 }

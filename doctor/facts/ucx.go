@@ -13,24 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UCX is what UCX can use on this node, as its own program reports it.
+// UCX lists the transports that UCX can use on this node, according to ucx_info.
 type UCX struct {
-	Path       string         `json:"path"` // of ucx_info; empty: it was not run
+	Path       string         `json:"path"` // path of ucx_info; empty if it was not run
 	Transports []UCXTransport `json:"transports" max:"512"`
 }
 
 // UCXTransport is one transport of UCX on one device.
 type UCXTransport struct {
-	Name   string `json:"name"`   // for example rc_mlx5
-	Device string `json:"device"` // for example mlx5_0:1
+	Name   string `json:"name"`   // such as rc_mlx5
+	Device string `json:"device"` // such as mlx5_0:1
 }
 
 const (
 	ucxTime      = 2 * time.Second
-	maxUCXOutput = 1 << 20 // bytes; a transport on a device is about 2 KiB
+	maxUCXOutput = 1 << 20 // bytes; ucx_info prints about 2 KiB for each transport of a device
 )
 
-// readUCX runs ucx_info. It opens every RDMA device and one queue pair of each transport, so only a command that a user
+// readUCX runs ucx_info. It opens every RDMA device and one queue pair per transport, so only a command that a user
 // runs does this.
 func (g *Gatherer) readUCX(ctx context.Context) work {
 	if g.kernel.UCXInfo == nil {
@@ -70,8 +70,8 @@ func parseUCXInfo(output string) (list []UCXTransport) {
 	return list
 }
 
-// runUCXInfo runs ucx_info of the PATH, else of where HPC-X and distributions install it, without CUDA, which may take
-// seconds, and without the variables of this process, which would hide devices.
+// runUCXInfo runs the ucx_info in PATH, or in the directories of HPC-X and distributions. It disables CUDA, which may
+// take seconds, and drops this process's UCX variables, which would hide devices.
 func runUCXInfo(ctx context.Context) (path, output string, err error) {
 	path, err = exec.LookPath("ucx_info")
 	for _, dir := range []string{"/usr/bin", "/opt/ucx/bin", "/opt/hpcx/ucx/bin", "/opt/mellanox/hpcx/ucx/bin"} {
@@ -80,14 +80,14 @@ func runUCXInfo(ctx context.Context) (path, output string, err error) {
 		}
 	}
 	if err != nil {
-		return "", "", nil // it is not installed
+		return "", "", nil // not installed
 	}
 	ctx, cancel := context.WithTimeout(ctx, ucxTime)
 	defer cancel()
 	var out limitedBuffer
 	cmd := exec.CommandContext(ctx, path, "-d")
 	cmd.Env = []string{"UCX_MODULES=^cuda,rocm,ze", "UCX_WARN_UNUSED_ENV_VARS=n"}
-	if libraries := os.Getenv("LD_LIBRARY_PATH"); libraries != "" { // of HPC-X
+	if libraries := os.Getenv("LD_LIBRARY_PATH"); libraries != "" { // HPC-X sets it
 		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+libraries)
 	}
 	cmd.Stdout, cmd.WaitDelay = &out, ucxTime/4
@@ -101,7 +101,7 @@ func runUCXInfo(ctx context.Context) (path, output string, err error) {
 // limitedBuffer keeps the first bytes that are written.
 type limitedBuffer struct{ text []byte }
 
-// Write implements [io.Writer]. It takes everything, so that the program does not fail.
+// Write implements [io.Writer]. It accepts and drops the rest, so that the program does not fail.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	b.text = append(b.text, p[:min(len(p), maxUCXOutput-len(b.text))]...)
 	return len(p), nil

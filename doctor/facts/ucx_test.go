@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// ucxInfo puts a script with the name into the PATH.
+// ucxInfo installs a script under this name in PATH.
 func ucxInfo(t *testing.T, script string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,7 +23,7 @@ func ucxInfo(t *testing.T, script string) (path string) {
 	return path
 }
 
-// TestRunUCXInfo: the program gets no variables of this process, and neither time nor output without limits.
+// TestRunUCXInfo: the program gets no variables of this process, and its time and output are limited.
 func TestRunUCXInfo(t *testing.T) {
 	t.Setenv("UCX_NET_DEVICES", "mlx5_0:1")
 	path := ucxInfo(t, `echo "# $* $UCX_NET_DEVICES $UCX_MODULES"; echo noise >&2`)

@@ -24,18 +24,20 @@ const dpkgStatus = "/var/lib/dpkg/status"
 
 // Bounds on the search for libraries.
 const (
-	maxVersions    = 128      // kept of a node
-	maxLibraryDirs = 512      // searched
+	maxVersions    = 128      // versions kept per node
+	maxLibraryDirs = 512      // directories searched
 	maxStatusFile  = 64 << 20 // bytes of dpkg's list of packages
 )
 
-// location is where software is installed, and the names there by component; the first group of a name is the version.
+// location is where software is installed, with name patterns by component. The first group of a pattern is the
+// version.
 type location struct {
 	globs []string
 	names map[string]*regexp.Regexp
 }
 
-// locations are those of shared libraries and Python packages. rdma-core's version is the second half of libibverbs'.
+// locations returns where shared libraries and Python packages are. rdma-core's version is the second half of
+// libibverbs'.
 func locations() []location {
 	return []location{
 		{[]string{
@@ -101,10 +103,10 @@ func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
 }
 
-// searchEvery is how often a live page, which examines every minute, searches the locations: thousands of names.
+// searchEvery is the interval of a live page's searches, which read thousands of names. It examines every minute.
 const searchEvery = 10 * time.Minute
 
-// readInstalledVersions searches the well-known locations below the host's root. It stops early with ctx.
+// readInstalledVersions searches the known locations below the host's root. It stops when ctx ends.
 func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*Facts) {
 	if g.o.Rootfs == "" {
 		return nil
@@ -112,7 +114,8 @@ func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*F
 	list := g.installed
 	if now := time.Now(); now.Sub(g.searched) >= searchEvery {
 		var err error
-		if list, err = g.findInstalled(ctx); err != nil {
+		list, err = g.findInstalled(ctx)
+		if err != nil {
 			r.say("versions of libraries: %v; those found so far are compared", err)
 		} else {
 			g.searched, g.installed = now, list
@@ -133,7 +136,8 @@ func (g *Gatherer) findInstalled(ctx context.Context) (list []Installed, err err
 				if !isDir(filepath.Join(g.o.Rootfs, dir)) {
 					continue
 				}
-				if searched++; searched > maxLibraryDirs {
+				searched++
+				if searched > maxLibraryDirs {
 					return list, fmt.Errorf("more than %d directories of libraries", maxLibraryDirs)
 				}
 				if err := ctx.Err(); err != nil {
@@ -148,7 +152,7 @@ func (g *Gatherer) findInstalled(ctx context.Context) (list []Installed, err err
 
 func (g *Gatherer) versionsIn(dir string, names map[string]*regexp.Regexp) (list []Installed) {
 	path := filepath.Join(g.o.Rootfs, dir)
-	entries, _ := sysfs.List(path) // what cannot be listed shows no version
+	entries, _ := sysfs.List(path) // a directory that cannot be listed shows no version
 	for _, e := range entries {
 		for component, pattern := range names {
 			if m := pattern.FindStringSubmatch(e.Name); m != nil {
@@ -169,7 +173,7 @@ func (g *Gatherer) versionsIn(dir string, names map[string]*regexp.Regexp) (list
 }
 
 // packagedUCX returns the version of UCX from a Debian package, whose libraries do not show it. dpkg's list of packages
-// is megabytes long, so it is read only if there is such a package.
+// has megabytes, so it is read only if the package exists.
 func (g *Gatherer) packagedUCX() string {
 	for _, name := range []string{"libucx0:amd64", "libucx0:arm64", "ucx:amd64", "ucx:arm64", "ucx"} {
 		if sysfs.Exists(filepath.Join(g.o.Rootfs, "/var/lib/dpkg/info", name+".list")) == nil {
@@ -179,7 +183,7 @@ func (g *Gatherer) packagedUCX() string {
 	return ""
 }
 
-// dpkgVersion returns the upstream version of the first of the packages that is installed.
+// dpkgVersion returns the upstream version of the first installed package of the list.
 func dpkgVersion(path string, packages ...string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -207,5 +211,5 @@ func dpkgVersion(path string, packages ...string) string {
 
 var debianVersion = regexp.MustCompile(`^(?:[^:]*:)?([^-+~]*)`)
 
-// upstream is a Debian version without epoch, revision and the suffix of a repack or a candidate.
+// upstream strips epoch, revision and the suffix of a repack or release candidate from a Debian version.
 func upstream(v string) string { return debianVersion.FindStringSubmatch(v)[1] }

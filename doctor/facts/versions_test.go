@@ -48,14 +48,14 @@ func TestVersions(t *testing.T) {
 		"ucx 1.17.0":              "/opt/mellanox/ucx/lib/pkgconfig/ucx.pc",
 		"ucx 1.16.0":              "/var/lib/dpkg/status",
 	}
-	// Which of two files names one version first does not matter.
+	// Either of the two files may be listed first.
 	got["nccl 2.21.5"] = want["nccl 2.21.5"]
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestOneNode: for one node, libraries are not searched, and all else is read, the settings of jobs too.
+// TestOneNode: for one node, everything except libraries is read, including the settings of jobs.
 func TestOneNode(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX, doctortest.Tree{"root/usr/lib64/libnccl.so.2.21.5": "x"},
 		doctortest.Job("NCCL_IB_DISABLE=1"))
@@ -70,7 +70,7 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
-// TestVersionsBounds has a file system with too many places to look at.
+// TestVersionsBounds has a file system with more locations than the bound.
 func TestVersionsBounds(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX)
 	for i := range facts.MaxLibraryDirs + 1 {
@@ -86,7 +86,7 @@ func TestVersionsBounds(t *testing.T) {
 	}
 }
 
-// TestLibrariesSearchedOnce: libraries are not searched at every reading.
+// TestLibrariesSearchedOnce: not every reading searches for libraries.
 func TestLibrariesSearchedOnce(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX)
 	g := facts.New(s)

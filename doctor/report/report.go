@@ -17,22 +17,27 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Report is what doctor found, on one node or on two.
+// Report holds the findings of doctor, for one node or two.
 type Report struct {
-	Nodes    []Node            `json:"nodes"` // this one first
+	Nodes    []Node            `json:"nodes"` // this node is first
 	Findings []finding.Finding `json:"findings"`
 	Critical int               `json:"critical"`
 	Warnings int               `json:"warnings"`
-	Checks   int               `json:"checks"`         // that were run
-	NotRun   int               `json:"checks_not_run"` // as no railscope runs on this node, which sees counters move
-	Seconds  float64           `json:"seconds"`
+	// Recovering counts findings that were not seen again. They count neither as critical nor as warnings.
+	Recovering int `json:"recovering,omitempty"`
 
-	wanted func(check string) bool // nil: all
+	Checks int `json:"checks"` // number of checks that were run
+	// NotRun counts checks that need a running railscope, which sees counters move, where none runs on this node.
+	NotRun  int     `json:"checks_not_run"`
+	Seconds float64 `json:"seconds"`
+
+	wanted func(check string) bool // nil accepts all checks
+	at     time.Time               // time when the report was complete
 }
 
 func (r *Report) wants(check string) bool { return r.wanted == nil || r.wanted(check) }
 
-// Node is what was examined on one node.
+// Node describes the examination of one node.
 type Node struct {
 	Node   string   `json:"node"`
 	Rails  []string `json:"rails"`
@@ -42,7 +47,7 @@ type Node struct {
 }
 
 // Examine judges this node and, unless nil, the peer, in the order of the checks: each node's, then the pair's. wanted
-// selects checks by name; nil: all.
+// selects checks by name; nil accepts all.
 func Examine(here, there *facts.Facts, wanted func(check string) bool) Report {
 	r := Report{Findings: []finding.Finding{}, wanted: wanted}
 	for _, f := range []*facts.Facts{here, there} {
@@ -70,7 +75,23 @@ func Examine(here, there *facts.Facts, wanted func(check string) bool) Report {
 	return r
 }
 
-// AddRound adds what a round between the nodes found.
+// add adds findings, drops consequences of others, and counts the rest.
+func (r *Report) add(list ...finding.Finding) {
+	r.Findings = finding.Causes(append(r.Findings, list...))
+	r.Critical, r.Warnings, r.Recovering = 0, 0, 0
+	for _, f := range r.Findings {
+		switch {
+		case f.Recovering:
+			r.Recovering++
+		case f.Severity == finding.Critical:
+			r.Critical++
+		case f.Severity == finding.Warning:
+			r.Warnings++
+		}
+	}
+}
+
+// AddRound adds the findings of a round between the nodes.
 func (r *Report) AddRound(found []finding.Finding) {
 	for _, c := range check.RoundChecks() {
 		if r.wants(c.ID) {
@@ -80,34 +101,46 @@ func (r *Report) AddRound(found []finding.Finding) {
 	r.Add(found)
 }
 
-// AddRunning adds what a railscope that runs on this node found, and this process cannot see.
+// AddRunning adds findings of the railscope that runs on this node, which this process cannot make.
 func (r *Report) AddRunning(found []finding.Finding) {
 	r.Checks, r.NotRun = r.Checks+r.NotRun, 0
 	r.Add(found)
 }
 
-// Add adds findings about this node from elsewhere, each check and subject once. They replace those that report the
-// same fault without knowing what was better before.
+// Add adds findings about this node from elsewhere, each check and subject once. A duplicate only dates the existing
+// finding. Findings that know an earlier better state replace those of the same fault without it.
 func (r *Report) Add(found []finding.Finding) {
 	for _, f := range found {
 		f.Node = r.Nodes[0].Node
-		i := slices.IndexFunc(r.Findings, func(o finding.Finding) bool {
-			return o.Check == check.Replaced(f.Check) && o.Subject == f.Subject && o.Node == f.Node
-		})
-		if i >= 0 {
-			r.count(r.Findings[i].Severity, -1)
+		about := func(id string) int {
+			return slices.IndexFunc(r.Findings, func(o finding.Finding) bool {
+				return o.Check == id && o.Subject == f.Subject && o.Node == f.Node
+			})
+		}
+		if i := about(check.Replaced(f.Check)); i >= 0 && !f.Recovering {
 			r.Findings = slices.Delete(r.Findings, i, i+1)
 		}
-		same := func(o finding.Finding) bool {
-			return o.Check == f.Check && o.Subject == f.Subject && o.Node == f.Node
-		}
-		if r.wants(f.Check) && !slices.ContainsFunc(r.Findings, same) {
+		if i := about(f.Check); i >= 0 {
+			r.Findings[i].Since, r.Findings[i].Seen = f.Since, f.Seen
+		} else if r.wants(f.Check) {
 			r.add(f)
 		}
 	}
 }
 
-// AddUnread adds something that could not be read, and is therefore not judged.
+// Date copies the start times of findings that a running railscope has raised to those about this node.
+func (r *Report) Date(raised []finding.Finding) {
+	for i, f := range r.Findings {
+		at := slices.IndexFunc(raised, func(o finding.Finding) bool {
+			return o.Check == f.Check && o.Subject == f.Subject && f.Node == r.Nodes[0].Node
+		})
+		if at >= 0 {
+			r.Findings[i].Since, r.Findings[i].Seen = raised[at].Since, raised[at].Seen
+		}
+	}
+}
+
+// AddUnread adds a fact that could not be read and was not judged.
 func (r *Report) AddUnread(what string) { r.Nodes[0].Unread = append(r.Nodes[0].Unread, what) }
 
 func (r *Report) addNode(f *facts.Facts) {
@@ -122,30 +155,16 @@ func (r *Report) addNode(f *facts.Facts) {
 	r.Nodes = append(r.Nodes, n)
 }
 
-func (r *Report) add(list ...finding.Finding) {
-	for _, f := range list {
-		r.count(f.Severity, 1)
-	}
-	r.Findings = append(r.Findings, list...)
-}
-
-func (r *Report) count(s finding.Severity, n int) {
-	switch s {
-	case finding.Critical:
-		r.Critical += n
-	case finding.Warning:
-		r.Warnings += n
-	}
-}
-
-// AddPeerFailure adds the fault that nothing was compared, as the peer sent no facts. fix says what to do.
+// AddPeerFailure adds a finding that nothing was compared, because the peer sent no facts. fix is the fix.
 func (r *Report) AddPeerFailure(peer string, err error, fix ...string) {
 	r.Add([]finding.Finding{{Check: check.PeerUnanswered, Severity: finding.Critical, Subject: "peer " + peer,
 		Evidence: err.Error(), Why: "The two nodes could not be compared.", Fix: append([]string{}, fix...)}})
 }
 
-// Took sets the duration of the whole examination.
-func (r *Report) Took(d time.Duration) { r.Seconds = d.Round(time.Millisecond).Seconds() }
+// Took sets the duration of the examination, which ends now.
+func (r *Report) Took(d time.Duration) {
+	r.Seconds, r.at = d.Round(time.Millisecond).Seconds(), time.Now()
+}
 
 // WriteJSON writes the report as one JSON object.
 func (r Report) WriteJSON(w io.Writer) error {
@@ -154,14 +173,14 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// Sorted are the findings as people read them: the worst first.
+// Sorted returns the findings in reading order: the worst first, recovering ones last.
 func (r Report) Sorted() []finding.Finding {
 	list := slices.Clone(r.Findings)
-	slices.SortStableFunc(list, func(a, b finding.Finding) int { return a.Severity.Compare(b.Severity) })
+	slices.SortStableFunc(list, finding.Finding.CompareSeverity)
 	return list
 }
 
-// Width of a line of prose; commands are never wrapped.
+// Line widths of prose; commands are never wrapped.
 const (
 	maxColumns = 100
 	minColumns = 40
@@ -170,12 +189,12 @@ const (
 // Page is the terminal or file that a report is written to.
 type Page struct {
 	Color   bool
-	Columns int // of the terminal; 0 for none
+	Columns int // width of the terminal; 0 if there is none
 }
 
-// WriteText writes the report for people: what was examined, the findings with their fixes, and a summary.
+// WriteText writes the report for people: the examined nodes, the findings with their fixes, and a summary.
 func (r Report) WriteText(w io.Writer, page Page) error {
-	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns, several: len(r.Nodes) > 1}
+	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns, several: len(r.Nodes) > 1, at: r.at}
 	if page.Columns > 0 {
 		p.columns = max(minColumns, min(page.Columns, maxColumns))
 	}
@@ -190,7 +209,7 @@ func (r Report) WriteText(w io.Writer, page Page) error {
 			unread = append(unread, u)
 		}
 	}
-	for _, f := range r.Sorted() {
+	for _, f := range finding.Joined(r.Sorted()) {
 		p.finding(f)
 	}
 	if len(unread) > 0 {
@@ -201,7 +220,7 @@ func (r Report) WriteText(w io.Writer, page Page) error {
 	}
 	p.line("")
 	p.summary(r, rails, len(unread) > 0)
-	return p.w.Flush() // it has kept the first error
+	return p.w.Flush() // p.w keeps the first error
 }
 
 func (p printer) node(n Node) {
@@ -231,7 +250,8 @@ type printer struct {
 	w       *bufio.Writer
 	color   bool
 	columns int
-	several bool // nodes
+	several bool // the report has several nodes
+	at      time.Time
 }
 
 func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
@@ -244,27 +264,43 @@ func (p printer) paint(color, s string) string {
 }
 
 func (p printer) finding(f finding.Finding) {
-	color := map[finding.Severity]string{finding.Critical: terminal.Red, finding.Warning: terminal.Yellow}[f.Severity]
+	color := map[string]string{"critical": terminal.Red, "warning": terminal.Yellow}[f.Level()]
 	subject, on := f.Subject, ""
 	if p.several {
 		subject, on = f.Node+": "+subject, " # on "+f.Node
 	}
-	p.line("\n%s  %s  %s", p.paint(color, strings.ToUpper(string(f.Severity))),
+	p.line("\n%s  %s  %s", p.paint(color, strings.ToUpper(f.Level())),
 		p.paint(terminal.Bold, terminal.Plain(subject)), p.paint(terminal.Dim, terminal.Plain(f.Check)))
-	for _, part := range [][2]string{{"where", f.Where}, {"found", f.Evidence}, {"why", f.Why}} {
+	for _, part := range [][2]string{{"where", f.Where}, {"found", f.Evidence}, {"since", p.age(f)}, {"why", f.Why}} {
 		if part[1] != "" {
 			p.prose(fmt.Sprintf("  %-7s", part[0]), "         ", part[1])
 		}
 	}
 	title := "  fix    "
 	for _, line := range f.Fix {
-		if line = terminal.Plain(line); strings.HasPrefix(line, "#") {
+		line = terminal.Plain(line)
+		if strings.HasPrefix(line, "#") {
 			p.prose(title+"# ", "         # ", strings.TrimSpace(line[1:]))
 		} else {
 			p.line("%s%s%s", title, p.paint(terminal.Green, line), p.paint(terminal.Dim, terminal.Plain(on)))
 		}
 		title = "         "
 	}
+}
+
+// age returns how long a finding stands, and when it was last seen.
+func (p printer) age(f finding.Finding) string {
+	if f.Since.IsZero() {
+		return ""
+	}
+	ago := func(t time.Time) string {
+		return fmt.Sprintf("%s, %v ago", t.Local().Format(time.DateTime), max(p.at.Sub(t), 0).Round(time.Second))
+	}
+	text := ago(f.Since) + "; last seen " + ago(f.Seen)
+	if f.Recovering {
+		text += ", and not by the last examination or round: it was " + string(f.Severity)
+	}
+	return text
 }
 
 func (p printer) prose(first, rest, text string) {
@@ -284,7 +320,11 @@ func (p printer) summary(r Report, rails int, unread bool) {
 	}
 	switch {
 	case len(r.Findings) > 0:
-		p.line("%d critical, %s; %s", r.Critical, terminal.Count(r.Warnings, "warning"), effort)
+		recovering := ""
+		if r.Recovering > 0 {
+			recovering = fmt.Sprintf(", %d recovering", r.Recovering)
+		}
+		p.line("%d critical, %s%s; %s", r.Critical, terminal.Count(r.Warnings, "warning"), recovering, effort)
 	case unread:
 		p.line("Nothing wrong in what could be read: %s", effort)
 	default:

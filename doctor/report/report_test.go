@@ -29,12 +29,12 @@ func TestMain(m *testing.M) {
 
 var update = flag.Bool("update", false, "write the generated files anew")
 
-// otherRXE makes of the machine the one at the other end of its rails: with 2
-// for a place in each subnet where this one has 1.
+// otherRXE turns the machine into the one at the other end of its rails: with host part 2 in each subnet where this one
+// has 1.
 var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + doctortest.File("kernel/addresses/eth1",
 	"192.168.101.2/24")
 
-// judge makes the checks of one node, or those of pairs if there is a peer.
+// judge runs the checks of one node, or with a peer those of pairs.
 func judge(here, there *facts.Facts) (list []finding.Finding) {
 	if there != nil {
 		for _, c := range check.PeerChecks() {
@@ -48,7 +48,7 @@ func judge(here, there *facts.Facts) (list []finding.Finding) {
 	return list
 }
 
-// golden compares with a file, or writes it.
+// golden compares got with a file, or writes the file.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -65,7 +65,7 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// report is what is printed of findings, whatever other checks say.
+// report returns a report with only these findings.
 func report(here, there *facts.Facts, list []finding.Finding) Report {
 	r := Report{Findings: []finding.Finding{}, Checks: 25, NotRun: 6, Seconds: 0.31}
 	for _, f := range []*facts.Facts{here, there} {
@@ -79,7 +79,7 @@ func report(here, there *facts.Facts, list []finding.Finding) Report {
 	return r
 }
 
-// TestText holds what people read.
+// TestText compares the text for people.
 func TestText(t *testing.T) {
 	broken := doctortest.Machine(t, "rxe",
 		doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags",
@@ -112,8 +112,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestTextNarrow: on a narrow terminal no prose is broken but at blanks, and on
-// one that is no wider than a word it still comes to an end.
+// TestTextNarrow: on a narrow terminal prose breaks only at blanks, and a terminal narrower than a word does not hang.
 func TestTextNarrow(t *testing.T) {
 	broken := doctortest.Machine(t, "rxe",
 		doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags",
@@ -127,14 +126,14 @@ func TestTextNarrow(t *testing.T) {
 		for line := range strings.Lines(text.String()) {
 			widest = max(widest, len(strings.TrimSuffix(line, "\n")))
 		}
-		most := max(52, min(columns, maxColumns)) // headings and commands are whole
+		most := max(52, min(columns, maxColumns)) // headings and commands are not wrapped
 		if widest > most || widest < most-12 {
 			t.Errorf("%d columns: the widest line has %d", columns, widest)
 		}
 	}
 }
 
-// TestExamine: all checks are made of both nodes and of the pair, and findings say of which node they are.
+// TestExamine: all checks run on both nodes and the pair, and findings name their node.
 func TestExamine(t *testing.T) {
 	here, there := doctortest.Machine(t, "rxe", ""),
 		doctortest.Machine(t, "rxe", otherRXE+doctortest.File("sys/class/net/eth1/mtu",
@@ -167,8 +166,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestHostileFacts: names that a peer chose steer neither the terminal nor the shell of who pastes a command. Of a name
-// that cannot be typed there is no command, because it would name another interface.
+// TestHostileFacts: names that a peer chose cannot control a terminal, or the shell into which a command is pasted. A
+// name that cannot be typed yields no command, which would affect another interface.
 func TestHostileFacts(t *testing.T) {
 	for _, tt := range []struct {
 		name, evil string
@@ -233,8 +232,8 @@ func hostileFacts(t *testing.T, evil string, want int) {
 	}
 }
 
-// FuzzFacts: whatever a peer tells, it is refused or judged; nothing panics, and
-// nothing that it says reaches the terminal as a command to it.
+// FuzzFacts: arbitrary facts of a peer are refused or judged without a panic, and none of their text controls the
+// terminal.
 func FuzzFacts(f *testing.F) {
 	for _, name := range []string{"hgx", "spark", "rxe", "lag"} {
 		f.Add([]byte(fmt.Sprintf(`{"version":3,"node":%q,"rails":{"rails":[{"name":"0","device":"x","netdev":"e","link_layer":"Ethernet","state_id":4,"gids_read":true}],"netdevs":[{"name":"e","mtu":1500,"addresses":["10.0.0.1/24"]}]}}`, name)))
@@ -257,7 +256,7 @@ func FuzzFacts(f *testing.F) {
 	})
 }
 
-// TestAddReplaces: what is known to have been better before replaces the finding that does not know it.
+// TestAddReplaces: a finding that knows an earlier better state replaces the one that does not.
 func TestAddReplaces(t *testing.T) {
 	r := Report{Nodes: []Node{{Node: "a"}}}
 	for _, check := range []string{"mtu_low", "mtu_lost", "mtu_lost"} {

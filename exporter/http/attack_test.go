@@ -19,7 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/connlimit"
 )
 
-// halfPost is a request whose body never comes.
+// halfPost is a request whose body never arrives.
 const halfPost = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 // serveUntilEnd serves until the test ends, and returns the address.
@@ -40,15 +40,15 @@ func serveUntilEnd(t *testing.T, opts Options) (address string) {
 	return s.address
 }
 
-// from is a client with this address.
+// from returns a client with this source address.
 func from(host string) *http.Client {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
 	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
 		Timeout: 20 * time.Second}
 }
 
-// TestManyHalfRequests: 2,000 requests whose bodies never come hold no more connections and memory than one address
-// may, and do not delay other clients.
+// TestManyHalfRequests: 2,000 requests whose bodies never arrive hold no more connections and memory than one
+// address may, and do not delay other clients.
 func TestManyHalfRequests(t *testing.T) {
 	address := serveUntilEnd(t, Options{})
 	var before, after runtime.MemStats
@@ -67,7 +67,7 @@ func TestManyHalfRequests(t *testing.T) {
 			ended <- true
 		}()
 	}
-	for range cap(ended) - DefaultMaxConnections/2 { // what is over half of all is refused at once
+	for range cap(ended) - DefaultMaxConnections/2 { // connections above half of the limit are refused at once
 		select {
 		case <-ended:
 		case <-time.After(time.Minute):
@@ -147,9 +147,9 @@ func TestWebTimes(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		send   string
-		reads  bool // the client reads its answers
+		reads  bool // the client reads its responses
 		within time.Duration
-		after  time.Duration // 0: it is closed at no time before
+		after  time.Duration // 0: it is not closed by a deadline
 	}{
 		{"silence", "", true, requestTime, requestTime},
 		{"half a header", "GET /metrics HTTP/1.1\r\nX-A", true, requestTime, requestTime},
@@ -205,13 +205,13 @@ func TestWebTimes(t *testing.T) {
 				client.Close()
 				handler.Close()
 				srv.Close()
-				time.Sleep(time.Minute) // what net/http still waits for
+				time.Sleep(time.Minute) // net/http still waits for some time
 			})
 		})
 	}
 }
 
-// onePipe is a listener for the connections that are sent to it.
+// onePipe is a listener that returns the connections that are sent to it.
 type onePipe struct {
 	conn  chan net.Conn
 	done  chan struct{}
@@ -250,7 +250,8 @@ func (n neverRead) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestSlowReaders: the answers that wait for their clients are limited in number; the oldest is ended for the next.
+// TestSlowReaders: the number of responses that wait for their clients is limited; for the next one, the oldest is
+// ended.
 func TestSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := testServer(t, "/metrics", nil)

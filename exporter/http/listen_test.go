@@ -15,7 +15,7 @@ func TestListen(t *testing.T) {
 		name      string
 		addresses []string
 		systemd   bool
-		says      string // of an error; empty: there is none
+		says      string // part of the error; empty: no error
 	}{
 		{"two addresses", []string{"127.0.0.1:0", "[::1]:0"}, false, ""},
 		{"one that is wrong", []string{"127.0.0.1:0", "nonsense"}, false, "missing port"},

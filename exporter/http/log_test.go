@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// logged is a log that several goroutines write.
+// logged is a log that is safe for concurrent writes.
 type logged struct {
 	mu sync.Mutex // protects b
 	b  bytes.Buffer
@@ -30,8 +30,8 @@ func (l *logged) lines() []string {
 	return strings.Split(strings.TrimSuffix(l.b.String(), "\n"), "\n")
 }
 
-// TestServerLogsOnce: each kind of line from net/http is logged once, however often clients cause it. A health check
-// that only connects does so every 10 s.
+// TestServerLogsOnce: each kind of line from net/http is logged once, however often clients cause it. A health
+// check that only connects causes one every 10 s.
 func TestServerLogsOnce(t *testing.T) {
 	var log logged
 	var panics atomic.Int32 // the client tries again

@@ -19,6 +19,7 @@ import (
 	"github.com/mdlayher/vsock"
 	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -30,18 +31,17 @@ const shutdownWait = 10 * time.Second
 
 // Limits of the web port per client, and on the connections of all clients unless [Options] say otherwise.
 const (
-	requestTime = 10 * time.Second // for a request to arrive, its body included
-	answerTime  = time.Minute      // for an answer to be made and read
-	idleTime    = 5 * time.Minute  // between two requests on a connection
+	requestTime = 10 * time.Second // time for a request to arrive, including its body
+	answerTime  = time.Minute      // time for a response to be made and read
+	idleTime    = 5 * time.Minute  // time between two requests on a connection
 	maxHeader   = 32 << 10         // bytes; a proxy's cookies may be long
 	maxBody     = 64 << 10         // bytes; no request needs one
-	maxHTTP2    = 32               // concurrent requests on a connection with HTTP/2
 
 	DefaultMaxConnections = 512
 )
 
-// Serve binds the addresses of flags, reads every source once, reports ready, and serves until ctx is done; in-flight
-// scrapes then finish, and it returns nil. An error has what failed, and the fix, in one line.
+// Serve binds the addresses of flags, reads every source once, reports that it is ready, and serves until ctx is
+// done. In-flight scrapes then finish, and Serve returns nil. An error is one line: what failed, and how to fix it.
 func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *slog.Logger) error {
 	listeners, err := listen(flags, logger)
 	if err != nil {
@@ -49,7 +49,7 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 	}
 	defer func() {
 		for _, l := range listeners {
-			_ = l.Close() // served ones are closed already
+			_ = l.Close() // listeners that were served are already closed
 		}
 	}()
 	up := make(chan struct{})
@@ -68,18 +68,24 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 			unused.Delete(c)
 		}
 	}
-	server.RegisterOnShutdown(handler.Close) // streams do not end otherwise
+	server.RegisterOnShutdown(handler.Close) // streams do not end by themselves
 	server.RegisterOnShutdown(func() {
 		unused.Range(func(c, _ any) bool {
 			_ = c.(net.Conn).Close() // no request was sent on it
 			return true
 		})
 	})
+	if file := *flags.WebConfigFile; file != "" {
+		refused := func(address string) { handler.scraper.Refuse(scrape.RefusedLogin, address) }
+		if err := (&webFile{path: file}).protect(server, logger, refused); err != nil {
+			return listenError(err)
+		}
+	}
 	limit := connlimit.New(connlimit.Options{Connections: affordable(handler.opts.MaxConnections, logger),
 		Refused: handler.scraper.Refuse})
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
-		go func() { failed <- web.Serve(limit.Listener(l), server, flags, logger) }()
+		go func() { failed <- serveOn(limit.Listener(l), server, logger) }()
 	}
 	select {
 	case err := <-failed:
@@ -92,6 +98,14 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 	}
 	handler.stop(server, logger)
 	return nil
+}
+
+func serveOn(l net.Listener, server *http.Server, logger *slog.Logger) error {
+	logger.Info("Listening on", "address", l.Addr().String(), "tls", server.TLSConfig != nil)
+	if server.TLSConfig != nil {
+		return server.ServeTLS(l, "", "")
+	}
+	return server.Serve(l)
 }
 
 func (s *Server) run(ctx context.Context, failed <-chan error, logger *slog.Logger) error {
@@ -121,7 +135,7 @@ func (s *Server) stop(server *http.Server, logger *slog.Logger) {
 }
 
 func affordable(connections int, logger *slog.Logger) int {
-	const otherDescriptors = 128 // of the reserve, for the probe port, the worker and files that are opened briefly
+	const otherDescriptors = 128 // reserved for the probe port, the worker and files that are opened briefly
 	most := max(sysfs.Reserve()-otherDescriptors, 16)
 	if connections > most {
 		logger.Warn("Connections are limited below --web.max-connections by the file descriptor limit",
@@ -131,10 +145,14 @@ func affordable(connections int, logger *slog.Logger) int {
 	return connections
 }
 
+// newHTTPServer returns a server without HTTP/2. With HTTP/2, clients control how many responses wait for them in
+// memory: 512 connections with windows of 0 took 290 MB. Scrapes, pages and commands do not need it.
 func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: requestTime, ReadTimeout: requestTime, WriteTimeout: answerTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2},
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, Protocols: &protocols,
 		ConnState: connlimit.State, ErrorLog: newServerLog(logger),
 	}
 }
@@ -146,7 +164,7 @@ func listenError(err error) error {
 	return fmt.Errorf("cannot listen: %w (see --web.listen-address and --web.config.file)", err)
 }
 
-// listen opens the addresses of the flags, or takes systemd's sockets: exporter-toolkit's listeners have no limits.
+// listen opens the addresses of the flags, or takes systemd's sockets. exporter-toolkit's listeners have no limits.
 func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) {
 	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
 		logger.Info("Listening on the sockets of systemd")
@@ -186,14 +204,15 @@ func listenOn(address string) (net.Listener, error) {
 	return vsock.Listen(uint32(port), nil)
 }
 
-// newServerLog returns a log for net/http: each kind of line, by its first three words, once until it stops.
+// newServerLog returns a log for net/http. Each kind of line, identified by its first three words, is logged once
+// until it stops.
 func newServerLog(logger *slog.Logger) *log.Logger {
 	kinds := connlimit.NewRefusals(func(_, text string) {
 		logger.Warn("Web server reports (logged once until it stops)", "err", text)
 	})
 	return log.New(writer(func(line []byte) {
 		text := strings.TrimSpace(string(line))
-		if strings.HasPrefix(text, "http: panic") { // our own fault
+		if strings.HasPrefix(text, "http: panic") { // a fault in our own code
 			logger.Error("Web server panicked", "err", text)
 			return
 		}
@@ -202,7 +221,7 @@ func newServerLog(logger *slog.Logger) *log.Logger {
 	}), "", 0)
 }
 
-// writer is an [io.Writer] that cannot fail.
+// writer is an [io.Writer] that never fails.
 type writer func([]byte)
 
 func (w writer) Write(b []byte) (int, error) {

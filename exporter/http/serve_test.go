@@ -21,13 +21,13 @@ import (
 // serving is a server on a free port of the loopback interface.
 type serving struct {
 	t       *testing.T
-	lines   *json.Decoder // of its log
+	lines   *json.Decoder // lines of its log
 	address string
 	stop    context.CancelFunc
 	ended   chan error
 }
 
-// serve serves until stop, or the end of the test, whose log end reads.
+// serve serves until stop is called or the test ends. Its log is read by end.
 func serve(t *testing.T, handler *Server) *serving {
 	t.Helper()
 	logged, writer := io.Pipe()
@@ -43,7 +43,7 @@ func serve(t *testing.T, handler *Server) *serving {
 	return s
 }
 
-// wait reads the log up to a message.
+// wait reads the log up to the line with a message.
 func (s *serving) wait(msg string) {
 	s.t.Helper()
 	var line struct{ Msg, Address string }
@@ -57,20 +57,20 @@ func (s *serving) wait(msg string) {
 	}
 }
 
-// end waits for the end, and reads the log until then.
+// end waits until the server has ended, and reads the rest of the log.
 func (s *serving) end() error {
 	for s.lines.Decode(&struct{}{}) == nil {
 	}
 	return <-s.ended
 }
 
-// TestShutdownLetsScrapesEnd: a scrape in flight at shutdown gets its whole answer; a new one gets none.
+// TestShutdownLetsScrapesEnd: a scrape in flight at shutdown gets its complete response; a new one gets none.
 func TestShutdownLetsScrapesEnd(t *testing.T) {
 	f := exportertest.NewSource("slow")
 	entered, release, first := make(chan struct{}), make(chan struct{}), true
 	answer := f.Reads
 	f.Reads = func(emit func(collector.Sample)) error {
-		if first { // the one at start
+		if first { // the read at start
 			first = false
 			return answer(emit)
 		}
@@ -112,8 +112,8 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsStreams: an open page does not delay shutdown, nor does a connection that its browser opened in
-// advance.
+// TestShutdownEndsStreams: neither an open page nor a connection that its browser opened in advance delays
+// shutdown.
 func TestShutdownEndsStreams(t *testing.T) {
 	s := serve(t, testServer(t, "/metrics", nil))
 	resp, err := http.Get("http://" + s.address + "/-/page/events")
@@ -121,7 +121,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil { // it is going on
+	if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil { // the stream has begun
 		t.Fatal(err)
 	}
 	unused, err := net.Dial("tcp", s.address)
@@ -129,7 +129,8 @@ func TestShutdownEndsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unused.Close()
-	later, err := http.Get("http://" + s.address + "/-/healthy") // the one before it has been accepted, then
+	// this request is accepted after the earlier connection
+	later, err := http.Get("http://" + s.address + "/-/healthy")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	if err := s.end(); err != nil {
 		t.Errorf("the end waited for a stream: %v", err)
 	}
-	if took := time.Since(asked); took > 4*time.Second { // net/http's patience is 5 s
+	if took := time.Since(asked); took > 4*time.Second { // net/http would wait 5 s
 		t.Errorf("the end took %v", took)
 	}
 }

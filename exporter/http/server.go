@@ -1,4 +1,4 @@
-// Package http answers the web port: the metrics, the live page, status, health, readiness and reload.
+// Package http serves the web port: metrics, live page, status, health, readiness and reload.
 package http
 
 import (
@@ -26,19 +26,20 @@ import (
 type Server struct {
 	scraper  *scrape.Scraper
 	opts     Options
-	ready    atomic.Bool // the answer of /-/ready: 200 or 503
-	page     *page.Page  // nil when the metrics are at its path
+	ready    atomic.Bool // status code of /-/ready: 200 or 503
+	page     *page.Page  // nil if the metrics are at its path
 	mux      *http.ServeMux
 	slow     slowAnswers
 	sameSite *http.CrossOriginProtection
 }
 
-// Options are what a [Server] needs besides the scraper.
+// Options configure a [Server] beyond its scraper.
 type Options struct {
-	Page           page.Options // without what the scraper has; Metrics is the path of the metrics: at / no page
-	Reload         func() error // called for a POST to /-/reload; its error is the answer
+	// without the fields that the scraper provides; if Metrics, the path of the metrics, is /, there is no page
+	Page           page.Options
+	Reload         func() error // called for a POST to /-/reload; its error is the response
 	Lifecycle      bool         // allow a reload by HTTP
-	MaxConnections int          // of all clients; 0 is DefaultMaxConnections
+	MaxConnections int          // limit for all clients; 0 is DefaultMaxConnections
 }
 
 // New returns the handler. Close it after serving.
@@ -50,7 +51,7 @@ func New(scraper *scrape.Scraper, opts Options) *Server {
 	s := &Server{scraper: scraper, opts: opts, mux: http.NewServeMux(), sameSite: http.NewCrossOriginProtection()}
 	path := opts.Page.Metrics
 	if strings.HasSuffix(path, "/") {
-		path += "{$}" // that path, not all below it
+		path += "{$}" // match only that path, not paths below it
 	}
 	s.mux.HandleFunc("GET "+path, s.metrics)
 	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
@@ -89,18 +90,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.StatusRequestEntityTooLarge)
 		return
 	case r.Body == nil || r.Body == http.NoBody:
-		// The request has arrived completely. Its deadline would end a stream, too.
+		// The request has arrived completely. Its deadline would also end a stream.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	default:
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	}
-	if r.URL.Path != page.PathEvents { // the page limits its streams itself
+	if r.URL.Path != page.PathEvents { // the page limits its own streams
 		w = &slowAnswer{w, &s.slow}
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// metrics serves the exposition. It is complete before the first byte is sent, so that a slow client delays nobody.
+// metrics serves the exposition. It is complete before the first byte is sent, so that a slow client delays no
+// other.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	request := scrape.Request{Format: expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...),
 		Compressed: acceptsGzip(r.Header), Wait: waitFor(r.Header)}
@@ -130,10 +132,10 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	w.Write(body) //nolint:errcheck // the client is gone
 }
 
-// waitFor is how long a scrape may wait for a source: what Prometheus waits for the answer, less what that takes. 0: as
-// long as usual.
+// waitFor returns how long a scrape may wait for a source: Prometheus' timeout minus the time for the response; 0:
+// the default.
 func waitFor(h http.Header) time.Duration {
-	const answer = 500 * time.Millisecond // to write and to send it
+	const answer = 500 * time.Millisecond // time to write and to send the response
 	timeout, err := strconv.ParseFloat(h.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(timeout > 0 && timeout < time.Hour.Seconds()) {
 		return 0
@@ -154,7 +156,8 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// reload applies the configuration again, but not for pages of other sites, which a browser inside may have open.
+// reload applies the configuration again. It refuses requests from pages of other sites, which a browser inside the
+// network may have open.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !s.opts.Lifecycle:
@@ -179,7 +182,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "reloaded\n") //nolint:errcheck // the client is gone
 }
 
-// pageOptions adds what the scraper has.
+// pageOptions adds the fields that the scraper provides.
 func pageOptions(scraper *scrape.Scraper, o page.Options) page.Options {
 	o.Version, o.Logger = scraper.Info().Version, cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Refused = func(address string) { scraper.Refuse(scrape.RefusedStreams, address) }
@@ -189,16 +192,17 @@ func pageOptions(scraper *scrape.Scraper, o page.Options) page.Options {
 	return page.WithSources(o, scraper.Sources())
 }
 
-// maxSlow is how many answers may wait for clients, each holding its text. A healthy client reads in milliseconds.
+// maxSlow is the number of responses that may wait for clients, each holding its text. A healthy client reads in
+// milliseconds.
 const maxSlow = 64
 
-// slowAnswers ends the oldest answer when too many wait for their clients. Safe for concurrent use.
+// slowAnswers ends the oldest response if too many wait for their clients. Safe for concurrent use.
 type slowAnswers struct {
 	mu      sync.Mutex
 	waiting []*slowAnswer // oldest first
 }
 
-// slowAnswer is a response whose writes count as waiting while they block.
+// slowAnswer is a response that counts as waiting while one of its writes blocks.
 type slowAnswer struct {
 	http.ResponseWriter
 	all *slowAnswers
@@ -216,7 +220,7 @@ func (s *slowAnswers) add(a *slowAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) >= maxSlow {
-		_ = http.NewResponseController(s.waiting[0]).SetWriteDeadline(time.Now()) // its write fails
+		_ = http.NewResponseController(s.waiting[0]).SetWriteDeadline(time.Now()) // makes its write fail
 		s.waiting = s.waiting[1:]
 	}
 	s.waiting = append(s.waiting, a)

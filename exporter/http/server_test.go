@@ -25,7 +25,7 @@ func testServer(t *testing.T, path string, reload func() error) *Server {
 	return s
 }
 
-// TestEndpoints: the answer of each path.
+// TestEndpoints: the response of each path.
 func TestEndpoints(t *testing.T) {
 	var reloadErr error
 	s := testServer(t, "/metrics", func() error { return reloadErr })
@@ -33,7 +33,7 @@ func TestEndpoints(t *testing.T) {
 		method, path string
 		before       func()
 		code         int
-		body         string // a part of it
+		body         string // part of the body
 	}{
 		{"GET", "/metrics", nil, 200, "railscope_a_value{of=\"x\"} 1\n"},
 		{"HEAD", "/metrics", nil, 200, ""},
@@ -65,7 +65,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestReloadByHTTP: a reload by HTTP needs --web.enable-lifecycle, POST or PUT, and no other site as its origin.
+// TestReloadByHTTP: a reload by HTTP needs --web.enable-lifecycle, POST or PUT, and must not come from another
+// site.
 func TestReloadByHTTP(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
@@ -73,7 +74,7 @@ func TestReloadByHTTP(t *testing.T) {
 		method    string
 		header    map[string]string
 		code      int
-		body      string // a part of it
+		body      string // part of the body
 	}{
 		{"off", false, "POST", nil, 403, "--web.enable-lifecycle"},
 		{"off, and a GET", false, "GET", nil, 403, "SIGHUP"},
@@ -118,7 +119,7 @@ func TestTelemetryAtRoot(t *testing.T) {
 	}
 }
 
-// TestNegotiation: format and encoding are those that the client accepts.
+// TestNegotiation: format and encoding are what the client accepts.
 func TestNegotiation(t *testing.T) {
 	server := httptest.NewServer(testServer(t, "/metrics", nil))
 	defer server.Close()
@@ -145,7 +146,8 @@ func TestNegotiation(t *testing.T) {
 			t.Errorf("Accept-Encoding %q: gzip is %v", coding, zipped)
 		} else if zipped {
 			var err error
-			if body, err = gzip.NewReader(resp.Body); err != nil {
+			body, err = gzip.NewReader(resp.Body)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -153,7 +155,7 @@ func TestNegotiation(t *testing.T) {
 			t.Errorf("Accept-Encoding %q: %q %v", coding, text, err)
 		}
 	}
-	// What Prometheus 3 asks for when it scrapes native histograms.
+	// Request of Prometheus 3 when it scrapes native histograms.
 	resp := get("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.2",
 		"identity")
 	dec, found := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header)), false
@@ -172,7 +174,7 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
-// TestWaitFor: Prometheus says how long it waits. What it cannot mean is ignored.
+// TestWaitFor: Prometheus sends its timeout. Implausible values are ignored.
 func TestWaitFor(t *testing.T) {
 	for header, want := range map[string]time.Duration{"": 0, "10": 9500 * time.Millisecond, "0.6": 300 * time.Millisecond,
 		"2.5": 2 * time.Second, "0": 0, "-1": 0, "NaN": 0, "1e300": 0, "soon": 0} {

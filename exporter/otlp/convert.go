@@ -10,8 +10,9 @@ import (
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 )
 
-// request returns what is pushed: the families as they are named, measured at a time. Counters have no start time,
-// because nobody knows when the kernel's began. No metric has a unit: Prometheus would append it to the name.
+// request returns the request for the families, with their names and one time. Counters have no start time because
+// the start of the kernel's counters is unknown. Metrics have no unit because Prometheus would append it to the
+// name.
 func request(resource map[string]string, version string, families []*dto.MetricFamily, at time.Time,
 ) *metricspb.MetricsData {
 	scope := &metricspb.ScopeMetrics{Scope: &commonpb.InstrumentationScope{Name: "railscope", Version: version}}
@@ -27,7 +28,7 @@ func request(resource map[string]string, version string, families []*dto.MetricF
 		Resource: &resourcepb.Resource{Attributes: attributes}, ScopeMetrics: []*metricspb.ScopeMetrics{scope}}}}
 }
 
-// metric returns a family. An untyped one is a gauge: OTLP has no other kind without a meaning.
+// metric returns a family. An untyped one becomes a gauge: OTLP has no untyped kind.
 func metric(f *dto.MetricFamily, nanos uint64) *metricspb.Metric {
 	const cumulative = metricspb.AggregationTemporality_AGGREGATION_TEMPORALITY_CUMULATIVE
 	m := &metricspb.Metric{Name: f.GetName(), Description: f.GetHelp()}
@@ -50,7 +51,7 @@ func metric(f *dto.MetricFamily, nanos uint64) *metricspb.Metric {
 func numbers(series []*dto.Metric, nanos uint64) []*metricspb.NumberDataPoint {
 	points := make([]*metricspb.NumberDataPoint, len(series))
 	for i, s := range series {
-		// A getter of what is absent returns 0, and a series has one of these.
+		// A getter returns 0 if its field is absent, and a series has exactly one of these.
 		v := s.GetCounter().GetValue() + s.GetGauge().GetValue() + s.GetUntyped().GetValue()
 		points[i] = &metricspb.NumberDataPoint{Attributes: attributes(s), TimeUnixNano: nanos,
 			Value: &metricspb.NumberDataPoint_AsDouble{AsDouble: v}}
@@ -58,7 +59,7 @@ func numbers(series []*dto.Metric, nanos uint64) []*metricspb.NumberDataPoint {
 	return points
 }
 
-// histogram returns a series with classic buckets, which count what is in each, not below.
+// histogram returns a series with classic buckets. OTLP's buckets are not cumulative.
 func histogram(s *dto.Metric, nanos uint64) *metricspb.HistogramDataPoint {
 	h := s.GetHistogram()
 	sum := h.GetSampleSum()
@@ -67,7 +68,7 @@ func histogram(s *dto.Metric, nanos uint64) *metricspb.HistogramDataPoint {
 	var below uint64
 	for _, b := range h.Bucket {
 		if math.IsInf(b.GetUpperBound(), 1) {
-			continue // what is left
+			continue // the +Inf bucket has the rest
 		}
 		point.ExplicitBounds = append(point.ExplicitBounds, b.GetUpperBound())
 		point.BucketCounts = append(point.BucketCounts, b.GetCumulativeCount()-below)
@@ -77,7 +78,7 @@ func histogram(s *dto.Metric, nanos uint64) *metricspb.HistogramDataPoint {
 	return point
 }
 
-// attributes returns the labels of a series. An empty one is no label.
+// attributes returns the labels of a series. An empty value means that the label is absent.
 func attributes(s *dto.Metric) []*commonpb.KeyValue {
 	list := make([]*commonpb.KeyValue, 0, len(s.Label))
 	for _, l := range s.Label {

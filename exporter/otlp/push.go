@@ -1,5 +1,5 @@
-// Package otlp pushes the series of a scrape to a receiver of OpenTelemetry's protocol, OTLP over HTTP. ADR 25 says why
-// without the exporter of OpenTelemetry's SDK.
+// Package otlp pushes the series of a scrape to a receiver of OpenTelemetry's protocol, OTLP over HTTP. ADR 25
+// explains why it does not use the exporter of OpenTelemetry's SDK.
 package otlp
 
 import (
@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	path      = "/v1/metrics" // of every receiver (OTLP specification, OTLP/HTTP request)
+	path      = "/v1/metrics" // path at every receiver (OTLP specification, OTLP/HTTP request)
 	maxAnswer = 64 << 10      // bytes
-	maxWhy    = 300           // bytes of an answer in an error
+	maxWhy    = 300           // bytes of a response in an error
 	answerIn  = 10 * time.Second
 )
 
@@ -41,17 +41,17 @@ const (
 	failure = "failure"
 )
 
-// Options are what a [Pusher] needs.
+// Options configure a [Pusher].
 type Options struct {
 	Endpoint   string        // URL of the receiver, with or without /v1/metrics
 	ConfigFile string        // credentials and TLS for it, in the form of promtool's --http.config.file; empty: neither
-	Interval   time.Duration // between two pushes, 1 s or more
-	Node       string        // the resource's service.instance.id, which Prometheus has as the label instance
-	Version    string        // of railscope
+	Interval   time.Duration // time between two pushes, at least 1 s
+	Node       string        // the resource's service.instance.id, which Prometheus stores as the label instance
+	Version    string        // version of railscope
 	Logger     *slog.Logger
 }
 
-// Pusher pushes. As a [collector.Source] it has how often it did.
+// Pusher pushes series. As a [collector.Source] it exports the number of pushes by result.
 type Pusher struct {
 	opts     Options
 	url      string
@@ -63,7 +63,7 @@ type Pusher struct {
 	counts map[string]*atomic.Uint64 // pushes by result
 }
 
-// New returns a pusher. Its error says what is wrong with the options.
+// New returns a pusher. Its error says which option is invalid.
 func New(o Options) (*Pusher, error) {
 	if o.Interval < time.Second {
 		return nil, fmt.Errorf("--otlp.interval must be 1s or more, such as 15s, not %v", o.Interval)
@@ -102,8 +102,8 @@ func (p *Pusher) Read(emit func(collector.Sample)) error {
 	return nil
 }
 
-// Run pushes what series gathers, at every interval until ctx is done. It starts at a random moment of the first
-// interval: the nodes of a cluster start together.
+// Run pushes what series gathers, once per interval until ctx is done. It starts at a random time within the first
+// interval, because the nodes of a cluster may start together.
 func (p *Pusher) Run(ctx context.Context, series prometheus.Gatherer) {
 	select {
 	case <-ctx.Done():
@@ -119,7 +119,7 @@ func (p *Pusher) Run(ctx context.Context, series prometheus.Gatherer) {
 		}
 		now := result(err)
 		p.counts[now].Add(1)
-		if now != last { // errors name the port of the connection: each would be another line
+		if now != last { // errors contain the connection's local port: each would be a different line
 			p.log(err)
 			last = now
 		}
@@ -152,7 +152,7 @@ func result(err error) string {
 	return failure
 }
 
-// push reads all series and sends them, once: a push that fails is not repeated.
+// push gathers all series and sends them once: a failed push is not repeated.
 func (p *Pusher) push(ctx context.Context, series prometheus.Gatherer) error {
 	at := time.Now()
 	families, err := series.Gather()
@@ -165,7 +165,7 @@ func (p *Pusher) push(ctx context.Context, series prometheus.Gatherer) error {
 	}
 	var body bytes.Buffer
 	zip := gzip.NewWriter(&body)
-	_, _ = zip.Write(raw) // a buffer takes all
+	_, _ = zip.Write(raw) // a buffer never fails
 	_ = zip.Close()
 	ctx, cancel := context.WithTimeout(ctx, min(p.opts.Interval, answerIn))
 	defer cancel()
@@ -195,7 +195,7 @@ func shortened(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxWhy)], "")
 }
 
-// partialError is that the receiver refused some series.
+// partialError is returned if the receiver refused some series.
 type partialError struct {
 	points int64
 	why    string
@@ -205,10 +205,9 @@ func (e partialError) Error() string {
 	return fmt.Sprintf("the receiver refused %d series: %s", e.points, shortened(e.why))
 }
 
-// refused reads an answer, an ExportMetricsServiceResponse: its field 1, partial_success, has the number of refused
-// points in field 1 and why in field 2 (opentelemetry/proto/collector/metrics/v1/metrics_service.proto). A receiver may
-// give a reason without refusing anything: a warning, which is not an error. What it answers in any other form is
-// ignored: it took the series.
+// refused parses a response, an ExportMetricsServiceResponse. Its field 1, partial_success, has the number of refused
+// points and the reason (opentelemetry/proto/collector/metrics/v1/metrics_service.proto). A reason without refused
+// points is a warning, not an error. Any other response is ignored: the receiver accepted the series.
 func refused(answer []byte) error {
 	var e partialError
 	fields(answer, func(n protowire.Number, _ uint64, of []byte) {
@@ -230,7 +229,7 @@ func refused(answer []byte) error {
 	return e
 }
 
-// fields calls each with the numbers and the byte strings of a message, as far as it is one.
+// fields calls each with the numbers and byte strings of a message, up to the first invalid field.
 func fields(message []byte, each func(n protowire.Number, v uint64, b []byte)) {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeTag(message)

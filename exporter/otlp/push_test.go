@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// registry has a series of each kind.
+// registry returns a registry with a series of each kind.
 func registry(t *testing.T) prometheus.Gatherer {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -50,7 +50,7 @@ func registry(t *testing.T) prometheus.Gatherer {
 	return reg
 }
 
-// TestRequest: the whole of what is sent.
+// TestRequest compares the whole request.
 func TestRequest(t *testing.T) {
 	families, err := registry(t).Gather()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// answer is an ExportMetricsServiceResponse with points refused.
+// answer returns an ExportMetricsServiceResponse with points refused.
 func answer(points uint64, why string) string {
 	of := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), points)
 	of = protowire.AppendString(protowire.AppendTag(of, 2, protowire.BytesType), why)
@@ -103,7 +103,7 @@ func pusher(t *testing.T, endpoint string, log io.Writer) *Pusher {
 	return p
 }
 
-// TestPush: what is sent, and what each answer means.
+// TestPush: the request, and the result of each response.
 func TestPush(t *testing.T) {
 	for _, tt := range []struct {
 		name, path, answer, want string
@@ -156,7 +156,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestPushHangs: a receiver that does not answer ends a push after the interval.
+// TestPushHangs: if a receiver does not respond, a push ends after the interval.
 func TestPushHangs(t *testing.T) {
 	stop := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -171,7 +171,7 @@ func TestPushHangs(t *testing.T) {
 	}
 }
 
-// transport answers without a network.
+// transport returns a response without a network.
 type transport func() (int, error)
 
 func (f transport) RoundTrip(*http.Request) (*http.Response, error) {
@@ -182,7 +182,7 @@ func (f transport) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: http.NoBody}, nil
 }
 
-// TestRun: a push every interval, failures are counted, and logged once until one succeeds.
+// TestRun pushes once per interval. Failures are counted, and logged once until a push succeeds.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -230,7 +230,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestGatherFails: series that cannot be gathered are a failure, and nothing is sent.
+// TestGatherFails: a failure to gather series counts as a failed push, and nothing is sent.
 func TestGatherFails(t *testing.T) {
 	p := pusher(t, "http://collector:4318", io.Discard)
 	p.client.Transport = transport(func() (int, error) { t.Error("sent"); return 200, nil })
@@ -240,7 +240,7 @@ func TestGatherFails(t *testing.T) {
 	}
 }
 
-// TestNew: what is refused, and how.
+// TestNew: invalid options, and the error of each.
 func TestNew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "http.yml")
 	if err := os.WriteFile(file, []byte("basic: {}\n"), 0o600); err != nil {
@@ -254,7 +254,7 @@ func TestNew(t *testing.T) {
 		{Options{Endpoint: "collector:4318", Interval: time.Second},
 			"--otlp.endpoint: want a URL such as http://collector:4318"},
 		{Options{Endpoint: "http://user:secret@c", Interval: time.Second}, "--otlp.endpoint: credentials in a URL are " +
-			"seen in lists of processes: write them into the file of --otlp.http.config.file (basic_auth, authorization)"},
+			"visible in process lists: put them into the file of --otlp.http.config.file (basic_auth, authorization)"},
 		{Options{Endpoint: "http://c\x00:secret@c", Interval: time.Second},
 			"--otlp.endpoint: want a URL such as http://collector:4318"},
 		{Options{Endpoint: "http://c", Interval: time.Second, ConfigFile: file}, "--otlp.http.config.file: yaml: " +
@@ -266,7 +266,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// FuzzRefused: no answer breaks it.
+// FuzzRefused: no response makes it panic.
 func FuzzRefused(f *testing.F) {
 	f.Add([]byte(answer(3, "why")))
 	f.Fuzz(func(t *testing.T, b []byte) {

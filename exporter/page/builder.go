@@ -14,12 +14,12 @@ import (
 
 type builder struct {
 	o    Options
-	past map[string]*past // of counters, by row, rail and labels
+	past map[string]*past // counters by row, rail and labels
 
-	// Of the snapshot that is being built.
+	// State of the snapshot that is being built.
 	series Reading
-	failed map[string]string              // reasons of the sources that failed
-	index  map[string]map[string]*float64 // by row and label values
+	failed map[string]string              // source → reason of its failure
+	index  map[string]map[string]*float64 // values by row and label values
 }
 
 func newBuilder(o Options) *builder {
@@ -30,6 +30,9 @@ func newBuilder(o Options) *builder {
 func (b *builder) build(series Reading, failed map[string]string, now time.Time) Snapshot {
 	b.series, b.failed, b.index = series, failed, map[string]map[string]*float64{}
 	defer func() { b.series, b.failed, b.index = nil, nil, nil }()
+	if b.o.Name != nil {
+		b.o.Node = b.o.Name()
+	}
 	s := Snapshot{Node: b.o.Node, Version: b.o.Version, Notice: b.o.Notice, Started: b.o.Started, At: now}
 	b.rails(&s, now)
 	for d, name := range directions() {
@@ -49,19 +52,21 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 	s.NoPeers = "no peers configured: the rails are not probed"
 	if b.o.Peers != nil {
 		var probing bool
-		if s.Peers, probing = b.o.Peers(); len(s.Peers) == 0 && probing {
+		s.Peers, probing = b.o.Peers()
+		if len(s.Peers) == 0 && probing {
 			s.NoPeers = "this node answers probes and sends none"
 		}
 	}
 	return s
 }
 
-// each calls each with the series of a row; l may be kept.
+// each calls each with every series of a row; l may be kept.
 func (b *builder) each(row string, labels []string, each func(l []string, v float64)) {
 	b.series.Each(row, labels, func(values []string, v float64) { each(slices.Clone(values), v) })
 }
 
-// value returns a series' value, nil if there is none. labels are names and values in turn, the same names each time.
+// value returns a series' value, or nil if there is none. labels are alternating names and values; the names are
+// the same in each call.
 func (b *builder) value(row string, labels ...string) *float64 {
 	var names, values []string
 	for label := range slices.Chunk(labels, 2) {
@@ -82,7 +87,7 @@ func (b *builder) of(name, value string) func(row string, labels ...string) *flo
 
 func is(v *float64, want float64) bool { return v != nil && *v == want }
 
-// none is the reason why a source shows nothing; it is empty when it does.
+// none returns the reason why a source shows nothing, or "" if it shows something.
 func (b *builder) none(shown int, source, absent string) string {
 	switch {
 	case shown > 0:
@@ -165,6 +170,7 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 		if state := get("port_state_id"); state != nil {
 			r.State = stateName(*state)
 		}
+		r.Unused, r.NotMeasured = is(get("rail_unused"), 1), is(get("rail_bytes_counted"), 0)
 		for d, name := range directions() {
 			t := Traffic{Direction: name, Capacity: r.Capacity, Total: get("port_" + name + "_bytes_total")}
 			if b.o.Recent != nil {
@@ -180,27 +186,27 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 	b.congestion(s, now)
 }
 
-// stateName is the port's state, enum ib_port_state.
+// stateName returns the name of a port's state, enum ib_port_state.
 func stateName(id float64) string {
 	names := map[float64]string{0: "no state", 1: "down", 2: "initializing", 3: "armed", 4: "active",
 		5: "active, deferred"}
 	return cmp.Or(names[id], fmt.Sprintf("state %v", id))
 }
 
-// gpuNames returns the names of GPUs by their PCI addresses, where NVML knows them.
+// gpuNames returns the names of GPUs by PCI address, as far as NVML knows them.
 func (b *builder) gpuNames() map[string]string {
 	names := map[string]string{}
 	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) { names[l[1]] = "GPU " + l[0] })
 	return names
 }
 
-// recentSeconds is how far back the lines go.
+// recentSeconds is the time that the lines cover.
 const recentSeconds = 120
 
 // watched is a counter of congestion or loss.
 type watched struct {
 	row, name string
-	labels    []string // beside rail; they are shown
+	labels    []string // labels in addition to rail; they are shown
 }
 
 func watchedRows() []watched {
@@ -227,10 +233,10 @@ func watchedRows() []watched {
 	}
 }
 
-// countsOver is how long a counter that moved is shown, so that one that moves now and then does not blink.
+// countsOver is how long a counter that moved is shown, so that a counter that moves rarely does not blink.
 const countsOver = time.Minute
 
-// past is a counter about a minute ago, half a minute ago, and at the last read.
+// past holds a counter's value about a minute ago, half a minute ago, and at the last read.
 type past struct{ old, young, last reading }
 
 type reading struct {
@@ -267,7 +273,7 @@ func inWords(labels, values []string) string {
 	return strings.Join(words, ", ")
 }
 
-// moved records a counter and returns its rate over the last half to whole minute, as far as it was read.
+// moved records a counter and returns its rate over the last 30 s to 60 s, or over the time that was read.
 func (b *builder) moved(key string, value float64, now time.Time) (perSecond float64) {
 	r := reading{now, value}
 	p := b.past[key]

@@ -26,7 +26,7 @@ func decode(t *testing.T, event []byte) (m message) {
 	return m
 }
 
-// drain takes what has come on a stream.
+// drain returns the events that have arrived on a stream.
 func drain(t *testing.T, s *stream) (list []message) {
 	t.Helper()
 	for {
@@ -42,7 +42,7 @@ func drain(t *testing.T, s *stream) (list []message) {
 	}
 }
 
-// follow reads a stream as a page does.
+// follow reads a stream as a page does, and counts its events.
 func follow(s *stream) (events *int) {
 	events = new(int)
 	go func() {
@@ -53,16 +53,16 @@ func follow(s *stream) (events *int) {
 	return events
 }
 
-// TestCost: ten pages cost the reads and drawings of one; without a page there are none.
+// TestCost: ten pages cost as many reads and drawings as one; without a page there are none.
 func TestCost(t *testing.T) {
 	for _, tc := range []struct {
 		pages       int
-		reads, slow int64 // in ten seconds
+		reads, slow int64 // number in ten seconds
 	}{{0, 0, 0}, {1, 11, 3}, {10, 11, 3}, {MaxStreams, 11, 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			page, source := open(t, options("n"), captured(t, "hgx"))
 			var taken []*int
-			page.work.Lock() // the first drawing is for all of them
+			page.work.Lock() // the first drawing must include all streams
 			for range tc.pages {
 				taken = append(taken, follow(page.join()))
 			}
@@ -106,7 +106,7 @@ func TestNoPages(t *testing.T) {
 	})
 }
 
-// TestEvents: the first event of a stream is complete, later ones have what changed.
+// TestEvents: the first event of a stream is complete; later ones have the changed parts.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := captured(t, "one-rail-dead")
@@ -119,7 +119,7 @@ func TestEvents(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		// The clock, and nothing else.
+		// Only the clock changes.
 		if got := drain(t, s); len(got) != 1 || got[0].Main != "" || !cmp.Equal(slices.Sorted(maps.Keys(got[0].Parts)),
 			[]string{"head"}) {
 			t.Errorf("then comes %v", slices.Sorted(maps.Keys(got[0].Parts)))
@@ -145,7 +145,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestSlowClient: a client that does not read its events is dropped without delaying others.
+// TestSlowClient: a client that does not read its events is dropped and delays no other.
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page, _ := open(t, options("n"), captured(t, "hgx"))
@@ -165,13 +165,14 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
-// TestBound: the number of streams is limited; one that ends makes room.
+// TestBound: the number of streams is limited; a stream that ends makes room.
 func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page, _ := open(t, options("n"), captured(t, "hgx"))
 		var last *stream
 		for range MaxStreams {
-			if last = page.join(); last == nil {
+			last = page.join()
+			if last == nil {
 				t.Fatal("refused too early")
 			}
 		}
@@ -179,7 +180,7 @@ func TestBound(t *testing.T) {
 			t.Errorf("%d streams are open", MaxStreams+1)
 		}
 		page.leave(last)
-		page.leave(last) // twice is no harm
+		page.leave(last) // leaving twice has no effect
 		if page.join() == nil {
 			t.Error("one went, and there is no room")
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// exposition is a Reading of what /metrics said.
+// exposition is a Reading of a text exposition.
 type exposition map[string][]line
 
 type line struct {
@@ -64,7 +64,7 @@ func read(t testing.TB, text string) exposition {
 	return e
 }
 
-// captured returns a captured machine's exposition, and more lines.
+// captured returns a captured machine's exposition with additional lines.
 func captured(t testing.TB, name string, more ...string) exposition {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../testdata", name+".prom"))
@@ -74,10 +74,10 @@ func captured(t testing.TB, name string, more ...string) exposition {
 	return read(t, string(text)+strings.Join(more, "\n")+"\n")
 }
 
-// then is when all of the fixtures were read.
+// then is the time at which the fixtures were read.
 func then() time.Time { return time.Date(2026, 5, 1, 20, 14, 3, 0, time.UTC) }
 
-// wave is what a rail carried, in parts of its capacity.
+// wave returns the traffic of a rail, as parts of its capacity.
 func wave(capacity, mean, swing, phase float64, n int) []float64 {
 	var list []float64
 	for i := range n {
@@ -87,8 +87,8 @@ func wave(capacity, mean, swing, phase float64, n int) []float64 {
 	return list
 }
 
-// trained is an HGX in the middle of a training job: eight rails that carry
-// much, GPUs that hold much, twenty peers.
+// trained is an HGX during a training job: eight rails with much traffic, GPUs with much memory in use, twenty
+// peers.
 func trained(t testing.TB) (Options, exposition) {
 	var more []string
 	add := func(format string, args ...any) { more = append(more, fmt.Sprintf(format, args...)) }
@@ -145,11 +145,11 @@ func trained(t testing.TB) (Options, exposition) {
 	}
 	e := captured(t, "hgx", more...)
 	delete(e, "nccl_fallback")
-	delete(e, "source_success") // this machine has the library of its GPUs
+	delete(e, "source_success") // this machine has NVML
 	return o, e
 }
 
-// wounded is a node with two rails of which one is down, which doctor has seen.
+// wounded is a node with two rails, one of which is down and has been found by doctor.
 func wounded(t testing.TB) (Options, exposition) {
 	o := options("node-07")
 	o.Recent = func(rail string, d int, to []float64) ([]float64, float64, bool) {
@@ -188,7 +188,7 @@ func wounded(t testing.TB) (Options, exposition) {
 	return o, e
 }
 
-// few leaves a node these of its peers, and one that is new.
+// few keeps these peers of a node, and adds a new one.
 func few(o Options, which ...int) Options {
 	all, _ := o.Peers()
 	var peers []Peer
@@ -199,7 +199,7 @@ func few(o Options, which ...int) Options {
 	return o
 }
 
-// today moves what was then to now.
+// today moves the times of the fixtures to now.
 func today(o Options) Options {
 	late := time.Since(then())
 	o.Started = o.Started.Add(late)
@@ -216,17 +216,17 @@ func today(o Options) Options {
 	return o
 }
 
-// options are those of a node about which nothing else is known.
+// options returns the options of a node about which nothing else is known.
 func options(node string) Options {
 	return Options{Node: node, Metrics: "/metrics", Version: "0.1.0", Started: then().Add(-3 * time.Minute)}
 }
 
-// source has readings and counts the reads.
+// source returns readings and counts the reads.
 type source struct {
 	reading atomic.Pointer[exposition]
 	failed  map[string]string
-	reads   atomic.Int64 // all
-	slow    atomic.Int64 // those of all sources
+	reads   atomic.Int64 // all reads
+	slow    atomic.Int64 // reads of all sources
 }
 
 func (s *source) read(names []string, view func(Reading, map[string]string)) {
@@ -284,11 +284,12 @@ func TestPreview(t *testing.T) {
 	t.Fatal(http.Serve(listener, mux))
 }
 
-// examined is an examination of nine seconds ago, and what stands since an hour.
+// examined returns an examination nine seconds ago, with findings raised an hour ago.
 func examined(found ...finding.Finding) Exam {
 	e := Exam{On: true, At: then().Add(-9 * time.Second), Took: 31 * time.Millisecond}
 	for _, f := range found {
-		e.Findings = append(e.Findings, finding.Raised{Finding: f, Since: then().Add(-time.Hour)})
+		f.Since = then().Add(-time.Hour)
+		e.Findings = append(e.Findings, finding.Raised{Finding: f})
 	}
 	return e
 }

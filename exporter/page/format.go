@@ -26,7 +26,7 @@ func formats() template.FuncMap {
 	}
 }
 
-// figure is a value for people, and as the exposition writes it.
+// figure is a value as people read it, and as the exposition writes it.
 type figure struct {
 	Known               bool
 	Value, Text, Metric string
@@ -130,10 +130,11 @@ func pcieSpeed(transfers *float64) string {
 // sparkHeight is the height of the drawing of the last two minutes; a second is one unit wide.
 const sparkHeight = 32.
 
-// sparkline is the path of a line and of the area below it.
+// sparkline holds the path of a line and of the area below it.
 type sparkline struct{ Line, Area string }
 
-// spark draws rates against the capacity, or the highest rate; the last one at the right, unknown ones as gaps.
+// spark draws rates relative to the capacity, or to the highest rate. The latest rate is on the right; unknown
+// rates are gaps.
 func spark(recent []float64, capacity *float64) sparkline {
 	top := 0.
 	if capacity != nil {
@@ -164,7 +165,7 @@ func spark(recent []float64, capacity *float64) sparkline {
 			begun, step = x, "M"
 		}
 		if y == last && i+1 < len(recent) && recent[i+1] == v {
-			continue // in the middle of a level part
+			continue // in the middle of a level section
 		}
 		last = y
 		fmt.Fprintf(&line, "%s%d %s", step, x, y)
@@ -176,7 +177,7 @@ func spark(recent []float64, capacity *float64) sparkline {
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
 
-// span is a duration in its two largest units.
+// span writes a duration in its two largest units.
 func span(from, to time.Time) string {
 	d := max(0, to.Sub(from))
 	switch {
@@ -218,7 +219,7 @@ type bar struct {
 	X, Y, Height int
 }
 
-// strip draws rounds, oldest first. Worse ones are lower, since colour alone is not enough.
+// strip draws rounds, oldest first. Worse rounds are lower, because colour alone is not enough.
 func strip(rounds []Round) (bars []bar) {
 	heights := map[string]int{"ok": 14, "degraded": 10, "fallback": 7, "failed": 4, "skipped": 2}
 	for _, r := range slices.Backward(rounds) {

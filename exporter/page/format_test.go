@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestFigures: how values are written. An unknown one is never 0.
+// TestFigures: formatting of values. An unknown value is never 0.
 func TestFigures(t *testing.T) {
 	for _, tc := range []struct {
 		v    float64
@@ -44,7 +44,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestSpan: how durations are written.
+// TestSpan: formatting of durations.
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{-time.Second: "0 s", 59 * time.Second: "59 s",
 		61 * time.Second:            "1 min",
@@ -55,7 +55,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestSpark: the line of the last two minutes ends at the right edge and is broken where the rate is unknown.
+// TestSpark: the line of the last two minutes ends at the right edge and has gaps where the rate is unknown.
 func TestSpark(t *testing.T) {
 	nan := math.NaN()
 	for _, tc := range []struct {
@@ -82,7 +82,7 @@ func TestSpark(t *testing.T) {
 	}
 }
 
-// TestMoved: a counter has a rate while it moves and for a minute after; one that decreases starts anew.
+// TestMoved: a counter has a rate while it moves and for a minute after; one that decreases starts again.
 func TestMoved(t *testing.T) {
 	b, at := newBuilder(Options{}), then()
 	for i, tc := range []struct {
@@ -98,7 +98,7 @@ func TestMoved(t *testing.T) {
 		{time.Second, 1031, 11. / 31},
 		{time.Second, 5, 0}, // the device was reset
 		{time.Second, 6, 1},
-		{2 * time.Minute, 600, 0}, // no page was open meanwhile
+		{2 * time.Minute, 600, 0}, // no page was open in between
 	} {
 		at = at.Add(tc.after)
 		if got := b.moved("x", tc.v, at); math.Abs(got-tc.want) > 1e-9 {

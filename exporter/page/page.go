@@ -1,7 +1,7 @@
-// Package page is the live page: what a node's rails do now, drawn for people.
+// Package page is the live page: it shows the current state of a node's rails.
 //
-// The server draws all of it, as HTML and SVG, so that the page is complete without JavaScript. With JavaScript it
-// keeps a stream of events open and gets what changed of the drawing, once a second: see docs/architecture.md.
+// The server renders the page as HTML and SVG, so that it is complete without JavaScript. With JavaScript it keeps
+// a stream of events open and receives the changed parts once a second: see docs/architecture.md.
 package page
 
 import (
@@ -15,35 +15,54 @@ import (
 	"time"
 )
 
-// Reading has the series of the last scrape.
+// Reading is the series of the last scrape.
 type Reading interface {
-	// Each calls each with the series of a row, given by its name without the namespace: the values of these labels,
-	// which may not be kept, and the value. It reports whether the row and the labels exist.
+	// Each calls each with every series of a row, which is given by its name without the namespace: the values of
+	// these labels, which must not be kept, and the value. It reports whether the row and the labels exist.
 	Each(row string, labels []string, each func(values []string, v float64)) bool
 }
 
-// Options have the data of the page. What is nil is not shown.
+// Options provide the data of the page. Parts whose field is nil are not shown.
 type Options struct {
-	Node    string // name of the node; empty is the host's name
-	Notice  string // shown above everything; empty: none
-	Metrics string // path of the metrics, from /
+	Node    string        // name of the node; if empty, the host's name
+	Name    func() string // returns the name of the node if it can change; nil: use Node
+	Notice  string        // shown at the top; empty: none
+	Metrics string        // path of the metrics, from /
 	Version string
 	Started time.Time
 	Logger  *slog.Logger
 
-	// Read reads the sources of these names in bounded time, and lets view see the series and why sources failed.
+	// Read reads the sources with these names in bounded time, and calls view with the series and the reasons of
+	// failed sources.
 	Read func(sources []string, view func(series Reading, failed map[string]string))
-	// Recent appends a rail's bytes per second in each of the last seconds, and returns the rate now; NaN is unknown.
+	// Recent appends a rail's bytes per second in each of the last seconds, and returns the current rate; NaN is
+	// unknown.
 	Recent func(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
-	// Peers returns the peers as configured, with their last rounds; probing is false without a probe.
+	// Peers returns the configured peers with their last rounds. probing is false without a probe.
 	Peers func() (peers []Peer, probing bool)
-	// Refused is called with the address of a client that gets no stream because all are taken.
+	// Refused is called with the address of a client that gets no stream because the limit is reached.
 	Refused func(address string)
-	// Exam returns the findings that stand, and how the node was examined last; it must not wait.
+	// Own returns the bytes that the probe's own transfers moved over a rail, as in the status; nil: there is no
+	// probe.
+	Own func(device, port string) (transmit, receive, tcp *uint64)
+	// Exam returns the active findings and the result of the last examination of the node. It must not wait.
 	Exam func() Exam
+	// Now reads hard facts in bounded time, for Exam, and returns the rails' ports. read is false if that failed.
+	// Only the status calls it; the page has fresh series. If nil, nothing is read.
+	Now func(context.Context) (ports []Port, read bool)
 }
 
-// WithSources adds what sources have for the page besides series, and the name of the host where a name is missing.
+// Port is the state of a rail's port.
+type Port struct {
+	Rail, Device, Netdev string
+
+	Number int
+	State  int // enum ib_port_state; 0 if not known
+	Unused bool
+}
+
+// WithSources adds the data that sources provide for the page besides series, and the host's name if no name is
+// set.
 func WithSources[S any](o Options, sources []S) Options {
 	if o.Node == "" {
 		o.Node, _ = os.Hostname()
@@ -61,13 +80,13 @@ func WithSources[S any](o Options, sources []S) Options {
 	return o
 }
 
-// Bounds on the cost of the page.
+// Limits of the cost of the page.
 const (
-	every      = time.Second     // between two events
-	slowEvery  = 5 * time.Second // between two reads of the slow sources
-	MaxStreams = 50              // open at once; the next one gets 503
-	maxPeers   = 100             // that are drawn
-	// KeepRounds is how many rounds are kept of a peer.
+	every      = time.Second     // interval of events
+	slowEvery  = 5 * time.Second // interval of reads of the slow sources
+	MaxStreams = 50              // limit of open streams; the next one gets 503
+	maxPeers   = 100             // limit of peers that are shown
+	// KeepRounds is the number of rounds that are kept per peer.
 	KeepRounds = 20
 )
 
@@ -77,8 +96,8 @@ const (
 	PathEvents = "/-/page/events"
 )
 
-// Page serves the live page, the files that it loads, and its streams. It draws once a second for all streams, while
-// there are any. All addresses are relative, so that it works below any prefix. Safe for concurrent use.
+// Page serves the live page, the files that it loads, and its streams. It renders once a second for all streams,
+// while there are any. All addresses are relative, so that it works below any prefix. Safe for concurrent use.
 type Page struct {
 	o       Options
 	ctx     context.Context // done when the page is closed
@@ -89,17 +108,17 @@ type Page struct {
 	builder *builder
 	drawing *drawing
 	last    *drawn
-	shown   Snapshot // of last
+	shown   Snapshot // time of last
 	made    time.Time
-	slow    time.Time // of the last read of the slow sources
-	number  uint64    // of the drawing
+	slow    time.Time // time of the last read of the slow sources
+	number  uint64    // number of the last drawing
 
 	mu        sync.Mutex // protects all following fields
 	streams   map[*stream]bool
 	producing bool
 }
 
-// New returns the page. Nothing runs until a page is open.
+// New returns the page. It starts nothing until a page is open.
 func New(o Options) *Page {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Page{o: o, ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: newDrawing(),
@@ -125,7 +144,7 @@ func (p *Page) Register(mux *http.ServeMux) {
 	}
 }
 
-// guard sets the headers of the page: nothing from other hosts, nothing inline, no frames.
+// guard sets the headers of the page: no content from other hosts, no inline scripts or styles, no frames.
 func guard(w http.ResponseWriter) http.Header {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
@@ -151,17 +170,17 @@ func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 }
 
 const (
-	retry      = time.Second      // after which a page that lost its stream reconnects
-	writeLimit = 10 * time.Second // for one event, after which the client is dropped
+	retry      = time.Second      // time after which a page that lost its stream reconnects
+	writeLimit = 10 * time.Second // time for writing one event, after which the client is dropped
 )
 
-// events serves a stream of server-sent events, until the page, the client or the server ends it.
+// events serves a stream of server-sent events until the page, the client or the server ends it.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	h := guard(w)
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would buffer events
-	if r.Method == http.MethodHead { // nobody would read the stream
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx buffers events
+	if r.Method == http.MethodHead { // the response has no body
 		return
 	}
 	s := p.join()
@@ -177,7 +196,8 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	defer p.leave(s)
 	control := http.NewResponseController(w)
 	send := func(event []byte) bool {
-		// The server's own limit is for a whole answer, and this one has no end. Writers of tests have no limits.
+		// The server's own limit applies to a whole response, and this one does not end. Test writers do not
+		// support deadlines.
 		_ = control.SetWriteDeadline(time.Now().Add(writeLimit))
 		_, err := w.Write(event)
 		return err == nil && control.Flush() == nil

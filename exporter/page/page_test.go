@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens anew")
 
-// document is the page of a reading, as of the fixtures' time.
+// documentOf returns the page of a reading at the time of the fixtures.
 func documentOf(t *testing.T, o Options, e exposition) string {
 	t.Helper()
 	page, _ := open(t, o, e)
@@ -30,7 +30,8 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 	}
 	s.judge()
 	page.shown = s
-	if page.last, err = page.drawing.draw(&s); err != nil {
+	page.last, err = page.drawing.draw(&s)
+	if err != nil {
 		t.Fatal(err)
 	}
 	page.made = time.Now()
@@ -86,8 +87,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestHostile: names from drivers, peers and configurations are text on the page: no element, attribute or script, and
-// no change of direction.
+// TestHostile: names from drivers, peers and configurations are only text on the page. They add no element,
+// attribute or script, and do not change the text direction.
 func TestHostile(t *testing.T) {
 	const evil = "<script>alert(1)</script>\"' onload=x \u202e]]>\x1b[2J javascript:alert(1)"
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(evil)
@@ -126,7 +127,8 @@ railscope_nccl_fallback{job="EVIL"} 1
 	page.work.Lock()
 	defer page.work.Unlock()
 	event := decode(t, page.eventLocked(nil))
-	for what, got := range map[string]string{"the page": text, "an event": event.Main} { // its title is not parsed
+	// the browser does not parse its title
+	for what, got := range map[string]string{"the page": text, "an event": event.Main} {
 		if n := strings.Count(got, "&lt;script&gt;"); n < 20 {
 			t.Errorf("%s has %d of the names, want them all", what, n)
 		}
@@ -141,9 +143,10 @@ railscope_nccl_fallback{job="EVIL"} 1
 	}
 }
 
-// TestVerdict: the node in one sentence.
+// TestVerdict: the state of the node in one sentence.
 func TestVerdict(t *testing.T) {
 	up, down := Rail{Name: "0", Up: new(1.0)}, Rail{Name: "1", Up: new(0.0)}
+	unused := Rail{Name: "1", Up: new(0.0), Unused: true}
 	second := Rail{Name: "1", Up: new(1.0)}
 	idle := Balance{Active: new(0.0)}
 	even := Balance{Imbalance: new(0.01), Active: new(2.0)}
@@ -161,7 +164,7 @@ func TestVerdict(t *testing.T) {
 			Note{Level: Good, Text: "1 rail up, busy"}},
 		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Note{Level: Good, Text: "2 rails up"}},
 		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{rail.Transmit: uneven}},
-			Note{Level: Good, Text: "2 rails up, busy"}}, // until it is a finding
+			Note{Level: Good, Text: "2 rails up, busy"}}, // not a problem until there is a finding
 		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}},
 			Note{Level: Bad, Text: "rail 1 is down"}},
 		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Up: new(0.0)}}},
@@ -179,46 +182,56 @@ func TestVerdict(t *testing.T) {
 			finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail 1"},
 			finding.Finding{Check: "goodput_below_expected", Severity: finding.Warning, Subject: "rail 1"})},
 			Note{Level: Bad, Text: "rail 1 is down; 1 more below"}},
+		{"a finding of a rail that the series have up", Snapshot{Rails: []Rail{up, second}, Exam: examined(
+			finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail 1"})},
+			Note{Level: Bad, Text: "rail 1: port down"}},
+		{"a finding that recovers", Snapshot{Rails: []Rail{up, second}, Exam: examined(
+			finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail 1", Recovering: true})},
+			Note{Level: Good, Text: "2 rails up"}},
 		{"no action needed", Snapshot{Rails: []Rail{up}, Exam: examined(
 			finding.Finding{Check: "path_mtu_small", Severity: finding.Info, Subject: "rail 0"})},
 			Note{Level: Good, Text: "1 rail up"}},
 		{"silenced", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []finding.Raised{{Silenced: "as planned",
 			Finding: finding.Finding{Check: "same_subnet", Severity: finding.Critical, Subject: "rail 0"}}}}},
 			Note{Level: Good, Text: "1 rail up"}},
-		{"a rail that was never plugged in", Snapshot{Rails: []Rail{up, down}, Exam: Exam{Unused: []string{"1"}}},
-			Note{Level: Good, Text: "1 rail up"}},
+		{"a rail that was never plugged in", Snapshot{Rails: []Rail{up, unused}},
+			Note{Level: Good, Text: "1 rail up, 1 unused"}},
+		{"a rail that nothing counts", Snapshot{Rails: []Rail{up, {Name: "1", Up: new(1.0), NotMeasured: true}}},
+			Note{Level: Good, Text: "2 rails up, 1 not measured"}},
 		{"a rail that is down as planned", Snapshot{Rails: []Rail{up, down}, Exam: silenced("port_down")},
 			Note{Level: Good, Text: "1 rail up"}},
 		{"a rail that is taken down as planned", Snapshot{Rails: []Rail{up, down}, Exam: silenced("netdev_down")},
 			Note{Level: Good, Text: "1 rail up"}},
 		{"a rail that is down, and another finding of it that is silenced", Snapshot{Rails: []Rail{up, down},
 			Exam: silenced("mtu_low")}, Note{Level: Bad, Text: "rail 1 is down"}},
-		{"no rail was ever plugged in", Snapshot{Rails: []Rail{down}, Exam: Exam{Unused: []string{"1"}}},
-			Note{Level: Idle, Text: "no rail is up: each is unused or silenced"}},
-		{"a rail that is down beside an excused one", Snapshot{Rails: []Rail{up, down, {Name: "2", Up: new(0.0)}},
-			Exam: Exam{Unused: []string{"1"}}}, Note{Level: Bad, Text: "rail 2 is down"}},
+		{"no rail was ever plugged in", Snapshot{Rails: []Rail{unused}},
+			Note{Level: Idle, Text: "no rail is up: each is unused (no cable) or silenced"}},
+		{"a rail that is down beside an excused one", Snapshot{Rails: []Rail{up, unused, {Name: "2", Up: new(0.0)}}},
+			Note{Level: Bad, Text: "rail 2 is down"}},
 	} {
-		if tc.s.judge(); tc.s.Verdict != tc.want {
+		tc.s.judge()
+		if tc.s.Verdict != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, tc.s.Verdict, tc.want)
 		}
 	}
 }
 
-// silenced is an examination whose one finding, critical and about rail 1, an operator has silenced.
+// silenced returns an examination whose only finding, critical and about rail 1, is silenced by an operator.
 func silenced(check string) Exam {
 	return Exam{Findings: []finding.Raised{{Silenced: "as planned",
 		Finding: finding.Finding{Check: check, Severity: finding.Critical, Subject: "rail 1"}}}}
 }
 
-// TestFindingsOfRails: findings about a rail are shown with that rail, too.
+// TestFindingsOfRails: findings about a rail are also shown at that rail.
 func TestFindingsOfRails(t *testing.T) {
 	s := Snapshot{Rails: []Rail{{Name: "1", Up: new(1.0)}, {Name: "10", Up: new(1.0)}}, Exam: examined(
 		finding.Finding{Check: "gid_missing", Severity: finding.Critical, Subject: "rail 10", Evidence: "no GID"},
 		finding.Finding{Check: "mtu_low", Severity: finding.Warning, Subject: "rail 1", Evidence: "MTU 1500"},
+		finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail 1", Evidence: "was down", Recovering: true},
 		finding.Finding{Check: "memlock", Severity: finding.Critical, Subject: "node", Evidence: "64 KiB"},
 		finding.Finding{Check: "path_mtu_small", Severity: finding.Info, Subject: "rail 1", Evidence: "small"})}
 	s.judge()
-	want := [][]Note{{{Warn, "MTU 1500"}, {Idle, "small"}}, {{Bad, "no GID"}}}
+	want := [][]Note{{{Warn, "MTU 1500"}, {Idle, "recovering: was down"}, {Idle, "small"}}, {{Bad, "no GID"}}}
 	if diff := cmp.Diff(want, [][]Note{s.Rails[0].Notes, s.Rails[1].Notes}); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -14,15 +14,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/internal/secret"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
 type stream struct {
 	events chan []byte // closed to end the stream
-	fresh  bool        // the next event must be complete; only the producer uses it
+	fresh  bool        // the next event must be complete; used only by the producer
 }
 
-// backlog is how many events a stream may be behind before it is dropped. The page reconnects.
+// backlog is the number of unread events after which a stream is dropped. The page reconnects.
 const backlog = 8
 
 // Close ends all streams, and waits for the producer.
@@ -36,7 +37,7 @@ func (p *Page) Close() {
 	p.running.Wait()
 }
 
-// join opens a stream. It returns nil when there are too many, or the page is closed.
+// join opens a stream. It returns nil if there are too many, or the page is closed.
 func (p *Page) join() *stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +116,7 @@ func (p *Page) tick() {
 
 func (p *Page) makeLocked(now time.Time) error {
 	sources := []string{"rdma", "bond", "sampler", "probe"}
-	if now.Sub(p.slow) >= slowEvery { // these wait for firmware, or have many series
+	if now.Sub(p.slow) >= slowEvery { // these sources wait for firmware, or have many series
 		sources = append(sources, "netdev", "pcie", "gpu", "gpudirect", "nccl")
 		p.slow = now
 	}
@@ -137,11 +138,11 @@ type message struct {
 	Layout string            `json:"layout"`
 	At     string            `json:"at"`
 	Title  string            `json:"title"`
-	Main   string            `json:"main,omitempty"`  // all of it
-	Parts  map[string]string `json:"parts,omitempty"` // or what changed
+	Main   string            `json:"main,omitempty"`  // the whole content
+	Parts  map[string]string `json:"parts,omitempty"` // the changed parts, if Main is empty
 }
 
-// eventLocked renders an event: what changed since before, or all.
+// eventLocked renders an event: the changes since before, or the whole content.
 func (p *Page) eventLocked(before *drawn) []byte {
 	m := message{Layout: p.drawing.layout, At: clock(p.shown.At),
 		Title: plain(p.shown.Node + ": " + p.shown.Verdict.Text + " · railscope")}
@@ -154,8 +155,8 @@ func (p *Page) eventLocked(before *drawn) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "id: %d-%d\ndata: ", p.o.Started.Unix(), p.number)
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // the drawing is escaped already
-	_ = enc.Encode(m)        // strings only, into memory; it ends the line
+	enc.SetEscapeHTML(false) // the drawing is already escaped
+	_ = enc.Encode(m)        // cannot fail: strings, written to memory; it ends the line
 	b.WriteByte('\n')
 	return b.Bytes()
 }
@@ -180,19 +181,19 @@ var files embed.FS
 type drawing struct {
 	layout string // hash of the page's files
 	page   *template.Template
-	drawn  *drawn // being drawn
+	drawn  *drawn // the drawing in progress
 }
 
 type drawn struct {
 	main  string            // <main> with all its content
-	parts map[string]string // elements that change alone, by id
-	order []string          // ids of the parts: a difference means that parts were added or removed
+	parts map[string]string // elements that change independently, by ID
+	order []string          // IDs of the parts: a difference means that parts were added or removed
 }
 
 func newDrawing() *drawing {
 	d, sum := &drawing{}, sha256.New()
 	for _, name := range []string{"page.html", "page.css", "page.js", "page.svg"} {
-		text, _ := files.ReadFile(name) // they are embedded
+		text, _ := files.ReadFile(name) // cannot fail: the files are embedded
 		sum.Write(text)
 	}
 	d.layout = hex.EncodeToString(sum.Sum(nil)[:6])
@@ -201,21 +202,22 @@ func newDrawing() *drawing {
 	return d
 }
 
-// execute runs a template. Names from drivers, peers and configurations are cleaned here, all at once.
+// execute runs a template. Names from drivers, peers and configurations are cleaned here, in one place.
 func (d *drawing) execute(name string, data any) (string, error) {
 	var b strings.Builder
 	err := d.page.ExecuteTemplate(&b, name, data)
 	return strings.TrimSpace(plain(b.String())), err
 }
 
-// plain is [terminal.Plain] for HTML, which has line breaks and no-break spaces of its own.
+// plain is [terminal.Plain] for HTML, whose own line breaks and no-break spaces are kept.
 func plain(html string) string {
-	return strings.Map(func(c rune) rune {
-		if ' ' <= c && c <= '~' || c == '\n' || c == '\u00a0' || terminal.Shown(c) { // nearly all are the first
+	return secret.HideUserinfo(strings.Map(func(c rune) rune {
+		// nearly all characters match the first condition
+		if ' ' <= c && c <= '~' || c == '\n' || c == '\u00a0' || terminal.Shown(c) {
 			return c
 		}
 		return ' '
-	}, html)
+	}, html), "")
 }
 
 func (d *drawing) part(name, id string, data any) (template.HTML, error) {

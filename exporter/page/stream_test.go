@@ -31,7 +31,7 @@ func get(t *testing.T, url string) *http.Response {
 	return resp
 }
 
-// TestHeaders: nothing from other hosts, nothing inline, no frames; what may be cached.
+// TestHeaders: no content from other hosts, nothing inline, no frames, and correct caching.
 func TestHeaders(t *testing.T) {
 	page, server := serve(t, options("n"))
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -44,7 +44,7 @@ func TestHeaders(t *testing.T) {
 		"/-/page.js" + own:   {"text/javascript; charset=utf-8", forever},
 		"/-/page.svg" + own:  {"image/svg+xml", forever},
 		"/-/page.css":        {"text/css; charset=utf-8", "no-cache"},
-		"/-/page.js?v=older": {"text/javascript; charset=utf-8", "no-cache"}, // asked of another version's page
+		"/-/page.js?v=older": {"text/javascript; charset=utf-8", "no-cache"}, // requested by a page of another version
 		"/-/page/events":     {"text/event-stream; charset=utf-8", "no-store"},
 	} {
 		resp := get(t, server.URL+path)
@@ -73,7 +73,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestStream: a stream has a retry time and a complete first event; it outlives the server's write timeout and ends
+// TestStream: a stream has a retry time and a complete first event. It outlives the server's write timeout and ends
 // with the page.
 func TestStream(t *testing.T) {
 	page, _ := open(t, options("n"), captured(t, "hgx"))
@@ -116,7 +116,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestTooManyStreams: a client beyond the limit of streams gets 503 and the fix.
+// TestTooManyStreams: a client beyond the limit of streams gets 503 and a text that says what to do.
 func TestTooManyStreams(t *testing.T) {
 	page, server := serve(t, options("n"))
 	for range MaxStreams {
@@ -169,7 +169,7 @@ func TestDeadClient(t *testing.T) {
 	}
 }
 
-// deadWriter takes the first write; the next is over its deadline.
+// deadWriter accepts the first write; the next exceeds its deadline.
 type deadWriter struct {
 	header         http.Header
 	writes, limits int
@@ -186,7 +186,8 @@ func (w *deadWriter) SetWriteDeadline(at time.Time) error {
 }
 
 func (w *deadWriter) Write(b []byte) (int, error) {
-	if w.writes++; w.writes > 1 {
+	w.writes++
+	if w.writes > 1 {
 		return 0, context.DeadlineExceeded
 	}
 	return len(b), nil

@@ -6,16 +6,18 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/finding"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestLastFindings: the last round has its findings, whatever the caller does with the list; earlier ones have none.
+// TestLastFindings: the last round has its findings, even if the caller modifies the list; earlier rounds have
+// none.
 func TestLastFindings(t *testing.T) {
-	p := NewSource(func() probe.Stats { return probe.Stats{Running: true} })
+	p := NewSource(func() options.Stats { return options.Stats{Running: true} })
 	p.SetPeers([]string{"a"})
 	for i := range 2 {
 		found := []finding.Finding{{Check: "imbalance", Subject: "rail 1"}, {Check: "slower_than_tcp"}}
-		p.Observe(probe.Result{Peer: "a", Start: time.Unix(int64(i), 0), Outcome: probe.Degraded}, found)
+		p.Observe(result.Result{Peer: "a", Start: time.Unix(int64(i), 0), Outcome: result.Degraded}, found)
 		clear(found)
 	}
 	peers, _ := p.Peers()
@@ -26,13 +28,13 @@ func TestLastFindings(t *testing.T) {
 	}
 }
 
-// TestSimulated: in the demo, what would be RDMA elsewhere is called simulated; TCP is TCP.
+// TestSimulated: in the demo, RDMA is called simulated; TCP is called TCP.
 func TestSimulated(t *testing.T) {
-	p := NewSource(func() probe.Stats { return probe.Stats{Running: true} })
+	p := NewSource(func() options.Stats { return options.Stats{Running: true} })
 	p.Simulated = true
 	p.SetPeers([]string{"a"})
-	for transport, want := range map[probe.Transport]string{probe.RDMA: "simulated", probe.TCP: "tcp"} {
-		p.Observe(probe.Result{Peer: "a", Outcome: probe.Degraded, Transport: transport}, nil)
+	for transport, want := range map[result.Transport]string{result.RDMA: "simulated", result.TCP: "tcp"} {
+		p.Observe(result.Result{Peer: "a", Outcome: result.Degraded, Transport: transport}, nil)
 		got := map[string]float64{}
 		if err := p.Read(func(s collector.Sample) {
 			if s.Metric == p.transport {

@@ -8,31 +8,33 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/finding"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// peer is what is known of one peer. Counters only grow. Figures are those of the last round that was not skipped, so
-// that no old figure looks current; what only some rounds measure is kept until a round shows that it no longer holds.
+// peer holds the results of one peer. Counters only increase. Gauges are from the last round that was not skipped,
+// so that no old value looks current. Values that only some rounds measure are kept until a round shows that they
+// no longer hold.
 type peer struct {
 	name string
 	rows *rows
 
-	simulated bool // the demo
+	simulated bool // this is the demo
 	counts    []collector.Sample
 	success   time.Time
-	ended     time.Time // of the last round, whatever its result
+	ended     time.Time // end of the last round, whatever its result
+	measured  time.Time // end of the last round that was not skipped
 
-	last *probe.Result // not skipped, with what only earlier rounds measured; nil: none yet
+	last *result.Result // last round that was not skipped, with kept values of earlier rounds; nil: none yet
 
-	latency     *latency            // of all rails; nil: none yet
-	railLatency map[string]*latency // by rail
-	recent      []page.Round        // the last rounds, latest first, skipped ones included
+	latency     *latency            // latency of all rails; nil: none yet
+	railLatency map[string]*latency // keyed by rail
+	recent      []page.Round        // last rounds, latest first, including skipped ones
 	samples     []collector.Sample
 }
 
 func newPeer(name string, rows *rows) *peer {
 	p := &peer{name: name, rows: rows, railLatency: map[string]*latency{}}
-	for _, o := range probe.Outcomes() {
+	for _, o := range result.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}
 	for _, m := range []*collector.Metric{rows.soloRounds, rows.verification, rows.retransmits} {
@@ -42,7 +44,7 @@ func newPeer(name string, rows *rows) *peer {
 	return p
 }
 
-// add adds to a counter; labels are those after the peer.
+// add adds to a counter; labels follow the peer.
 func (p *peer) add(m *collector.Metric, n float64, labels ...string) {
 	labels = slices.Concat([]string{p.name}, labels)
 	i := slices.IndexFunc(p.counts, func(s collector.Sample) bool {
@@ -54,7 +56,7 @@ func (p *peer) add(m *collector.Metric, n float64, labels ...string) {
 	p.counts[i].Value += n
 }
 
-func (p *peer) observe(r probe.Result, found []finding.Finding) {
+func (p *peer) observe(r result.Result, found []finding.Finding) {
 	p.add(p.rows.rounds, 1, string(r.Outcome))
 	p.ended = r.Start.Add(r.Duration)
 	for i := range p.recent {
@@ -63,34 +65,33 @@ func (p *peer) observe(r probe.Result, found []finding.Finding) {
 	p.recent = slices.Insert(p.recent, 0, roundOf(r, found))
 	p.recent[0].Transport = p.transport(r.Transport)
 	p.recent = p.recent[:min(len(p.recent), page.KeepRounds)]
-	if r.Outcome == probe.Skipped {
+	if r.Outcome == result.Skipped {
 		p.add(p.rows.skipped, 1, known(r.Reason))
-		p.countRails(r) // a disturbed round moved bytes and has latencies
+		p.countRails(r) // a disturbed round also moved bytes and has latencies
 		return
 	}
+	p.measured = p.ended
 	p.count(r)
 	p.keep(r)
-	if r.Outcome == probe.OK {
+	if r.Outcome == result.OK {
 		p.success = p.ended
 	}
 }
 
-// simulated is the transport of rounds in the demo that would be by RDMA elsewhere.
-const simulated = "simulated"
-
 // transport returns the label of a transport.
-func (p *peer) transport(t probe.Transport) string {
-	if p.simulated && t == probe.RDMA {
-		return simulated
+func (p *peer) transport(t result.Transport) string {
+	if p.simulated && t == result.RDMA {
+		return string(result.Simulated)
 	}
 	return string(t)
 }
 
-// byRDMA reports whether a round of this outcome has no reason of its own: a degraded one has those of its rails.
-func byRDMA(o probe.Outcome) bool { return o == probe.OK || o == probe.Degraded }
+// byRDMA reports whether a round of this outcome ran by RDMA, so that it has no failure of its own; a degraded
+// round has those of its rails.
+func byRDMA(o result.Outcome) bool { return o == result.OK || o == result.Degraded }
 
 // count adds a round that was not skipped to the counters.
-func (p *peer) count(r probe.Result) {
+func (p *peer) count(r result.Result) {
 	for _, f := range r.Failures {
 		p.add(p.rows.failures, 1, known(f.Stage), known(f.Reason))
 	}
@@ -103,15 +104,15 @@ func (p *peer) count(r probe.Result) {
 	for _, t := range r.TCP {
 		p.add(p.rows.retransmits, float64(t.Retransmits))
 	}
-	hasSolo := func(rail probe.RailResult) bool { return rail.Solo != nil }
-	if r.Transport == probe.RDMA && slices.ContainsFunc(r.Rails, hasSolo) {
+	hasSolo := func(rail result.RailResult) bool { return rail.Solo != nil }
+	if r.Transport == result.RDMA && slices.ContainsFunc(r.Rails, hasSolo) {
 		p.add(p.rows.soloRounds, 1)
 	}
 	p.countRails(r)
 }
 
-// countRails adds what a round moved over each rail, and its latencies.
-func (p *peer) countRails(r probe.Result) {
+// countRails adds the bytes of a round on each rail, and its latencies.
+func (p *peer) countRails(r result.Result) {
 	for _, rail := range r.Rails {
 		if rail.Bytes > 0 {
 			p.add(p.rows.railBytes, float64(rail.Bytes), rail.Rail)
@@ -132,18 +133,20 @@ func (p *peer) countRails(r probe.Result) {
 	}
 }
 
-// keep makes r the last round, with what only some rounds measure from the one before: scaling, speedup and solo
-// goodputs while rounds are by RDMA and the rail works, TCP figures until TCP fails, too.
-func (p *peer) keep(r probe.Result) {
-	last, rdma := cmp.Or(p.last, &probe.Result{}), r.Transport == probe.RDMA
-	if rdma {
+// keep makes r the last round. It keeps values that only some rounds measure from the previous one: scaling and
+// speedup while rounds use RDMA over the same rails, solo goodputs while the rail works, TCP values until TCP fails,
+// too.
+func (p *peer) keep(r result.Result) {
+	last, rdma := cmp.Or(p.last, &result.Result{}), r.Transport == result.RDMA
+	same := rdma && slices.Equal(connections(r), connections(*last))
+	if same {
 		r.Speedup = cmp.Or(r.Speedup, last.Speedup)
 	}
-	if failed := func(rail probe.RailResult) bool { return rail.Failure != nil }; rdma && !r.LacksRail() &&
-		!slices.ContainsFunc(r.Rails, failed) { // else it was of other rails
+	failed := func(rail result.RailResult) bool { return rail.Failure != nil }
+	if same && !r.LacksRail() && !slices.ContainsFunc(r.Rails, failed) {
 		r.Scaling = cmp.Or(r.Scaling, last.Scaling)
 	}
-	if len(r.TCP) == 0 && r.Transport != probe.NoTransport {
+	if len(r.TCP) == 0 && r.Transport != result.NoTransport {
 		r.TCP = last.TCP
 	}
 	r.Rails = slices.Clone(r.Rails)
@@ -154,11 +157,22 @@ func (p *peer) keep(r probe.Result) {
 		case !rdma:
 			rail.Solo = nil
 		case rail.Solo == nil && rail.Failure == nil:
-			j := slices.IndexFunc(last.Rails, func(l probe.RailResult) bool { return l.Rail == rail.Rail })
+			j := slices.IndexFunc(last.Rails, func(l result.RailResult) bool { return l.Rail == rail.Rail })
 			if j >= 0 {
 				rail.Solo, rail.Past = last.Rails[j].Solo, cmp.Or(rail.Past, last.Rails[j].Past)
 			}
 		}
 	}
 	p.last = &r
+}
+
+// connections are the rails of a round with the peer's, in order.
+func connections(r result.Result) (list [][2]string) {
+	for _, one := range r.Rails {
+		if !one.Unpaired {
+			list = append(list, [2]string{one.Rail, one.PeerRail})
+		}
+	}
+	slices.SortFunc(list, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+	return list
 }

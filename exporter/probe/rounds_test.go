@@ -10,33 +10,34 @@ import (
 
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/finding"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// TestRecentRounds: the last rounds of each peer are kept, skipped ones included, with bounded texts.
+// TestRecentRounds: the last rounds of each peer are kept, including skipped ones, with texts of bounded length.
 func TestRecentRounds(t *testing.T) {
-	p := NewSource(func() probe.Stats { return probe.Stats{Running: true} })
+	p := NewSource(func() options.Stats { return options.Stats{Running: true} })
 	p.SetPeers([]string{"b:1", "a:1"})
 	start := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	rate, expected, even := 2.1e10, 1.25e10, 0.02
-	ok := probe.Result{Peer: "a:1", Start: start, Duration: time.Second, Outcome: probe.OK, Transport: probe.RDMA,
+	ok := result.Result{Peer: "a:1", Start: start, Duration: time.Second, Outcome: result.OK, Transport: result.RDMA,
 		Stealing: &rate, Imbalance: &even,
-		Rails: []probe.RailResult{
+		Rails: []result.RailResult{
 			{Rail: "0", Expected: &expected,
-				Latency: &probe.Latency{Samples: []time.Duration{time.Microsecond, 2 * time.Microsecond,
+				Latency: &result.Latency{Samples: []time.Duration{time.Microsecond, 2 * time.Microsecond,
 					9 * time.Microsecond}}},
 			{Rail: "1", Expected: &expected,
-				Latency: &probe.Latency{Samples: []time.Duration{3 * time.Microsecond, 4 * time.Microsecond,
+				Latency: &result.Latency{Samples: []time.Duration{3 * time.Microsecond, 4 * time.Microsecond,
 					5 * time.Microsecond}}},
 		}}
 	p.Observe(ok, nil)
-	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(time.Minute), Outcome: probe.Fallback, Transport: probe.TCP,
+	p.Observe(result.Result{Peer: "a:1", Start: start.Add(time.Minute), Outcome: result.Fallback, Transport: result.TCP,
 		Reason: "no_device", Detail: "\x1b[2J" + strings.Repeat("x", 5000),
-		TCP:      []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9}, {Streams: 4, BytesPerSecond: 3e9}},
-		Rails:    []probe.RailResult{{Rail: "0", Expected: &expected}, {Rail: "1"}},
-		Failures: slices.Repeat([]probe.Failure{{Stage: "open", Reason: "made_up", Rail: "1", Detail: "no"}}, 50)}, nil)
-	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(2 * time.Minute), Outcome: probe.Skipped,
-		Transport: probe.NoTransport, Reason: "busy_here"}, nil)
+		TCP:      []result.TCPResult{{Streams: 1, BytesPerSecond: 1e9}, {Streams: 4, BytesPerSecond: 3e9}},
+		Rails:    []result.RailResult{{Rail: "0", Expected: &expected}, {Rail: "1"}},
+		Failures: slices.Repeat([]result.Failure{{Stage: "open", Reason: "made_up", Rail: "1", Detail: "no"}}, 50)}, nil)
+	p.Observe(result.Result{Peer: "a:1", Start: start.Add(2 * time.Minute), Outcome: result.Skipped,
+		Transport: result.NoTransport, Reason: "busy_here"}, nil)
 	peers, probing := p.Peers()
 	if !probing || len(peers) != 2 || peers[0].Name != "b:1" || len(peers[0].Rounds) != 0 || len(peers[1].Rounds) != 3 {
 		t.Fatalf("%v %+v", probing, peers)
@@ -58,8 +59,13 @@ func TestRecentRounds(t *testing.T) {
 	if len(fallback.Failures) != maxFailures || fallback.Failures[0] != "rail 1: open, other: no" {
 		t.Errorf("%q", fallback.Failures)
 	}
+	fewer := ok
+	fewer.Rails = append(slices.Clone(ok.Rails), result.RailResult{Rail: "2", Unpaired: true})
+	if diff := cmp.Diff(want, roundOf(fewer, nil)); diff != "" {
+		t.Errorf("beside an unpaired rail (-want +got):\n%s", diff)
+	}
 	slow := ok
-	slow.Outcome, slow.MinOfExpected = probe.Degraded, 0.85
+	slow.Outcome, slow.MinOfExpected = result.Degraded, 0.85
 	found := []finding.Finding{{Severity: finding.Warning, Evidence: "all rails together carry 84 %"},
 		{Severity: finding.Info}}
 	if got := roundOf(slow, found); got.Outcome != "degraded" || got.Reason != "" ||
@@ -67,22 +73,22 @@ func TestRecentRounds(t *testing.T) {
 			[]string{"all rails together carry 84 %"}) {
 		t.Errorf("a round that is degraded: %+v", got)
 	}
-	unreachable := probe.Failure{Stage: "hello", Reason: "peer_unreachable", Detail: "connection refused"}
-	exceeded := probe.Failure{Stage: "reach", Reason: "retry_exceeded", Rail: "0", Detail: "no answer"}
+	unreachable := result.Failure{Stage: "hello", Reason: "peer_unreachable", Detail: "connection refused"}
+	exceeded := result.Failure{Stage: "reach", Reason: "retry_exceeded", Rail: "0", Detail: "no answer"}
 	for _, tt := range []struct {
-		reason probe.Reason
+		reason result.Reason
 		detail string
-		list   []probe.Failure
+		list   []result.Failure
 		want   []string
 	}{
-		{"peer_unreachable", "connection refused", []probe.Failure{unreachable}, nil},
+		{"peer_unreachable", "connection refused", []result.Failure{unreachable}, nil},
 		{"retry_exceeded", "rail 0 and 1 more: no answer",
-			[]probe.Failure{exceeded, {Stage: "reach", Reason: "retry_exceeded", Rail: "1", Detail: "no answer"}}, nil},
-		{"peer_unreachable", "connection refused", []probe.Failure{exceeded},
+			[]result.Failure{exceeded, {Stage: "reach", Reason: "retry_exceeded", Rail: "1", Detail: "no answer"}}, nil},
+		{"peer_unreachable", "connection refused", []result.Failure{exceeded},
 			[]string{"rail 0: reach, retry_exceeded: no answer"}},
 	} {
 		if diff := cmp.Diff(tt.want,
-			roundOf(probe.Result{Outcome: probe.Failed, Reason: tt.reason, Detail: tt.detail,
+			roundOf(result.Result{Outcome: result.Failed, Reason: tt.reason, Detail: tt.detail,
 				Failures: tt.list}, nil).Failures); diff != "" {
 			t.Errorf("what is said beside %s (-want +got):\n%s", tt.detail, diff)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/table"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // render makes the samples, once per round.
@@ -15,6 +15,9 @@ func (p *peer) render() {
 	p.samples = append(p.samples[:0], p.counts...)
 	if !p.ended.IsZero() {
 		p.put(p.rows.lastRound, table.UnixSeconds(p.ended))
+	}
+	if !p.measured.IsZero() {
+		p.put(p.rows.measured, table.UnixSeconds(p.measured))
 	}
 	if !p.success.IsZero() {
 		p.put(p.rows.success, table.UnixSeconds(p.success))
@@ -29,14 +32,14 @@ func (p *peer) render() {
 	}
 }
 
-// put adds a sample; labels are those after the peer.
+// put adds a sample; labels follow the peer.
 func (p *peer) put(m *collector.Metric, v float64, labels ...string) {
 	if !math.IsNaN(v) && !math.IsInf(v, 0) {
 		p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...), Value: v})
 	}
 }
 
-// putKnown is put for a figure that may be nil.
+// putKnown is like put, for a value that may be nil.
 func (p *peer) putKnown(m *collector.Metric, v *float64, labels ...string) {
 	if v != nil {
 		p.put(m, *v, labels...)
@@ -46,7 +49,7 @@ func (p *peer) putKnown(m *collector.Metric, v *float64, labels ...string) {
 func (p *peer) renderRound() {
 	r, rows := p.last, p.rows
 	p.put(rows.duration, r.Duration.Seconds())
-	for _, t := range probe.Transports() {
+	for _, t := range result.Transports() {
 		p.put(rows.transport, collector.Bool(t == r.Transport), p.transport(t))
 	}
 	if !byRDMA(r.Outcome) {
@@ -54,7 +57,7 @@ func (p *peer) renderRound() {
 	}
 	components := map[string]bool{}
 	for _, m := range r.Mismatches {
-		if !slices.Contains(probe.Components(), m.Component) {
+		if !slices.Contains(result.Components(), m.Component) {
 			m.Component = other
 		}
 		components[m.Component] = true
@@ -62,7 +65,7 @@ func (p *peer) renderRound() {
 	for c := range components {
 		p.put(rows.mismatch, 1, c)
 	}
-	if r.Transport == probe.RDMA {
+	if r.Transport == result.RDMA {
 		p.putKnown(rows.goodput, r.Stealing, "stealing")
 		p.putKnown(rows.goodput, r.Static, "static")
 		p.putKnown(rows.imbalance, r.Imbalance)
@@ -85,8 +88,11 @@ func (p *peer) renderRound() {
 	}
 }
 
-func (p *peer) renderRail(r *probe.RailResult) {
-	rows, rdma := p.rows, p.last.Transport == probe.RDMA
+func (p *peer) renderRail(r *result.RailResult) {
+	if r.Unpaired { // it has no counterpart, which is not a fault
+		return
+	}
+	rows, rdma := p.rows, p.last.Transport == result.RDMA
 	p.put(rows.railUp, collector.Bool(rdma && r.Failure == nil), r.Rail)
 	p.putKnown(rows.railExpected, r.Expected, r.Rail)
 	if r.PathMTU > 0 {
@@ -98,7 +104,7 @@ func (p *peer) renderRail(r *probe.RailResult) {
 	if !rdma {
 		return
 	}
-	for mode, flow := range map[string]*probe.Flow{"stealing": r.Stealing, "static": r.Stealing, "solo": r.Solo} {
+	for mode, flow := range map[string]*result.Flow{"stealing": r.Stealing, "static": r.Stealing, "solo": r.Solo} {
 		if flow != nil {
 			p.put(rows.railGoodput, flow.BytesPerSecond(), r.Rail, mode)
 		}
@@ -109,7 +115,7 @@ func (p *peer) renderRail(r *probe.RailResult) {
 	}
 }
 
-// renderPaths makes the samples of what each rail's paths lost, where they were measured.
+// renderPaths makes the samples of the loss on each rail's paths, if it was measured.
 func (p *peer) renderPaths(rail string) {
 	list := p.last.PathsOf(rail)
 	if len(list) == 0 {
@@ -124,10 +130,10 @@ func (p *peer) renderPaths(rail string) {
 	p.put(p.rows.pathsLossy, float64(len(lossy)), rail)
 }
 
-// other stands for a word that this version does not know: labels must not grow by what the network sends.
+// other replaces a word that this version does not know: labels must not grow with data from the network.
 const other = "other"
 
-// known returns a stage or a reason for a label.
+// known returns the label for a stage or a reason.
 func known[W interface {
 	~string
 	Known() bool

@@ -15,29 +15,30 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // Source keeps the results of rounds. A scrape only copies them. Safe for concurrent use.
 type Source struct {
-	Simulated bool // rounds by RDMA are those of the demo; set before the first peer
+	Simulated bool // RDMA rounds are simulated by the demo; set before the first peer
 
-	stats func() probe.Stats
+	stats func() options.Stats
 	*rows
 
 	mu    sync.Mutex // protects all following fields
 	peers map[string]*peer
-	order []*peer // as configured
-	last  *peer   // whose rounds measured this node's rails last; nil: none did
+	order []*peer // in the configured order
+	last  *peer   // peer whose rounds measured this node's rails last; nil: none yet
 }
 
-// NewSource returns a source without peers. stats returns what the probe counts besides the results of rounds; it must
-// not block.
-func NewSource(stats func() probe.Stats) *Source {
+// NewSource returns a source without peers. stats returns the probe's counters other than results of rounds; it
+// must not block.
+func NewSource(stats func() options.Stats) *Source {
 	return &Source{stats: stats, rows: newRows(), peers: map[string]*peer{}}
 }
 
-// SetPeers sets the peers: new ones start with counters of 0, the series of all others are dropped.
+// SetPeers sets the peers. New peers start with counters of 0; the series of removed peers are dropped.
 func (p *Source) SetPeers(peers []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,8 +57,8 @@ func (p *Source) SetPeers(peers []string) {
 	}
 }
 
-// Observe records the result of a round, and what was found. Rounds with a peer that was removed are ignored.
-func (p *Source) Observe(r probe.Result, found []finding.Finding) {
+// Observe records the result of a round and its findings. Rounds with a peer that was removed are ignored.
+func (p *Source) Observe(r result.Result, found []finding.Finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if peer := p.peers[r.Peer]; peer != nil {
@@ -69,12 +70,12 @@ func (p *Source) Observe(r probe.Result, found []finding.Finding) {
 	}
 }
 
-// ofThisNode reports whether a burst says something of this node's rails, whichever peer took part.
-func ofThisNode(m probe.Measured) bool {
-	return m.Kind == probe.Loopback || m.Kind == probe.Contention || m.Kind == probe.GPU
+// ofThisNode reports whether a burst measures this node's rails, independent of the peer.
+func ofThisNode(m result.Measured) bool {
+	return m.Kind == result.Loopback || m.Kind == result.Contention || m.Kind == result.GPU
 }
 
-// putExtras emits what was measured of this node's rails last.
+// putExtras emits the last measurements of this node's rails.
 func (p *Source) putExtras(put func(m *collector.Metric, v float64, labels ...string)) {
 	if p.last == nil || p.last.last == nil || p.peers[p.last.name] != p.last {
 		return
@@ -88,7 +89,7 @@ func (p *Source) putExtras(put func(m *collector.Metric, v float64, labels ...st
 			put(p.gpu, ratio, r.Rails[i].Rail, memory)
 		}
 	}
-	for _, pair := range probe.Contended(r.Extras) {
+	for _, pair := range result.Contended(r.Extras) {
 		put(p.contention, pair.Ratio, pair.Rail, pair.Other)
 	}
 }
@@ -114,7 +115,7 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	}
 	for _, name := range stats.Names {
 		put(p.dnsPeers, float64(name.Peers), name.Name)
-		for _, result := range probe.LookupResults() {
+		for _, result := range options.LookupResults() {
 			put(p.dnsLookups, float64(name.Lookups[result]), name.Name, result)
 		}
 	}
@@ -134,8 +135,8 @@ func (p *Source) Histograms() map[*collector.Metric]table.Histograms {
 	return map[*collector.Metric]table.Histograms{p.latency: p.latencies}
 }
 
-// latencies are native histograms of each peer and rail, or classic ones of each peer: with classic buckets, the rails
-// of a peer would be 21 series each.
+// latencies passes native histograms of each peer and rail, or classic ones of each peer: with classic buckets,
+// each rail of a peer would be 21 series.
 func (p *Source) latencies(native bool, each func(*dto.Metric)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +154,7 @@ func (p *Source) latencies(native bool, each func(*dto.Metric)) {
 
 type latency struct {
 	prometheus.Histogram
-	written *dto.Metric // as of the last round: a scrape is more frequent
+	written *dto.Metric // made once per round, because scrapes are more frequent
 }
 
 // newLatency returns the native histogram of a rail, or the classic one of all rails, whose label is empty.
@@ -176,15 +177,15 @@ func (l *latency) observe(samples []time.Duration) {
 	_ = l.Write(l.written) // a histogram of numbers cannot fail
 }
 
-// maxText is how many bytes are kept of each text of a round, and the others of how many failures and findings: part of
-// them comes from the peer.
+// Limits of what is kept of a round, because part of it comes from the peer: maxText is the number of bytes of each
+// text, the others are numbers of failures and findings.
 const (
 	maxText     = 300
 	maxFailures = 8
 	maxFindings = 64
 )
 
-// Peers returns the peers as configured, with their last rounds, and whether the probe runs.
+// Peers returns the configured peers with their last rounds, and whether the probe runs.
 func (p *Source) Peers() (peers []page.Peer, probing bool) {
 	probing = p.stats().Running
 	p.mu.Lock()
@@ -195,8 +196,8 @@ func (p *Source) Peers() (peers []page.Peer, probing bool) {
 	return peers, probing
 }
 
-// roundOf is the part of a result that people are shown.
-func roundOf(r probe.Result, found []finding.Finding) page.Round {
+// roundOf returns the part of a result that the page shows.
+func roundOf(r result.Result, found []finding.Finding) page.Round {
 	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome),
 		Transport: string(r.Transport), Imbalance: r.Imbalance, Detail: plain(r.Detail),
 		Findings: slices.Clone(found[:min(len(found), maxFindings)])}
@@ -204,7 +205,7 @@ func roundOf(r probe.Result, found []finding.Finding) page.Round {
 		round.Reason = known(r.Reason)
 	}
 	var best, expected, p50, p99 float64
-	if r.Transport == probe.RDMA {
+	if r.Transport == result.RDMA {
 		round.Goodput = r.Stealing
 	} else if len(r.TCP) > 0 {
 		for _, t := range r.TCP {
@@ -221,7 +222,7 @@ func roundOf(r probe.Result, found []finding.Finding) page.Round {
 			round.P50, round.P99 = &p50, &p99
 		}
 	}
-	unexpected := func(rail probe.RailResult) bool { return rail.Expected == nil }
+	unexpected := func(rail result.RailResult) bool { return rail.Expected == nil && !rail.Unpaired }
 	if len(r.Rails) > 0 && !slices.ContainsFunc(r.Rails, unexpected) {
 		round.Expected = &expected
 	}
@@ -231,8 +232,8 @@ func roundOf(r probe.Result, found []finding.Finding) page.Round {
 			name = "rail " + f.Rail + ": "
 		}
 		own := round.Reason != "" && f.Reason == r.Reason
-		if own || r.Outcome == probe.Degraded && f.Rail != "" {
-			continue // the round's own, whose detail says how many rails have it; or it is among the findings
+		if own || r.Outcome == result.Degraded && f.Rail != "" {
+			continue // it is the round's own failure, whose detail has the number of rails, or it is among the findings
 		}
 		text := name + known(f.Stage) + ", " + known(f.Reason)
 		if f.Detail != "" {
@@ -241,17 +242,18 @@ func roundOf(r probe.Result, found []finding.Finding) page.Round {
 		round.Failures = append(round.Failures, plain(text))
 	}
 	for _, f := range found {
-		if r.Outcome == probe.Degraded && f.Severity != finding.Info && len(round.Failures) < 2*maxFailures {
+		if r.Outcome == result.Degraded && f.Severity != finding.Info && len(round.Failures) < 2*maxFailures {
 			round.Failures = append(round.Failures, plain(f.Evidence))
 		}
 	}
 	return round
 }
 
-// plain is a text without control characters, and of bounded length.
+// plain returns a text without control characters, with bounded length.
 func plain(s string) string {
+	s = terminal.Plain(s)
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "…"
 	}
-	return terminal.Plain(s)
+	return s
 }

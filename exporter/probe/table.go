@@ -4,31 +4,32 @@ import "github.com/railscope/railscope/collector"
 
 type rows struct {
 	collector.Table
-	// Of a peer.
+	// Rows of a peer.
 	rounds, soloRounds, failures, skipped, verification, retransmits *collector.Metric
 	transport, fallback, mismatch, success, lastRound, duration      *collector.Metric
+	measured                                                         *collector.Metric
 	goodput, imbalance, scaling, skew, speedup, tcp, tcpMTU          *collector.Metric
-	// Of a peer and a rail.
+	// Rows of a peer and a rail.
 	latency, railUp, railGoodput, railBytes, railExpected *collector.Metric
 	counters, pathMTU, gid, degradation, railRetransmits  *collector.Metric
-	// Of extras.
+	// Rows of extras.
 	loopback, pathLoss, pathsLossy, contention, gpu *collector.Metric
-	// Of the probe.
+	// Rows of the probe.
 	budget, leases, restarts, up, interval, refused *collector.Metric
-	// Of a DNS name.
+	// Rows of a DNS name.
 	dnsPeers, dnsLookups *collector.Metric
 }
 
-// Where the meaning of a figure is written.
+// Documentation of the values.
 const (
-	result = "probe/result.go"
-	words  = "probe/internal/failure/failure.go"
-	here   = "exporter/probe/peer.go"
+	figures = "probe/result/result.go"
+	words   = "probe/internal/failure/failure.go"
+	here    = "exporter/probe/peer.go"
 )
 
 func newRows() *rows {
 	r := &rows{Table: collector.Table{Source: "probe"}}
-	peer := r.Group(result, "peer")
+	peer := r.Group(figures, "peer")
 	r.rounds = peer.With("result").Counter("probe_rounds_total", "Rounds by result: ok (by RDMA), degraded (by RDMA, "+
 		"with a rail that is dead or slow), fallback (the peer is reachable, but not by RDMA), failed (not reachable, or "+
 		"corrupted data) and skipped (not the right moment).")
@@ -37,7 +38,7 @@ func newRows() *rows {
 	r.failures = peer.With("stage", "reason").Ref(words).Counter("probe_failures_total",
 		"Failures in rounds, of single rails too. other is a stage or reason that this version does not know.")
 	r.skipped = peer.With("reason").Ref(words).Counter("probe_skipped_total",
-		"Rounds that were skipped although nothing is wrong.")
+		"Rounds that were skipped, by a reason that says nothing of the rails.")
 	r.verification = peer.Counter("probe_verification_failures_total",
 		"Rounds in which the received data was not the data sent. Any is abnormal.")
 	r.retransmits = peer.Ref("tcp(7), TCP_INFO tcpi_total_retrans").Counter("probe_tcp_retransmits_total",
@@ -53,6 +54,8 @@ func newRows() *rows {
 		"When the last round with result ok ended, Unix time.")
 	r.lastRound = peer.Gauge("probe_last_round_timestamp_seconds",
 		"When the last round ended, Unix time, whatever its result, skipped included. Absent before the first.")
+	r.measured = peer.Ref(here).Gauge("probe_last_measured_timestamp_seconds", "When the last round that was not skipped "+
+		"ended, Unix time: the age of the figures. Absent before the first.")
 	r.duration = peer.Gauge("probe_duration_seconds", "Duration of the last round that was not skipped.")
 	r.goodput = peer.With("mode").Gauge("probe_goodput_bytes_per_second", "RDMA goodput over all rails at once in the "+
 		"last round. mode=stealing: each rail carries what it can. mode=static: rails × the slowest, which a job with equal "+
@@ -73,12 +76,13 @@ func newRows() *rows {
 	r.tcpMTU = peer.Ref("tcp(7), TCP_INFO tcpi_pmtu").Gauge("probe_tcp_path_mtu_bytes",
 		"Path MTU that TCP found, the smallest of all streams.")
 
-	rail := r.Group(result, "peer", "rail")
+	rail := r.Group(figures, "peer", "rail")
 	r.latency = rail.Row(collector.Histogram, "probe_latency_seconds",
 		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. Per rail where the scrape negotiates "+
 			"native histograms; else of all rails, with an empty rail.")
 	r.railUp = rail.Gauge("probe_rail_up",
-		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not.")
+		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not. Absent for a rail without a "+
+			"partner because the peer has fewer rails.")
 	r.railGoodput = rail.With("mode").Gauge("probe_rail_goodput_bytes_per_second", "RDMA goodput of the rail at "+
 		"full depth. mode=solo: alone, in the last round that measured it (absent when the rail fails). mode=stealing and "+
 		"mode=static: in the last round, with all other rails; one burst gives both, so they are equal.")
@@ -90,7 +94,7 @@ func newRows() *rows {
 	r.railExpected = rail.Gauge("probe_rail_expected_bytes_per_second",
 		"Expected goodput of the rail: the least of port and PCIe link, of both ends. Absent for software devices (rxe, "+
 			"siw), for which none is expected.")
-	r.counters = rail.Gauge("probe_counter_mismatch_ratio", "Difference between the port's counter and the bytes that "+
+	r.counters = rail.Gauge("probe_bytes_mismatch_ratio", "Difference between the port's counter and the bytes that "+
 		"the last striped burst sent, as a ratio: other traffic, retransmissions, or bytes on another path.")
 	r.pathMTU = rail.Gauge("probe_path_mtu_bytes",
 		"Largest payload of an RDMA packet on the path, the smaller of both ends.")
@@ -100,7 +104,7 @@ func newRows() *rows {
 		"Solo goodput of the rail ÷ its median of the last 24 h: below 1 the rail is slower than it was. Absent before 5 "+
 			"solo bursts. With --state.dir a restart forgets nothing.")
 
-	extra := r.Group("probe/extra_judge.go")
+	extra := r.Group("probe/result/extras_judged.go")
 	r.loopback = extra.With("rail").Gauge("probe_loopback_goodput_bytes_per_second", "RDMA goodput of the rail to "+
 		"itself, without the wire to a peer. Low as well: the host or PCIe limits the rail. With `probe.extras: "+
 		"[loopback]`, of the last round that measured it.")
@@ -116,23 +120,24 @@ func newRows() *rows {
 		"÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem, cuda_host, which is "+
 		"not on the GPU, or cuda_staged, copied through the host. With `probe.extras: [gpu]`.")
 
-	probe := r.Group("probe/options.go")
-	r.budget = probe.Gauge("probe_budget_seconds", "Time of each rail that may be used now before the hourly budget is "+
-		"used up, by this node's rounds or by its answers to peers, whichever is less.")
+	probe := r.Group("probe/options/options.go")
+	r.budget = probe.Gauge("probe_budget_seconds", "Remaining probe time of each rail in this hour: the smaller "+
+		"of asking and answering.")
 	r.leases = probe.Gauge("probe_leases", "Leases of this node's scratch memory that peers hold.")
 	r.restarts = probe.Counter("probe_worker_restarts_total",
 		"Restarts of the worker process after it crashed or was killed.")
 	r.up = probe.Ref("probe/service.go").Gauge("probe_up", "1 when the probe runs as configured: it listens on "+
 		"probe.listen and asks its peers. 0 when it cannot listen; it retries at least every 30 s. Absent when no probe is "+
 		"configured.")
-	r.interval = probe.Ref("probe/schedule.go").Gauge("probe_interval_seconds",
+	r.interval = probe.Ref("probe/internal/schedule/schedule.go").Gauge("probe_interval_seconds",
 		"Time between two rounds with one peer: probe.interval, or a multiple when there are too many peers for that. "+
 			"Absent when there are no peers to ask.")
-	r.refused = probe.With("reason").Ref("probe/refusals.go").Counter("probe_refused_total", "Clients that the probe "+
-		"port refused. unauthorized: neither a valid token nor a peer's certificate. connections: all 64 places, or the 32 "+
-		"for unauthenticated clients, are taken. address: one address has half of them. timeout: no proof, request or read "+
-		"of the answer within 10 s. version: another protocol version. malformed: not a request of railscope.")
-	name := r.Group("probe/directory.go", "name")
+	r.refused = probe.With("reason").Ref("probe/internal/node/node.go").Counter("probe_refused_total",
+		"Clients that the probe "+
+			"port refused. unauthorized: neither a valid token nor a peer's certificate. connections: all 64 places, or the 32 "+
+			"for unauthenticated clients, are taken. address: one address has half of them. timeout: no proof, request or read "+
+			"of the answer within 10 s. version: another protocol version. malformed: not a request of railscope.")
+	name := r.Group("probe/internal/schedule/directory.go", "name")
 	r.dnsPeers = name.Gauge("probe_dns_peers", "Nodes that a DNS name (dns+NAME) or files (file:PATTERN) of the "+
 		"configuration list, this node excluded; probe.fanout of them are asked. An address of a name counts for 5 minutes "+
 		"after its last answer; when a lookup fails, all are kept.")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -18,11 +17,12 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Source emits the sampler's figures. Counters only grow, so that any number of servers can scrape at any interval.
+// Source emits the sampler's values. Counters only increase, so that any number of servers can scrape at any
+// interval.
 type Source struct {
 	snapshot func(*sampler.Snapshot)
 	*rows
-	desc *prometheus.Desc // of the histogram
+	desc *prometheus.Desc // description of the histogram
 
 	mu   sync.Mutex // protects all following fields
 	snap sampler.Snapshot
@@ -68,7 +68,8 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(s.emitDevices(put)...)
 }
 
-// emitRails emits the traffic of each rail and of all together. Figures relative to a capacity need a known one.
+// emitRails emits the traffic of each rail and of all rails together. Values relative to a capacity require a known
+// one.
 func (s *Source) emitRails(put put) {
 	for i := range s.snap.Rails {
 		r := &s.snap.Rails[i]
@@ -94,6 +95,9 @@ func (s *Source) emitRails(put put) {
 		}
 		for role, imbalance := range set.Roles {
 			put(s.imbalance, imbalance, direction, role)
+		}
+		for name, share := range set.Shares {
+			put(s.share, share, name, direction)
 		}
 	}
 }
@@ -121,7 +125,7 @@ func (s *Source) emitDevices(put put) (faults []error) {
 	return faults
 }
 
-// Recent appends a rail's rates of the last seconds to list, and returns its rate now, all in bytes per second.
+// Recent appends a rail's rates of the last seconds to list, and returns its current rate, all in bytes per second.
 func (s *Source) Recent(rail string, direction int, list []float64) (recent []float64, now float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,43 +144,48 @@ func (s *Source) utilization(native bool, each func(*dto.Metric)) {
 	for i := range s.snap.Rails {
 		r := &s.snap.Rails[i]
 		for d, t := range r.Tally {
-			if t.Samples == 0 {
-				continue
+			if h, ok := t.Utilization.(*histogram); ok && t.Samples > 0 {
+				labels := prometheus.MakeLabelPairs(s.desc, []string{table.Label(r.Name), sampler.Direction(d)})
+				each(&dto.Metric{Label: labels, Histogram: h.write(native)})
 			}
-			labels := []string{table.Label(r.Name), sampler.Direction(d)}
-			m := &dto.Metric{Label: prometheus.MakeLabelPairs(s.desc, labels),
-				Histogram: &dto.Histogram{SampleCount: &t.Samples, SampleSum: &t.Sum}}
-			if native {
-				s.writeNative(m, &t, labels)
-			}
-			m.Histogram.Bucket = classicBuckets(&t)
-			each(m)
 		}
 	}
 }
 
-func (s *Source) writeNative(out *dto.Metric, t *sampler.Tally, labels []string) {
-	buckets := map[int]int64{}
-	for i, n := range t.Native {
-		if n > 0 {
-			buckets[i+sampler.NativeFirst] = int64(n)
-		}
-	}
-	_ = prometheus.MustNewConstNativeHistogram(s.desc, t.Samples, t.Sum, buckets, nil, t.Zero, sampler.NativeSchema,
-		sampler.NativeZeroThreshold, time.Time{}, labels...).Write(out) // cannot fail
-	out.Histogram.CreatedTimestamp = nil // unknown
+// histogram has both kinds of buckets, apart so that a scrape of the classic ones does not pay for the native ones.
+type histogram struct {
+	mu              sync.Mutex // makes both have the same samples
+	classic, native prometheus.Histogram
 }
 
-func classicBuckets(t *sampler.Tally) []*dto.Bucket {
-	bounds := sampler.ClassicBounds()
-	list, buckets := make([]*dto.Bucket, len(bounds)), make([]dto.Bucket, len(bounds)) // three allocations in all
-	counts := make([]uint64, len(bounds))
-	var cumulative uint64
-	for i := range bounds {
-		cumulative += t.Classic[i]
-		counts[i] = cumulative
-		list[i] = &buckets[i]
-		buckets[i].CumulativeCount, buckets[i].UpperBound = &counts[i], &bounds[i]
+// NewHistogram returns an empty histogram for [sampler.Options]: the only one that the source exports.
+func NewHistogram() sampler.Histogram {
+	return &histogram{
+		classic: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Buckets: []float64{sampler.BusyAbove, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, sampler.SaturatedAbove}}),
+		native: prometheus.NewHistogram(prometheus.HistogramOpts{ // eight buckets per doubling
+			NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: 1. / 1024}),
 	}
-	return list
+}
+
+// Observe implements [sampler.Histogram].
+func (h *histogram) Observe(utilization float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.classic.Observe(utilization)
+	h.native.Observe(utilization)
+}
+
+func (h *histogram) write(native bool) *dto.Histogram {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var m dto.Metric
+	_ = h.classic.Write(&m) // a histogram of numbers cannot fail
+	if native {
+		buckets := m.Histogram.Bucket
+		_ = h.native.Write(&m)
+		m.Histogram.Bucket = buckets
+	}
+	m.Histogram.CreatedTimestamp = nil // no other series has one
+	return m.Histogram
 }

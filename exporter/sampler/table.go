@@ -5,13 +5,13 @@ import "github.com/railscope/railscope/collector"
 type rows struct {
 	collector.Table
 
-	utilization, busy, saturated, tcp                *collector.Metric // of a rail
-	imbalance, imbalanced, anyBusy, active, fallback *collector.Metric // of all rails
-	peak                                             *collector.Metric // of a GPU
-	interval, samples, overruns, dropped, reading    *collector.Metric // of the sampler
+	utilization, busy, saturated, tcp                       *collector.Metric // rows of a rail
+	share, imbalance, imbalanced, anyBusy, active, fallback *collector.Metric // rows of all rails
+	peak                                                    *collector.Metric // rows of a GPU
+	interval, samples, overruns, dropped, reading           *collector.Metric // rows of the sampler
 }
 
-// code is the package that the figures come from.
+// code is the package that measures the values.
 const code = "collector/sampler/"
 
 func newRows() *rows {
@@ -26,6 +26,10 @@ func newRows() *rows {
 	r.tcp = flow.Ref(code+"tcp.go").Counter("rail_tcp_bytes_total", "Unicast bytes of the rail's interface that "+
 		"were not RDMA, mostly TCP, since railscope started; for a bond, of all members together. Only mlx5 counts "+
 		"them separately: absent elsewhere.")
+
+	r.share = flow.Ref("internal/rail/balance.go").Gauge("rail_share_ratio", "Load ÷ capacity of the rail in the real "+
+		"traffic of the last 10 s, relative to the best rail of its group (role, link layer and rate): 1 for the best. "+
+		"Absent while no rail of a group of two is busy.")
 
 	all := r.Group(code+"balance.go", "direction")
 	r.imbalance = all.With("role").Ref("internal/rail/balance.go").Gauge("rails_imbalance_ratio", "1 − the smallest "+

@@ -15,8 +15,8 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// TestErrorsOfDevicesGo: the errors of a device are counted until a day after the last one, whether or not anybody
-// scrapes; those of the source as a whole stay.
+// TestErrorsOfDevicesGo: the errors of a device are exported until a day after the last one, with or without
+// scrapes. Errors of the whole source stay.
 func TestErrorsOfDevicesGo(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		f := exportertest.NewSource("a")
@@ -54,8 +54,8 @@ func TestErrorsOfDevicesGo(t *testing.T) {
 	})
 }
 
-// TestErrorsBounded: the number of device names does not bound the number of series, and a device that keeps failing
-// keeps its count.
+// TestErrorsBounded: the number of series is bounded even if the number of device names is not. A device that keeps
+// failing keeps its count.
 func TestErrorsBounded(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		f := exportertest.NewSource("a")

@@ -21,10 +21,10 @@ import (
 // Info has the labels of build_info.
 type Info struct {
 	Version, Revision, GoVersion string
-	Demo                         bool // all figures are simulated
+	Demo                         bool // all values are simulated
 }
 
-// rows are the exporter's own metrics: rows like any other, for lint and documentation.
+// rows are the exporter's own metrics, in rows like all others, for lint and documentation.
 type rows struct {
 	collector.Table
 	present, success, seconds, errors          *collector.Metric
@@ -40,7 +40,7 @@ func newRows() *rows {
 	r.present = source.Gauge("source_present",
 		"1 when the machine has hardware for the source, 0 when it has none: no series, and no fault.")
 	r.success = source.Gauge("source_success",
-		"1 when the source was read without a fault. What could be read is exported either way.")
+		"1 if the last read of the source succeeded completely, 0 if it failed in part or in full.")
 	r.seconds = source.Gauge("source_read_seconds",
 		"Duration of the last read of the source, or of the current one while it has not returned.")
 	r.errors = source.With("device", "reason").Counter("source_errors_total", "Read errors by device and reason. "+
@@ -53,7 +53,8 @@ func newRows() *rows {
 	r.refused = own.With("reason").Ref("exporter/scrape/rows.go").Counter("web_refused_total", "Clients that the "+
 		"web port refused. connections: --web.max-connections are open. address: one address has half of them. "+
 		"timeout: a request did not arrive, or an answer was not read, in time. streams: 50 live pages are open. "+
-		"body: the request body was too large. cross_site: a page of another site requested a reload.")
+		"body: the request body was too large. cross_site: a page of another site requested a reload. login: a password "+
+		"was not checked, as too many from its address were wrong.")
 	reload := own.Ref("exporter/http/server.go")
 	r.reloadOK = reload.Gauge("config_last_reload_successful",
 		"1 when the last configuration was applied, 0 when it was refused and the previous one is still active.")
@@ -64,33 +65,38 @@ func newRows() *rows {
 	r.maintenance = own.Ref("docs/maintenance.md").Gauge("maintenance", "1 while the maintenance file exists: no "+
 		"round starts, and NVML is released. Absent in the demo.")
 	found := own.Ref("docs/doctor.md")
-	r.finding = found.With("check", "severity", "subject", "rail").Gauge("finding", "1 while a finding stands: a fault "+
-		"that two examinations in a row found, until three did not. The node is examined every minute, a peer by each "+
-		"round. severity: critical, warning or info. rail is empty unless the subject is one rail. Silenced findings "+
-		"have no series.")
+	r.finding = found.With("check", "severity", "subject", "rail").Gauge("finding", "1 while a finding is active: "+
+		"raised by 2 consecutive examinations, or 2 readings of a hard fact, and cleared by 3. The node is examined every "+
+		"minute, a peer by each round. severity: critical, warning or info. rail is empty unless the subject is one rail. "+
+		"Silenced findings have no series.")
 	r.more = found.Gauge("findings_dropped", "Findings beyond the 256 that have series, the least severe ones.")
 	return r
 }
 
-// complete returns the rows of which every read sets all series, whatever sources it reads.
+// complete returns the rows whose series are all set by every read, whatever sources it reads.
 func (r *rows) complete() []*collector.Metric {
 	return slices.DeleteFunc(slices.Clone(r.Metrics()), func(m *collector.Metric) bool {
 		return m == r.present || m == r.success || m == r.seconds
 	})
 }
 
-// only selects the series of these sources, and those about railscope that are not about another source.
-func (r *rows) only(names []string, sources map[string]collector.Source) func(*collector.Metric, []string) bool {
+// only selects the series of these sources, without the late ones, and railscope's own series except those about
+// other sources.
+func (r *rows) only(names, late []string, sources map[string]collector.Source,
+) func(*collector.Metric, []string) bool {
 	wanted := map[*collector.Metric]bool{}
 	for _, m := range r.Metrics() {
 		wanted[m] = true
 	}
 	for _, name := range names {
+		if slices.Contains(late, name) {
+			continue
+		}
 		for _, m := range sources[name].Metrics() {
 			wanted[m] = true
 		}
 	}
-	about := []*collector.Metric{r.present, r.success, r.seconds, r.errors} // their first label is the source
+	about := []*collector.Metric{r.present, r.success, r.seconds, r.errors} // their first label is source
 	return func(m *collector.Metric, labels []string) bool {
 		return wanted[m] && (!slices.Contains(about, m) || slices.Contains(names, labels[0]))
 	}
@@ -128,11 +134,12 @@ func (s *Scraper) emitOwn(took time.Duration) {
 	}
 }
 
-// Reasons of the web port to refuse a client, besides those of connlimit.
+// Reasons for the web port to refuse a client, in addition to those of connlimit.
 const (
 	RefusedBody      = "body"       // the request body is too large
 	RefusedCrossSite = "cross_site" // a page of another site requested a reload
 	RefusedStreams   = "streams"    // too many live pages are open
+	RefusedLogin     = "login"      // too many passwords from the address were wrong
 )
 
 // newRefusals counts refused clients, and logs the first of each reason.
@@ -144,6 +151,7 @@ func newRefusals(logger *slog.Logger) *connlimit.Refusals {
 		RefusedBody:           "send no request body",
 		RefusedCrossSite:      "request the reload from outside a browser",
 		RefusedStreams:        "close a live page",
+		RefusedLogin:          "correct the password of this client, or block its address",
 	}
 	return connlimit.NewRefusals(func(reason, address string) {
 		logger.Warn("Web port refused a client (logged once until it stops)",
@@ -154,16 +162,16 @@ func newRefusals(logger *slog.Logger) *connlimit.Refusals {
 // Refuse counts a client that the web port refused.
 func (s *Scraper) Refuse(reason, address string) { s.refused.Count(reason, address) }
 
-// process reads the standard metrics of the process by client_golang. Those of the network are left out, since they
-// count the whole network namespace, and those of virtual memory, which mean nothing for a Go program.
+// process reads the standard metrics of the process with client_golang. It omits network metrics, which cover the
+// whole network namespace, and virtual memory, which is meaningless for a Go program.
 type process struct {
 	gatherer prometheus.Gatherer
-	rows     map[string]*collector.Metric // by name
+	rows     map[string]*collector.Metric // keyed by name
 	samples  []collector.Sample
-	until    time.Time // when samples are read again
+	until    time.Time // samples are read again after this time
 }
 
-// processEvery is how long the samples are kept: reading them takes up to half a millisecond, and more on large nodes.
+// processEvery is the interval of reads: one read takes up to half a millisecond, and more on large nodes.
 const processEvery = 5 * time.Second
 
 func newProcess(t *collector.Table, gatherer prometheus.Gatherer) *process {
@@ -189,13 +197,13 @@ func newProcess(t *collector.Table, gatherer prometheus.Gatherer) *process {
 	return p
 }
 
-// read returns what is known. What the kernel does not report is absent.
+// read returns the known values. Values that the kernel does not report are absent.
 func (p *process) read(now time.Time) []collector.Sample {
 	if now.Before(p.until) {
 		return p.samples
 	}
 	p.until, p.samples = now.Add(processEvery), p.samples[:0]
-	families, _ := p.gatherer.Gather() // with an error, what could be gathered
+	families, _ := p.gatherer.Gather() // with an error, families has what could be gathered
 	for _, f := range families {
 		if row := p.rows[f.GetName()]; row != nil && len(f.GetMetric()) == 1 {
 			m := f.GetMetric()[0] // a counter or a gauge; the other one is 0
@@ -207,20 +215,21 @@ func (p *process) read(now time.Time) []collector.Sample {
 }
 
 const (
-	// overAfter is how long a fault must stay away to be over: longer than a refused file is left alone.
+	// overAfter is the time without a fault after which it counts as over. It is longer than the pause after a
+	// refused file.
 	overAfter = 3 * time.Minute
-	// Bounds on the series of devices: interfaces of containers come and go by the thousand, with new names.
+	// Limits of the series of devices: interfaces of containers come and go by the thousand, with new names.
 	faultsKeep = 24 * time.Hour // after the last fault
 	faultsMost = 256            // per source
-	// enoughDescriptors is several times what the largest nodes need.
+	// enoughDescriptors is several times the number that the largest nodes need.
 	enoughDescriptors = 65536
 )
 
-// faults counts the faults of sources, and logs where each begins and ends. Not safe for concurrent use.
+// faults counts the faults of sources, and logs the start and the end of each. Not safe for concurrent use.
 type faults struct {
 	logger *slog.Logger
 	counts map[faultKey]*faultCount
-	scarce time.Time // when descriptors were last scarce
+	scarce time.Time // time at which descriptors were last scarce
 }
 
 type faultKey struct{ source, device, reason string }

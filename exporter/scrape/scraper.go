@@ -1,5 +1,5 @@
-// Package scrape reads the sources, each within a time budget, and makes an exposition of what they emit: values,
-// health and faults of the sources, and the exporter's own state.
+// Package scrape reads the sources, each within a time budget, and makes an exposition of their samples, their
+// health and faults, and the exporter's own state.
 package scrape
 
 import (
@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/table"
@@ -27,44 +26,42 @@ import (
 	"github.com/railscope/railscope/internal/lane"
 )
 
-// Options are what a [Scraper] needs besides its sources.
+// Options configure a [Scraper] beyond its sources.
 type Options struct {
-	Budget time.Duration // how long a scrape waits for a source
+	Budget time.Duration // time that a scrape waits for a source
 	Logger *slog.Logger
 	Info   Info
-	// Process has the standard metrics of this process; nil reads them.
+	// Process has the standard metrics of this process; nil: the scraper reads them.
 	Process prometheus.Gatherer
-	// Once is that the process ends after one exposition, which has nothing about the process then. Another program may
-	// export it beside its own metrics: two process_start_time_seconds would fail the whole scrape.
+	// Once omits process metrics, because the process exits after one exposition. Another program may export the
+	// text beside its own metrics: two process_start_time_seconds would fail the whole scrape.
 	Once bool
-	// State returns the error with which the state directory was last saved; nil: there is no state directory.
+	// State returns the error of the last save of the state directory; nil: there is no state directory.
 	State func() error
-	// Findings returns the findings that stand, and how many more there are; nil: nothing examines the node.
+	// Findings returns the active findings, and the number of further ones; nil: the node is not examined.
 	Findings func() (list []finding.Raised, more int)
-	// Maintenance returns whether the maintenance file exists; nil: there is none to check.
+	// Maintenance reports whether the maintenance file exists; nil: none is configured.
 	Maintenance func() bool
 }
 
-// Scraper reads the sources on request, each at most once at a time, for all callers. Safe for concurrent use.
+// Scraper reads the sources on request, each at most once at a time for all callers. Safe for concurrent use.
 type Scraper struct {
 	opts    Options
 	list    []collector.Source
-	names   []string // of list
+	names   []string // names of list
 	sources map[string]collector.Source
 	buffers map[string]*sync.Pool // source → memory of earlier reads, []collector.Sample
 	rows    *rows
-	lanes   lane.Group[result]
+	lanes   lane.Group[struct{}]
 	refused *connlimit.Refusals
-	flights singleflight.Group // of expositions, by format and compression
 
-	reading sync.Mutex // one read at a time; held while sources are waited for, and locked before mu
-
-	mu       sync.Mutex // protects all following fields; no source is waited for under it
+	mu       sync.Mutex         // protects all following fields; never held while waiting for a source
+	flights  map[string]*flight // source → the read in progress
 	table    *table.Table
 	text     []byte // the last exposition; its memory is reused
 	zip      *gzip.Writer
 	faults   faults
-	failed   map[string]string // source → why its last read failed, as in source_errors_total
+	failed   map[string]string // source → reason why its last read failed, as in source_errors_total
 	read     map[string]time.Time
 	reloadOK bool
 	reloaded time.Time
@@ -77,16 +74,17 @@ type result struct {
 	took    time.Duration
 }
 
-// HistogramSource is a source that keeps histograms besides what it emits.
+// HistogramSource is a source that has histograms besides its samples.
 type HistogramSource interface {
 	Histograms() map[*collector.Metric]table.Histograms
 }
 
-// New returns a scraper of the sources, whose rows have different names.
+// New returns a scraper of the sources, whose rows must have different names.
 func New(sources []collector.Source, opts Options) *Scraper {
 	s := &Scraper{opts: opts, list: sources, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
 		buffers: map[string]*sync.Pool{}, rows: newRows(), failed: map[string]string{},
 		read:     map[string]time.Time{},
+		flights:  map[string]*flight{},
 		faults:   faults{logger: opts.Logger, counts: map[faultKey]*faultCount{}},
 		reloadOK: true, reloaded: time.Now()}
 	s.process = newProcess(&s.rows.Table, opts.Process)
@@ -114,12 +112,13 @@ func (s *Scraper) Sources() []collector.Source { return s.list }
 // Info returns the labels of build_info.
 func (s *Scraper) Info() Info { return s.opts.Info }
 
-// Alive returns when no scrape is in progress: within the budget, unless the scraper is stuck. The watchdog calls it.
+// Alive returns when the reads in progress have ended: within the budget, unless the scraper is stuck. The watchdog
+// calls it.
 func (s *Scraper) Alive() {
-	s.reading.Lock()
-	defer s.reading.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	list := slices.Collect(maps.Values(s.flights))
+	s.mu.Unlock()
+	wait(list, 0)
 }
 
 // Maintenance reports whether the maintenance file exists.
@@ -128,7 +127,7 @@ func (s *Scraper) Maintenance() bool { return s.opts.Maintenance != nil && s.opt
 // Reading returns the sources that are being read now.
 func (s *Scraper) Reading() []string { return slices.Sorted(slices.Values(s.lanes.Busy())) }
 
-// Reloaded records whether the configuration that was just read is applied.
+// Reloaded records whether the last reload of the configuration was applied.
 func (s *Scraper) Reloaded(ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,19 +137,29 @@ func (s *Scraper) Reloaded(ok bool) {
 	}
 }
 
-// Update reads the sources of these names that were not read for age, and passes all series to view, which keeps
-// nothing of them. failed has why sources failed, as in source_errors_total: errors name processes and files.
+// Update reads the sources of these names that were not read for age, and passes all series to view, which must not
+// keep them. failed has the reasons of failed sources, as in source_errors_total, because errors name processes and
+// files.
 func (s *Scraper) Update(names []string, age time.Duration, view func(series *table.Table, failed map[string]string)) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+	names = slices.DeleteFunc(slices.Clone(s.these(names)), func(name string) bool {
 		return s.sources[name] == nil || age > 0 && s.fresh(name, age)
 	})
-	s.readAll(names, s.opts.Budget, func() { view(s.table, s.failed) })
+	wait(s.join(names), 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	view(s.table, s.failed)
 }
 
-// View passes the series of the last reads to view, which keeps nothing of them, with why sources failed, and when each
-// was read. It waits for no source.
+// these returns the names of the requested sources; nil: all.
+func (s *Scraper) these(names []string) []string {
+	if names == nil {
+		return s.names
+	}
+	return names
+}
+
+// View passes the series of the last reads to view, which must not keep them, with the reasons of failed sources
+// and the time of each read. It waits for no source.
 func (s *Scraper) View(view func(series *table.Table, failed map[string]string, read map[string]time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,44 +172,8 @@ func (s *Scraper) fresh(name string, age time.Duration) bool {
 	return time.Since(s.read[name]) < age
 }
 
-// readAll reads these sources in parallel, nil is all, updates the table, and calls then before it is unlocked. It
-// waits at most the budget for each source. s.reading is locked.
-func (s *Scraper) readAll(names []string, budget time.Duration, then func()) {
-	start := time.Now()
-	var rows []*collector.Metric // nil: all
-	if names == nil {
-		names = s.names
-	} else {
-		rows = s.rows.complete()
-		for _, name := range names {
-			rows = append(rows, s.sources[name].Metrics()...)
-		}
-	}
-	results := s.lanes.Run(budget, names, s.readSource)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.table.Begin(rows)
-	for _, r := range results {
-		s.read[r.Key] = start
-		if r.Err != nil {
-			r.Value = result{took: time.Since(r.Since),
-				err: collector.LaneFault("", r.State, fmt.Errorf("source %s: %w", r.Key, r.Err))}
-		}
-		s.accept(r.Key, r.Value)
-	}
-	s.faults.review(start)
-	s.emitOwn(time.Since(start))
-	if !s.opts.Once {
-		for _, sample := range s.process.read(start) {
-			s.table.Set(sample)
-		}
-	}
-	s.table.End()
-	then()
-}
-
-// readSource runs in the source's lane. It gathers the samples, so that a source that returns late cannot write
-// anywhere.
+// readSource runs in the source's lane. It collects the samples, so that a source that returns late writes to
+// nothing shared.
 func (s *Scraper) readSource(name string) result {
 	var r result
 	start := time.Now()
@@ -244,12 +217,12 @@ func (s *Scraper) set(m *collector.Metric, v float64, labels ...string) {
 	s.table.Set(collector.Sample{Metric: m, Labels: labels, Value: v})
 }
 
-// Request is what a scrape asks for.
+// Request describes a scrape.
 type Request struct {
 	Format     expfmt.Format
 	Compressed bool
-	Sources    []string      // whose series are wanted, beside railscope's own; nil: all
-	Wait       time.Duration // for each source, at most; 0, and more than the budget: the budget
+	Sources    []string      // sources whose series are requested, in addition to railscope's own; nil: all
+	Wait       time.Duration // maximum time to wait for the sources; 0: until they are read
 }
 
 // Exposition is Scrape for all sources.
@@ -257,42 +230,40 @@ func (s *Scraper) Exposition(format expfmt.Format, compressed bool) ([]byte, err
 	return s.Scrape(Request{Format: format, Compressed: compressed})
 }
 
-// Scrape reads sources and returns their series. Equal requests that overlap share the result: don't change it. The
-// sources must be known, see [Scraper.Unknown].
-func (s *Scraper) Scrape(r Request) ([]byte, error) {
-	budget := s.opts.Budget
-	if r.Wait > 0 {
-		budget = min(budget, r.Wait)
+// Scrape reads sources and returns their series. Requests that overlap share one read, and equal requests the
+// result, which must not be modified. A source that has not returned when a client stops waiting is missing from
+// that client's response only. The sources must be known, see [Scraper.Unknown].
+func (s *Scraper) Scrape(r Request) (body []byte, err error) {
+	names := s.these(r.Sources)
+	list := s.join(names)
+	wait(list, r.Wait)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	late := s.lateLocked(list, names)
+	key, of := fmt.Sprint(r.Format, r.Compressed, r.Sources, late), list[0]
+	if body := of.bodies[key]; body != nil && len(list) == 1 {
+		return body, nil
 	}
-	body, err, _ := s.flights.Do(fmt.Sprint(r.Format, r.Compressed, budget, r.Sources), func() (any, error) {
-		s.reading.Lock()
-		defer s.reading.Unlock()
-		var body []byte
-		var err error
-		s.readAll(r.Sources, budget, func() {
-			if r.Sources != nil {
-				s.table.Only = s.rows.only(r.Sources, s.sources)
-				defer func() { s.table.Only = nil }()
-			}
-			body, err = s.exposeLocked(r.Format, r.Compressed)
-		})
-		return body, err
-	})
-	if err != nil {
-		return nil, err
+	if r.Sources != nil || len(late) > 0 {
+		s.table.Only = s.rows.only(names, late, s.sources)
+		defer func() { s.table.Only = nil }()
 	}
-	return body.([]byte), nil
+	s.withoutLocked(late, func() { body, err = s.exposeLocked(r.Format, r.Compressed) })
+	if err == nil {
+		of.bodies[key] = body
+	}
+	return body, err
 }
 
 // Gather implements [prometheus.Gatherer] with a scrape of all sources. Histograms have classic buckets.
-func (s *Scraper) Gather() (families []*dto.MetricFamily, err error) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	s.readAll(nil, s.opts.Budget, func() { families, err = s.gatherLocked(false) })
-	return families, err
+func (s *Scraper) Gather() ([]*dto.MetricFamily, error) {
+	wait(s.join(s.names), 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gatherLocked(false)
 }
 
-// gatherLocked makes client_golang's families of the table.
+// gatherLocked returns the table as client_golang's families.
 func (s *Scraper) gatherLocked(native bool) ([]*dto.MetricFamily, error) {
 	s.table.Native = native
 	reg := prometheus.NewPedanticRegistry()
@@ -302,7 +273,7 @@ func (s *Scraper) gatherLocked(native bool) ([]*dto.MetricFamily, error) {
 	return reg.Gather()
 }
 
-// Unknown returns why a name is not that of a source, with those that there are; nil: it is.
+// Unknown returns an error that lists the sources if none has this name; otherwise nil.
 func (s *Scraper) Unknown(name string) error {
 	if s.sources[name] == nil {
 		return fmt.Errorf("unknown or disabled source %q; the sources are %s", name, strings.Join(s.names, ", "))
@@ -320,7 +291,7 @@ func (s *Scraper) exposeLocked(format expfmt.Format, compressed bool) ([]byte, e
 	return bytes.Clone(s.text), nil
 }
 
-// encodeLocked writes the table into s.text: the text format by the table itself, all others by client_golang.
+// encodeLocked writes the table to s.text. The table writes the text format, client_golang all others.
 func (s *Scraper) encodeLocked(format expfmt.Format) error {
 	s.text = s.text[:0]
 	if format.FormatType() == expfmt.TypeTextPlain {
@@ -345,7 +316,7 @@ func (s *Scraper) encodeLocked(format expfmt.Format) error {
 	return err
 }
 
-// compressLocked compresses s.text, statelessly: 0.3 MB of memory instead of 0.8, for 2 % more bytes.
+// compressLocked compresses s.text statelessly: that takes 0.3 MB of memory instead of 0.8 MB, for 2 % more bytes.
 func (s *Scraper) compressLocked() ([]byte, error) {
 	packed := bytes.NewBuffer(make([]byte, 0, len(s.text)/6))
 	s.zip.Reset(packed)

@@ -82,7 +82,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestStuckSource: a source that hangs costs its own series and one budget, once.
+// TestStuckSource: a source that hangs loses its own series and costs one budget, once.
 func TestStuckSource(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		stuck, well, release := exportertest.NewSource("stuck"), exportertest.NewSource("well"), make(chan struct{})
@@ -117,12 +117,12 @@ func TestStuckSource(t *testing.T) {
 	})
 }
 
-// TestConcurrentScrapes: overlapping scrapes share one read and one answer.
+// TestConcurrentScrapes: overlapping scrapes share one read and one response.
 func TestConcurrentScrapes(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		f, reads := exportertest.NewSource("a"), 0
 		f.Reads = func(emit func(collector.Sample)) error {
-			reads++ // under -race: never two at once
+			reads++ // -race detects two concurrent reads
 			time.Sleep(time.Second)
 			emit(f.Sample(float64(reads), "x"))
 			return nil
@@ -145,7 +145,7 @@ func TestConcurrentScrapes(t *testing.T) {
 	})
 }
 
-// TestFaultsAreLoggedOnce: a fault is one line when it begins and one when it is over.
+// TestFaultsAreLoggedOnce: a fault is logged once when it begins and once when it is over.
 func TestFaultsAreLoggedOnce(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -179,7 +179,7 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// TestDemo: railscope_demo is there for simulated data only.
+// TestDemo: railscope_demo exists only for simulated data.
 func TestDemo(t *testing.T) {
 	for demo, want := range map[bool][]string{true: {"railscope_demo 1"}, false: nil} {
 		s := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler),

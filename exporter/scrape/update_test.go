@@ -15,11 +15,11 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// TestUpdate: an update reads some sources; the series of the others are those of their last read.
+// TestUpdate: an update reads some sources; the other series are from the last read of their source.
 func TestUpdate(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		a, b := exportertest.NewSource("a"), exportertest.NewSource("b")
-		value, reads := 1., map[string]*atomic.Int64{"a": {}, "b": {}} // sources are read side by side
+		value, reads := 1., map[string]*atomic.Int64{"a": {}, "b": {}} // sources are read concurrently
 		for _, f := range []*exportertest.Source{a, b} {
 			f.Reads = func(emit func(collector.Sample)) error {
 				reads[f.Called].Add(1)

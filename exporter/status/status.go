@@ -1,9 +1,8 @@
-// Package status answers /-/status with what the page shows and the findings, as JSON.
+// Package status serves /-/status: the content of the page and the findings, as JSON.
 package status
 
 import (
 	"encoding/json"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,15 +11,22 @@ import (
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/status"
 )
 
-// Handler answers with the status of a node. It reads no source and waits for none. The page of o needs no Read.
+// Handler serves the status of a node. It reads hard facts (o.Now), and no source. The page of o needs no Read.
 func Handler(scraper *scrape.Scraper, o page.Options) http.Handler {
 	o = page.WithSources(o, scraper.Sources())
 	o.Version = scraper.Info().Version
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		body, err := json.Marshal(take(scraper, o, time.Now()))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var ports []page.Port // nil: use those of the last read
+		if o.Now != nil {
+			if now, read := o.Now(r.Context()); read {
+				ports = append([]page.Port{}, now...)
+			}
+		}
+		body, err := json.Marshal(take(scraper, o, time.Now(), ports))
 		if err != nil {
 			http.Error(w, "encode the status: "+err.Error(), http.StatusInternalServerError)
 			return
@@ -30,16 +36,16 @@ func Handler(scraper *scrape.Scraper, o page.Options) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Length", strconv.Itoa(len(body)+1))
-		_, _ = w.Write(append(body, '\n')) // the client is gone
+		_, _ = w.Write(append(body, '\n')) // the client has disconnected
 	})
 }
 
-// take makes the status of what was read last.
-func take(scraper *scrape.Scraper, o page.Options, now time.Time) status.Status {
+// take makes the status from the last reads. ports were read just now; nil: they were not.
+func take(scraper *scrape.Scraper, o page.Options, now time.Time, ports []page.Port) status.Status {
 	var shown page.Snapshot
 	var read *time.Time
 	scraper.View(func(series *table.Table, failed map[string]string, at map[string]time.Time) {
-		shown = page.Take(o, series, failed, now)
+		shown = page.TakeNow(o, series, failed, now, ports)
 		read = known(at["rdma"])
 	})
 	info := scraper.Info()
@@ -49,11 +55,16 @@ func take(scraper *scrape.Scraper, o page.Options, now time.Time) status.Status 
 		Simulated: info.Demo, Started: o.Started, At: now, Maintenance: scraper.Maintenance(),
 		Rails: []status.Rail{}, RailsRead: read, Peers: []status.Peer{},
 		Examination: status.Examination{At: known(shown.Exam.At), Seconds: shown.Exam.Took.Seconds(),
-			Error: text(shown.Exam.Err), Done: shown.Exam.Done, Unread: append([]string{}, shown.Exam.Unread...)},
+			Error: text(shown.Exam.Err), Done: shown.Exam.Done, Hard: known(shown.Exam.Hard),
+			Unread: append([]string{}, shown.Exam.Unread...)},
 		Findings: append([]finding.Raised{}, shown.Exam.Findings...), FindingsDropped: shown.Exam.More,
 	}
 	for _, r := range shown.Rails {
-		s.Rails = append(s.Rails, rail(r))
+		one := rail(r)
+		if o.Own != nil {
+			one.ProbeTransmit, one.ProbeReceive, one.ProbeTCP = o.Own(r.Device, r.Port)
+		}
+		s.Rails = append(s.Rails, one)
 	}
 	most := min(len(shown.Peers), status.MaxPeers)
 	for _, p := range shown.Peers[:most] {
@@ -63,7 +74,7 @@ func take(scraper *scrape.Scraper, o page.Options, now time.Time) status.Status 
 	return s
 }
 
-// verdict is that of the page. Before two examinations nobody knows that a node is good.
+// verdict returns the page's verdict. Before two examinations, a good state is not known.
 func verdict(s page.Snapshot) status.Verdict {
 	v := status.Verdict{Level: status.Unknown, Text: s.Verdict.Text}
 	switch s.Verdict.Level {
@@ -72,7 +83,8 @@ func verdict(s page.Snapshot) status.Verdict {
 	case page.Warn:
 		v.Level = status.Warning
 	case page.Good:
-		if v.Level = status.OK; s.Exam.Done < 2 {
+		v.Level = status.OK
+		if s.Exam.Done < 2 {
 			v = status.Verdict{Level: status.Unknown, Text: v.Text + ", not examined yet"}
 		}
 	}
@@ -81,8 +93,8 @@ func verdict(s page.Snapshot) status.Verdict {
 
 func rail(r page.Rail) status.Rail {
 	out := status.Rail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, PCIAddress: r.PCIAddress,
-		NUMANode: text(r.NUMA), State: text(r.State), Rate: finite(r.Rate), Capacity: finite(r.Capacity),
-		Expected: finite(r.Expected), MTU: finite(r.MTU)}
+		NUMANode: text(r.NUMA), State: text(r.State), Rate: stats.Finite(r.Rate), Capacity: stats.Finite(r.Capacity),
+		Expected: stats.Finite(r.Expected), MTU: stats.Finite(r.MTU), Unused: r.Unused, NotMeasured: r.NotMeasured}
 	if r.Up != nil {
 		up := *r.Up == 1
 		out.Up = &up
@@ -95,13 +107,14 @@ func peer(p page.Peer) status.Peer {
 	if len(p.Rounds) > 0 {
 		r := p.Rounds[0]
 		out.Last = &status.Round{Start: r.Start, Seconds: r.Duration.Seconds(), Outcome: r.Outcome, Transport: r.Transport,
-			Reason: text(r.Reason), Goodput: finite(r.Goodput), Expected: finite(r.Expected), Imbalance: finite(r.Imbalance),
-			P50: finite(r.P50), P99: finite(r.P99), Findings: append([]finding.Finding{}, r.Findings...)}
+			Reason: text(r.Reason), Goodput: stats.Finite(r.Goodput), Expected: stats.Finite(r.Expected),
+			Imbalance: stats.Finite(r.Imbalance), P50: stats.Finite(r.P50), P99: stats.Finite(r.P99),
+			Findings: append([]finding.Finding{}, r.Findings...)}
 	}
 	return out
 }
 
-// text is nil for an unknown text.
+// text returns nil for an unknown text.
 func text(s string) *string {
 	if s == "" {
 		return nil
@@ -109,18 +122,10 @@ func text(s string) *string {
 	return &s
 }
 
-// known is nil for no time.
+// known returns nil for a zero time.
 func known(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
 	return &t
-}
-
-// finite is nil for what JSON cannot represent.
-func finite(v *float64) *float64 {
-	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
-		return nil
-	}
-	return v
 }

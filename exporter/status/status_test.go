@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,24 +71,32 @@ func scraper(src collector.Source, now *bool) *scrape.Scraper {
 const want = `{"version":1,"node":"n1","verdict":{"level":"critical","text":"no rail is up"},` +
 	`"railscope":{"version":"1.2.3","revision":"abc","go":"go1"},"simulated":false,"started":"2000-01-01T00:00:00Z",` +
 	`"at":"2000-01-01T00:00:00Z","maintenance":true,"examination":{"at":"2000-01-01T00:00:00Z","seconds":0.5,` +
-	`"error":null,"done":2,"unread":["a file"]},"rails":[{"name":"3","device":"mlx5_3","port":"1","netdev":"eth3",` +
+	`"error":null,"done":2,"unread":["a file"],"hard":null},"rails":[{"name":"3","device":"mlx5_3","port":"1","netdev":"eth3",` +
 	`"pci_address":"0000:18:00.0","numa_node":"1","state":"down","up":false,"rate_bytes_per_second":50000000000,` +
-	`"capacity_bytes_per_second":null,"expected_bytes_per_second":null,"mtu_bytes":null}],` +
+	`"capacity_bytes_per_second":null,"expected_bytes_per_second":null,"mtu_bytes":null,` +
+	`"unused":false,"not_measured":false,"probe_transmit_bytes":7,"probe_receive_bytes":null,"probe_tcp_bytes":null}],` +
 	`"rails_read":"2000-01-01T00:00:00Z","peers":[{"name":"new","last_round":null},{"name":"n2","last_round":` +
 	`{"start":"2000-01-01T00:00:00Z","seconds":0.25,"outcome":"degraded","transport":"rdma","reason":null,` +
 	`"goodput_bytes_per_second":10,"expected_bytes_per_second":null,"imbalance_ratio":0.5,"latency_p50_seconds":null,` +
 	`"latency_p99_seconds":null,"findings":[{"check":"imbalance","severity":"warning","subject":"rail 3",` +
 	`"evidence":"e","fix":["f"]}]}}],"peers_dropped":0,"findings":[{"check":"port_down","severity":"critical",` +
-	`"subject":"rail 3","evidence":"","fix":["x"],"since":"2000-01-01T00:00:00Z"}],"findings_dropped":4}` + "\n"
+	`"subject":"rail 3","evidence":"","fix":["x"],"since":"2000-01-01T00:00:00Z",` +
+	`"last_seen":"2000-01-01T00:00:00Z"}],"findings_dropped":4}` + "\n"
 
-// TestStatus holds the whole answer. What is no number, and what is not known, is null.
+// TestStatus compares the whole response. Values that are not finite or not known are null.
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maintenance := true
 		s := scraper(rdma(), &maintenance)
 		s.Update(nil, 0, func(*table.Table, map[string]string) {})
 		now := time.Now().UTC()
-		o := page.Options{Node: "n1", Started: now, Peers: func() ([]page.Peer, bool) {
+		own := func(device, port string) (transmit, receive, tcp *uint64) {
+			if device == "mlx5_3" && port == "1" {
+				transmit = new(uint64(7))
+			}
+			return transmit, nil, nil
+		}
+		o := page.Options{Node: "host", Name: func() string { return "n1" }, Own: own, Started: now, Peers: func() ([]page.Peer, bool) {
 			return []page.Peer{{Name: "new"}, {Name: "n2", Rounds: []page.Round{{Start: now, Duration: 250 * time.Millisecond,
 				Outcome: "degraded", Transport: "rdma", Goodput: new(10.), Imbalance: new(0.5), P50: new(math.Inf(1)),
 				Findings: []finding.Finding{{Check: "imbalance", Severity: finding.Warning, Subject: "rail 3", Evidence: "e",
@@ -95,7 +104,7 @@ func TestStatus(t *testing.T) {
 		}, Exam: func() page.Exam {
 			return page.Exam{On: true, At: now, Took: time.Second / 2, Done: 2, Unread: []string{"a file"}, More: 4,
 				Findings: []finding.Raised{{Finding: finding.Finding{Check: "port_down", Severity: finding.Critical,
-					Subject: "rail 3", Fix: []string{"x"}}, Since: now}}}
+					Subject: "rail 3", Fix: []string{"x"}, Since: now, Seen: now}}}}
 		}}
 		w := httptest.NewRecorder()
 		Handler(s, o).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
@@ -109,7 +118,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestStatusVerdict: nobody knows that a node is good before two examinations.
+// TestStatusVerdict: before two examinations, a good state is not known.
 func TestStatusVerdict(t *testing.T) {
 	good, idle := page.Note{Level: page.Good, Text: "8 rails up"}, page.Note{Level: page.Idle, Text: "no rail"}
 	for _, tt := range []struct {
@@ -129,7 +138,8 @@ func TestStatusVerdict(t *testing.T) {
 	}
 }
 
-// TestStatusWaitsForNothing: a source that hangs in a scrape does not delay the answer, which has what was read before.
+// TestStatusWaitsForNothing: a source that hangs in a scrape does not delay the response, which has earlier
+// results.
 func TestStatusWaitsForNothing(t *testing.T) {
 	src, maintenance := rdma(), false
 	s := scraper(src, &maintenance)
@@ -163,15 +173,61 @@ func TestStatusWaitsForNothing(t *testing.T) {
 	}
 }
 
-// TestStatusBounds: peers beyond the bound are counted.
+// TestStatusBounds: peers beyond the limit are counted.
 func TestStatusBounds(t *testing.T) {
 	maintenance := false
 	o := page.Options{Peers: func() ([]page.Peer, bool) { return make([]page.Peer, status.MaxPeers+7), true }}
-	s := take(scraper(rdma(), &maintenance), o, time.Now())
+	s := take(scraper(rdma(), &maintenance), o, time.Now(), nil)
 	if len(s.Peers) != status.MaxPeers || s.PeersDropped != 7 || s.Simulated || s.RailsRead != nil {
 		t.Errorf("%d peers, %d dropped, %v", len(s.Peers), s.PeersDropped, s.RailsRead)
 	}
 	if _, err := status.Parse([]byte(`{"version":2}`)); err == nil || errors.Unwrap(err) != nil {
 		t.Errorf("another version: %v", err)
+	}
+}
+
+// TestStatusNow: ports that were read now replace those of the last scrape: one that is up again, one that is gone,
+// and one that no scrape has. If they cannot be read, the last scrape is used.
+func TestStatusNow(t *testing.T) {
+	maintenance := false
+	src := rdma()
+	for i, row := range src.rows[:3] { // a second rail, which is up
+		src.samples = append(src.samples, collector.Sample{Metric: row, Value: []float64{1, 1, 4}[i],
+			Labels: append([]string{"4"}, src.samples[i].Labels[1:]...)})
+	}
+	s := scraper(src, &maintenance)
+	s.Update(nil, 0, func(*table.Table, map[string]string) {})
+	for _, tc := range []struct {
+		name  string
+		ports []page.Port
+		read  bool
+		want  string
+	}{
+		{"not read", nil, false, "3 false down, 4 true active"},
+		{"as they were", []page.Port{{Rail: "3", State: 1}, {Rail: "4", State: 4}}, true, "3 false down, 4 true active"},
+		{"the other way round", []page.Port{{Rail: "4", State: 1}, {Rail: "3", State: 4}}, true, "3 true active, 4 false down"},
+		{"one is gone, one is new", []page.Port{{Rail: "10", State: 4}, {Rail: "3", State: 4}}, true, "3 true active, 10 true active"},
+		{"one does not answer", []page.Port{{Rail: "3"}, {Rail: "4", State: 4}}, true, "3 null null, 4 true active"},
+		{"all are gone", nil, true, ""},
+	} {
+		o := page.Options{Now: func(context.Context) ([]page.Port, bool) { return tc.ports, tc.read }}
+		w := httptest.NewRecorder()
+		Handler(s, o).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		got, err := status.Parse(w.Body.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []string
+		for _, r := range got.Rails {
+			up, _ := json.Marshal(r.Up)
+			state := "null"
+			if r.State != nil {
+				state = *r.State
+			}
+			list = append(list, fmt.Sprintf("%s %s %s", r.Name, up, state))
+		}
+		if text := strings.Join(list, ", "); text != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, text, tc.want)
+		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// TestLabelsFromOutside: names from outside are clean in every line, and two that become equal are one series.
+// TestLabelsFromOutside: names from outside are cleaned in every line, and two that become equal are one series.
 func TestLabelsFromOutside(t *testing.T) {
 	row := &collector.Metric{Name: "x", Help: "x", Kind: collector.Gauge,
 		Labels: []string{"device", "netdev", "bond", "member", "comm", "container", "peer", "reason"}}
@@ -28,7 +28,8 @@ func TestLabelsFromOutside(t *testing.T) {
 		table.End()
 		seen := map[string]bool{}
 		for l := range strings.Lines(string(table.AppendText(nil))) {
-			if l = strings.TrimSuffix(l, "\n"); strings.HasPrefix(l, "#") {
+			l = strings.TrimSuffix(l, "\n")
+			if strings.HasPrefix(l, "#") {
 				continue
 			}
 			if !line.MatchString(l) || seen[l] {
@@ -40,7 +41,7 @@ func TestLabelsFromOutside(t *testing.T) {
 			t.Errorf("%d lines of %d names, %d of them set", len(seen), len(names), set)
 		}
 	}
-	for i := range 100 { // other names in each scrape, all of one label
+	for i := range 100 { // different names in each scrape, which all become one label
 		table.Begin(nil)
 		name := "\xff" + strings.Repeat("\x01", i%2) + "é" + string(rune(0x400+i))
 		table.Set(collector.Sample{Metric: row, Labels: []string{name, name, name, name, name, name, name, "r"},

@@ -1,5 +1,5 @@
-// Package table keeps the series between scrapes and writes them in the text format; client_golang writes the others.
-// Names of metrics and the form of values are decided here.
+// Package table keeps the series between scrapes and writes them in the text format; client_golang writes the other
+// formats. It defines the exported names and the format of values.
 package table
 
 import (
@@ -14,10 +14,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/text"
 )
 
-// FullName returns the exported name of a row. The standard metrics of a process, of railscope's own, keep theirs.
+// FullName returns the exported name of a row. railscope's own process metrics keep their standard names.
 func FullName(m *collector.Metric) string {
 	switch m.Name {
 	case "process_cpu_seconds_total", "process_open_fds", "process_max_fds", "process_resident_memory_bytes",
@@ -27,30 +28,31 @@ func FullName(m *collector.Metric) string {
 	return "railscope_" + m.Name
 }
 
-// TypeName is a kind of metric as the exposition and the documentation call it.
+// TypeName returns the name of a kind in the exposition and the documentation.
 func TypeName(k collector.Kind) string {
 	return [...]string{collector.Counter: "counter", collector.Gauge: "gauge", collector.Untyped: "untyped",
 		collector.Histogram: "histogram"}[k]
 }
 
-// UnixSeconds is a time as the value of a metric.
+// UnixSeconds returns a time as the value of a metric.
 func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 
-// Label is a value that client_golang accepts for a label.
-func Label(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+// Label returns a value that client_golang accepts for a label and that people can read.
+func Label(s string) string { return terminal.PlainLines(s) }
 
-// Table holds the series. A series' line up to the value is rendered once and kept while the series exists, so that a
-// scrape costs a lookup and a number per series. It is also a [prometheus.Collector]. Not safe for concurrent use.
+// Table holds the series. The text of a series up to the value is rendered once and kept while the series exists,
+// so that a scrape costs a lookup and a number per series. It is also a [prometheus.Collector]. Not safe for
+// concurrent use.
 type Table struct {
-	Native bool // Collect makes native histograms, else classic ones
-	// Only reports whether a series of a row is written, by its label values; nil: all are.
+	Native bool // Collect makes native histograms; otherwise classic ones
+	// Only reports whether a series of a row is written, by its label values; nil: all are written.
 	Only func(row *collector.Metric, labels []string) bool
 
-	families []*family // by name
+	families []*family // sorted by name
 	byRow    map[*collector.Metric]*family
-	byName   map[string]*family // by the row's name
+	byName   map[string]*family // keyed by the row's name
 	scrape   uint64             // number of the current scrape
-	key      []byte             // memory for looking up a series
+	key      []byte             // buffer for the lookup of a series
 }
 
 type family struct {
@@ -63,9 +65,9 @@ type family struct {
 	count   int       // series set in the current scrape
 	added   bool      // a series was added since ordered was sorted
 	begun   bool      // the current scrape sets all series of the row
-	renamed bool      // a name was changed to fit a label: two names may share one line
+	renamed bool      // a name was changed to be a valid label, so two names may share one line
 
-	histograms Histograms // of a row of kind Histogram, instead of series; nil: none
+	histograms Histograms // series of a row of kind Histogram, used instead of series; nil: none
 }
 
 type series struct {
@@ -75,7 +77,8 @@ type series struct {
 	scrape uint64 // number of the scrape that set it last
 }
 
-// New returns a table for the rows, which must have different names, with the series of those of kind Histogram.
+// New returns a table for the rows, which must have different names. histograms has the series of the rows of kind
+// Histogram.
 func New(rows []*collector.Metric, histograms map[*collector.Metric]Histograms) *Table {
 	t := &Table{byRow: make(map[*collector.Metric]*family, len(rows)), byName: make(map[string]*family, len(rows))}
 	for _, m := range rows {
@@ -94,12 +97,12 @@ func New(rows []*collector.Metric, histograms map[*collector.Metric]Histograms) 
 	return t
 }
 
-// Histograms calls each with every series, complete, of a histogram; native is whether the format has native buckets.
-// Whoever observes the values keeps the series. What was passed is not changed.
+// Histograms calls each with every complete series of a histogram; native says whether the format has native
+// buckets. The observer of the values keeps the series. The passed values are not modified.
 type Histograms func(native bool, each func(*dto.Metric))
 
-// Begin starts a scrape of these rows, nil is all: of their series, those that it does not set are dropped at its end.
-// Series of the others stay, with the value that they had or one that is set.
+// Begin starts a scrape of these rows; nil: all. End drops their series that the scrape did not set. Series of
+// other rows stay, and can be set.
 func (t *Table) Begin(rows []*collector.Metric) {
 	t.scrape++
 	for _, f := range t.families {
@@ -112,8 +115,8 @@ func (t *Table) Begin(rows []*collector.Metric) {
 	}
 }
 
-// Set gives a series its value. It reports false, and sets nothing, for an unknown row, the wrong number of labels or a
-// series that this scrape has set: one broken source must not break the exposition.
+// Set sets the value of a series. It returns false and sets nothing for an unknown row, a wrong number of labels or
+// a series that this scrape has already set: one broken source must not break the exposition.
 func (t *Table) Set(s collector.Sample) bool {
 	f := t.byRow[s.Metric]
 	if f == nil || len(s.Labels) != len(f.row.Labels) || f.row.Kind == collector.Histogram {
@@ -139,20 +142,21 @@ func (t *Table) find(f *family, labels []string) *series {
 	if s := f.series[string(t.key)]; s != nil {
 		return s
 	}
-	// Others choose the values of these. The parts of pods and jobs, which are cleaned one by one, have a / between them.
+	// Values of these labels come from outside. The parts of pod and job, which are cleaned one by one, are
+	// separated by /.
 	outside := []string{"device", "netdev", "bond", "member", "comm", "container", "peer"}
 	s := &series{labels: make([]string, len(labels))}
 	for i, l := range labels {
 		s.labels[i] = Label(l)
 		if slices.Contains(outside, f.row.Labels[i]) {
 			s.labels[i] = text.Label(l)
-			f.renamed = f.renamed || s.labels[i] != l
 		}
+		f.renamed = f.renamed || s.labels[i] != l
 	}
 	s.prefix = f.prefix(s.labels)
 	if f.renamed {
 		if i := slices.IndexFunc(f.ordered, func(o *series) bool { return o.prefix == s.prefix }); i >= 0 {
-			return f.ordered[i] // one line, of the first that is set; this name, one of any number, is not kept
+			return f.ordered[i] // one line for all names that are equal after cleaning; the original name is not kept
 		}
 	}
 	f.series[string(t.key)] = s
@@ -160,7 +164,7 @@ func (t *Table) find(f *family, labels []string) *series {
 	return s
 }
 
-// End ends a scrape: it drops what was not set, and sorts what is new.
+// End ends a scrape: it drops series that were not set, and sorts new ones.
 func (t *Table) End() {
 	for _, f := range t.families {
 		if f.begun && f.count != len(f.ordered) {
@@ -184,8 +188,9 @@ func (f *family) compare(a, b *series) int {
 	return 0
 }
 
-// Each calls each with the series of a row, given by its name without the prefix, in the order of the exposition: the
-// values of these labels, which may not be kept, and the value. It reports whether the row and the labels exist.
+// Each calls each with every series of a row, which is given by its name without the prefix, in the order of the
+// exposition: the values of these labels, which must not be kept, and the value. It reports whether the row and the
+// labels exist.
 func (t *Table) Each(row string, labels []string, each func(values []string, v float64)) bool {
 	f := t.byName[row]
 	if f == nil {
@@ -193,7 +198,8 @@ func (t *Table) Each(row string, labels []string, each func(values []string, v f
 	}
 	at, values := make([]int, len(labels)), make([]string, len(labels))
 	for i, l := range labels {
-		if at[i] = slices.Index(f.row.Labels, l); at[i] < 0 {
+		at[i] = slices.Index(f.row.Labels, l)
+		if at[i] < 0 {
 			return false
 		}
 	}
@@ -216,7 +222,7 @@ func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// histogram is a series for client_golang.
+// histogram passes a series to client_golang.
 type histogram struct {
 	desc *prometheus.Desc
 	*dto.Metric

@@ -17,7 +17,7 @@ func set(t *Table, m *collector.Metric, v float64, labels ...string) bool {
 	return t.Set(collector.Sample{Metric: m, Labels: labels, Value: v})
 }
 
-// TestTable is the contract of a table over several scrapes.
+// TestTable tests the contract of a table over several scrapes.
 func TestTable(t *testing.T) {
 	zoo := &collector.Metric{Name: "zoo_total", Help: "Animals.", Kind: collector.Counter,
 		Labels: []string{"species", "cage"}}
@@ -75,8 +75,8 @@ a line.`, Kind: collector.Untyped}
 	}
 }
 
-// TestTableSameMemory: sources keep the labels of a series and emit the very
-// same memory at every scrape; a series that was away for one is there again.
+// TestTableSameMemory: sources reuse the memory of a series' labels for every scrape. A series that is missing in
+// one scrape can return.
 func TestTableSameMemory(t *testing.T) {
 	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge, Labels: []string{"of"}}
 	a, b, c := []string{"a"}, []string{"b"}, []string{"c"}
@@ -113,7 +113,7 @@ func TestTableSameMemory(t *testing.T) {
 	}
 }
 
-// TestTableHistograms: the table writes its histograms in their place, and takes no samples for them.
+// TestTableHistograms: the table writes its histograms in their place, and accepts no samples for them.
 func TestTableHistograms(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: "W.", Kind: collector.Histogram, Labels: []string{"of"}}
 	before, after := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge},
@@ -157,7 +157,7 @@ railscope_x 2
 	}
 	alike := func() {
 		t.Helper()
-		for range 2 { // the second time from what the first has kept
+		for range 2 { // the second pass uses what the first has cached
 			if diff := cmp.Diff(pedantic(t, table), string(table.AppendText(nil))); diff != "" {
 				t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
 			}
@@ -186,7 +186,7 @@ func TestTableHistogramAlone(t *testing.T) {
 	}
 }
 
-// TestAppendValue compares numbers with those of client_golang.
+// TestAppendValue compares formatted numbers with client_golang's.
 func TestAppendValue(t *testing.T) {
 	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}
 	for _, v := range []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1e-9, 999999, 1e6, 1000001, 123456789, 1 << 53,
@@ -201,7 +201,7 @@ func TestAppendValue(t *testing.T) {
 	}
 }
 
-// collected are the series of a collector.
+// collected returns the series of a collector.
 func collected(c prometheus.Collector) Histograms {
 	return func(_ bool, each func(*dto.Metric)) {
 		list := make(chan prometheus.Metric)
@@ -215,7 +215,7 @@ func collected(c prometheus.Collector) Histograms {
 	}
 }
 
-// pedantic is what client_golang writes of a collector, on a registry that checks everything.
+// pedantic returns client_golang's text for a collector, on a registry that checks everything.
 func pedantic(t *testing.T, c prometheus.Collector) string {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()

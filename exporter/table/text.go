@@ -35,7 +35,7 @@ func (t *Table) AppendText(b []byte) []byte {
 	return b
 }
 
-// prefix renders everything of a line but the value, labels by name.
+// prefix renders a line except its value, labels by name.
 func (f *family) prefix(labels []string) string {
 	var b strings.Builder
 	b.WriteString(FullName(f.row))
@@ -52,7 +52,7 @@ func (f *family) prefix(labels []string) string {
 	return b.String()
 }
 
-// appendValue appends a number in the text format. Nearly all are whole numbers, which AppendInt writes faster.
+// appendValue appends a number in the text format. Nearly all values are integers, which AppendInt writes faster.
 func appendValue(b []byte, v float64) []byte {
 	switch {
 	case v == math.Trunc(v) && math.Abs(v) < 1e6:
@@ -67,15 +67,15 @@ func appendValue(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-// appendHistograms appends the classic buckets of a family of histograms, since the text format has no native ones, in
-// half the time of expfmt.
+// appendHistograms appends the classic buckets of a family of histograms, because the text format has no native
+// ones. It takes half the time of expfmt.
 func appendHistograms(b []byte, f *family) []byte {
 	var series []*dto.Metric
 	f.histograms(false, func(m *dto.Metric) { series = append(series, m) })
 	if len(series) == 0 {
 		return b
 	}
-	slices.SortFunc(series, func(a, b *dto.Metric) int { // as client_golang does; labels are in order of name
+	slices.SortFunc(series, func(a, b *dto.Metric) int { // client_golang has this order; labels are sorted by name
 		return slices.CompareFunc(a.Label, b.Label, func(a, b *dto.LabelPair) int {
 			return cmp.Compare(a.GetValue(), b.GetValue())
 		})

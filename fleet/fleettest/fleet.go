@@ -1,5 +1,5 @@
-// Package fleettest makes fleets with planted faults, as their nodes would be seen in Prometheus: what rounds measured
-// over the ring of peers, with noise and gaps. For tests.
+// Package fleettest makes fleets with planted faults for tests, as their nodes would appear in Prometheus: rounds over
+// the ring of peers, with noise and gaps.
 package fleettest
 
 import (
@@ -12,38 +12,38 @@ import (
 	"github.com/railscope/railscope/fleet"
 )
 
-// Options are what a fleet is like.
+// Options describe a fleet.
 type Options struct {
 	Seed     uint64
-	Clusters []string // names; nil: one without
-	Nodes    int      // of each cluster
-	Rails    int      // of each node
-	Fanout   int      // peers that a node asks
-	Noise    float64  // standard deviation of goodput, as a part of it
-	Missing  float64  // part of the rounds that are not there
-	Loopback bool     // measured
-	LeafSize int      // nodes behind a leaf, of each rail
+	Clusters []string // names; nil for one without a name
+	Nodes    int      // nodes per cluster
+	Rails    int      // rails per node
+	Fanout   int      // peers per node
+	Noise    float64  // standard deviation of goodput, as a share of it
+	Missing  float64  // share of the rounds that are missing
+	Loopback bool     // whether loopback is measured
+	LeafSize int      // nodes per leaf, for each rail
 	Faults   []Fault
 }
 
-// Fault is what is planted. Leaf needs LeafSize.
+// Fault is a planted fault. A fault of a leaf needs LeafSize.
 type Fault struct {
 	Kind fleet.Kind
 	fleet.Node
 	Rail string
 	Peer string
 	Leaf string
-	Part float64 // that is left of the goodput; 0: half
-	Way  string  // of a slow wire: out or in alone; empty: both
+	Part float64 // remaining share of the goodput; 0 means 1/2
+	Way  string  // direction of a slow wire: out or in; empty for both
 }
 
-// line is what a rail can carry, in bytes per second, and usual what it does.
+// Goodput of a rail in bytes per second: line is its maximum, usual the typical value.
 const (
 	line  = 50e9
 	usual = 0.94
 )
 
-// maker makes one fleet.
+// maker builds one fleet.
 type maker struct {
 	o      Options
 	random *rand.Rand
@@ -51,10 +51,10 @@ type maker struct {
 	pairs  map[string][]fleet.Pair // by cluster
 }
 
-// Name is the name of a node.
+// Name returns the name of node i.
 func Name(i int) string { return fmt.Sprintf("node-%04d", i) }
 
-// New makes the state of a fleet.
+// New returns the state of a fleet.
 func New(o Options) fleet.State {
 	m := newMaker(o)
 	for _, cluster := range m.o.Clusters {
@@ -73,7 +73,7 @@ func newMaker(o Options) *maker {
 		o.Clusters = []string{""}
 	}
 	m := &maker{o: o, random: rand.New(rand.NewPCG(o.Seed, 1)), state: fleet.NewState(), pairs: map[string][]fleet.Pair{}}
-	for _, cluster := range o.Clusters { // the ring of the day: a node asks those that follow it
+	for _, cluster := range o.Clusters { // on a day's ring, a node probes those that follow it
 		order := m.random.Perm(o.Nodes)
 		for at, i := range order {
 			for k := 1; k <= min(o.Fanout, o.Nodes-1); k++ {
@@ -86,7 +86,7 @@ func newMaker(o Options) *maker {
 	return m
 }
 
-// Pairs are who asks whom in a fleet of these options.
+// Pairs returns the pairs of a fleet with these options.
 func Pairs(o Options) (list []fleet.Pair) {
 	m := newMaker(o)
 	for _, cluster := range m.o.Clusters {
@@ -95,7 +95,7 @@ func Pairs(o Options) (list []fleet.Pair) {
 	return list
 }
 
-// LeafOf is the leaf of a rail of node i.
+// LeafOf returns the leaf of a rail of node i.
 func (o Options) LeafOf(i, rail int) string { return fmt.Sprintf("leaf-%d-%d", i/o.LeafSize, rail) }
 
 func (m *maker) has(kind fleet.Kind, n fleet.Node, rail string) bool {
@@ -155,7 +155,7 @@ func (m *maker) addPair(p fleet.Pair) {
 	}
 }
 
-// round is what a path carries with the faults of both ends, their leaves and the pair.
+// round returns the round of a path with the faults of both ends, their leaves and the pair.
 func (m *maker) round(p fleet.Path) fleet.Round {
 	r := fleet.Round{Up: true, Expected: line, Retransmits: float64(m.random.IntN(3))}
 	part := usual

@@ -1,2 +1,2 @@
-// Package arch tests which packages may import which, and prints the reason with each violation.
+// Package arch tests which packages may import which. Each violation is reported with the reason of the rule.
 package arch

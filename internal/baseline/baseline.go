@@ -1,5 +1,5 @@
-// Package baseline keeps what each rail carried alone to each peer, over the last day and the last week, so that a rail
-// can be compared with its own past. A restart forgets nothing of the week.
+// Package baseline keeps the solo goodput of each rail to each peer over the last day and the last week, so that a
+// rail can be compared with its own past. The week survives a restart.
 package baseline
 
 import (
@@ -13,31 +13,33 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/railscope/railscope/internal/stats"
 )
 
 const (
 	day   = int64(24 * time.Hour / time.Second)
-	gap   = day / 250 // between two figures of a day, once there are enough for a median
-	least = 5         // figures for a median
-	week  = 7         // days that are remembered, today included
+	gap   = day / 250 // minimum time between two figures of a day, once there are enough for a median
+	least = 5         // minimum number of figures for a median
+	week  = 7         // days that are kept, including today
 
 	saveEvery = time.Hour
-	settled   = int64(time.Hour / time.Second) // that the clock runs without a jump, before anything is expired
-	maxPeers  = 64                             // that are saved
-	maxRails  = 16                             // of each
+	settled   = int64(time.Hour / time.Second) // time without a clock jump before anything expires
+	maxPeers  = 64                             // limit of saved peers
+	maxRails  = 16                             // limit of saved rails per peer
 	maxText   = 300
 	maxRate   = 1e15 // bytes per second
 )
 
-// Past is what a rail carried before. Figures are in bytes per second, 0 where unknown.
+// Past is the earlier goodput of a rail. Figures are in bytes per second, 0 if unknown.
 type Past struct {
-	Median float64   // of the last 24 hours; after a restart, of today or yesterday
+	Median float64   // median of the last 24 hours; after a restart, of today or yesterday
 	Best   float64   // the best daily median of the last week
-	On     time.Time // the day of the best, UTC
+	On     time.Time // day of Best, UTC
 	Latest float64   // the better of the last two figures
 }
 
-// State is what outlives the process: peer → rail → daily medians.
+// State is saved across restarts: peer → rail → daily medians.
 type State map[string]map[string]Days
 
 // Keeper keeps the figures. Safe for concurrent use.
@@ -48,17 +50,17 @@ type Keeper struct {
 	series map[key]*series
 	saved  time.Time
 	latest int64 // Unix time of the last observation
-	jumped int64 // that of the first one after the clock jumped by more than a day, or after the start
+	jumped int64 // first observation after the start, or after the clock jumped by more than a day
 }
 
 type key struct{ peer, rail string }
 
 type series struct {
-	expected float64  // when the latest was observed; 0: not known, as after a restart
-	figures  []figure // of the last day, oldest first, spread evenly
-	last     float64  // the latest, also if it is not in figures; 0: none
+	expected float64  // expected goodput at the latest observation; 0: not known, as after a restart
+	figures  []figure // figures of the last day, oldest first, evenly spread
+	last     float64  // latest figure, which may not be in figures; 0: none
 	days     Days
-	past     Past // as last returned
+	past     Past // last returned value
 }
 
 type figure struct {
@@ -66,8 +68,8 @@ type figure struct {
 	value float64
 }
 
-// New returns a keeper that starts from the state of an earlier process, and passes its own to save, at most once an
-// hour; save must not block, and may be nil.
+// New returns a keeper with the state of an earlier process. It passes its state to save at most once an hour; save
+// must not block, and may be nil.
 func New(s State, save func(State)) *Keeper {
 	k := &Keeper{save: save, series: map[key]*series{}}
 	for peer, rails := range s {
@@ -78,9 +80,9 @@ func New(s State, save func(State)) *Keeper {
 	return k
 }
 
-// Observe adds a figure, which is more than 0, and returns what was before it; its median includes the figure. expected
-// is what the rail should carry, 0 if nothing is known: once that falls, as after a planned change of the link, the
-// past is forgotten.
+// Observe adds a figure, which must be above 0, and returns the past before it; only the median includes the
+// figure. expected is the rail's expected goodput, 0 if unknown. If it decreases, as after a planned change of the
+// link, the past is forgotten.
 func (k *Keeper) Observe(peer, rail string, at time.Time, value, expected float64) (p Past) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,11 +104,7 @@ func (k *Keeper) Observe(peer, rail string, at time.Time, value, expected float6
 	if s.last > 0 {
 		p.Latest = max(s.last, value)
 	}
-	for _, d := range s.days {
-		if d.Median > p.Best {
-			p.Best, p.On = d.Median, time.Unix(d.Number*day, 0).UTC()
-		}
-	}
+	p.Best, p.On = s.best()
 	s.add(at, value)
 	p.Median = s.median(at)
 	s.past = p
@@ -114,8 +112,8 @@ func (k *Keeper) Observe(peer, rail string, at time.Time, value, expected float6
 	return p
 }
 
-// clockSettled reports whether what is old or in the future by the clock may be dropped: not within an hour of a start
-// or a jump. A node whose real-time clock has no power starts in the past, until NTP sets it.
+// clockSettled reports whether old and future data may be dropped: not within an hour of a start or a clock jump. A
+// node whose real-time clock has no power starts in the past until NTP sets it.
 func (k *Keeper) clockSettled(at time.Time) bool {
 	now := at.Unix()
 	if k.latest == 0 || now-k.latest > day || k.latest-now > day {
@@ -125,7 +123,7 @@ func (k *Keeper) clockSettled(at time.Time) bool {
 	return now-k.jumped >= settled || k.jumped-now > settled
 }
 
-// Last returns what Observe did last of a rail and a peer that is asked; nil: nothing.
+// Last returns the last result of Observe for a rail and a current peer; nil: none.
 func (k *Keeper) Last(peer, rail string) *Past {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,6 +133,30 @@ func (k *Keeper) Last(peer, rail string) *Past {
 	}
 	p := s.past
 	return &p
+}
+
+// Compare returns the past before a figure that is not kept, such as that of a manual round; nil if nothing is
+// known about the rail and the peer.
+func (k *Keeper) Compare(peer, rail string, at time.Time, value float64) *Past {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.series[key{peer, rail}]
+	if s == nil || len(s.days) == 0 {
+		return nil
+	}
+	p := Past{Median: s.median(at), Latest: value}
+	p.Best, p.On = s.best()
+	return &p
+}
+
+// best returns the best daily median, and its day.
+func (s *series) best() (median float64, on time.Time) {
+	for _, d := range s.days {
+		if d.Median > median {
+			median, on = d.Median, time.Unix(d.Number*day, 0).UTC()
+		}
+	}
+	return median, on
 }
 
 // Forget forgets the past of a rail with all peers.
@@ -147,8 +169,8 @@ func (k *Keeper) Forget(rail string) {
 	}
 }
 
-// SetPeers forgets the figures of peers that are not asked any more, but not their daily medians: a node asks others
-// each day.
+// SetPeers forgets the figures of peers that are no longer probed, but not their daily medians: a node probes
+// different peers each day.
 func (k *Keeper) SetPeers(peers []string) {
 	asked := map[string]bool{}
 	for _, peer := range peers {
@@ -164,7 +186,7 @@ func (k *Keeper) SetPeers(peers []string) {
 	})
 }
 
-// saveLocked saves once an hour. Before, it drops what has expired, also of peers that are not asked any more.
+// saveLocked saves once an hour, after it dropped expired data, including that of peers that are no longer probed.
 func (k *Keeper) saveLocked(at time.Time, expire bool) {
 	if at.Sub(k.saved) < saveEvery && !at.Before(k.saved) {
 		return
@@ -185,7 +207,7 @@ func (k *Keeper) saveLocked(at time.Time, expire bool) {
 	}
 }
 
-// stateLocked returns the daily medians of the peers that were measured last, as many as are saved.
+// stateLocked returns the daily medians of the peers that were measured last, up to the limit.
 func (k *Keeper) stateLocked() State {
 	s, latest := State{}, map[string]int64{}
 	for of, one := range k.series {
@@ -225,26 +247,27 @@ func (s *series) add(t time.Time, v float64) {
 	if len(values) < least {
 		return
 	}
-	d := Day{Number: today, Median: median(values), Figures: len(values)}
+	d := Day{Number: today, Median: stats.Median(values), Figures: len(values)}
 	byNumber := func(o Day, n int64) int { return cmp.Compare(o.Number, n) }
 	switch i, known := slices.BinarySearchFunc(s.days, today, byNumber); {
 	case !known:
-		s.days = slices.Insert(s.days, i, d) // there may be later ones, of a wrong clock
+		s.days = slices.Insert(s.days, i, d) // later days exist if the clock was wrong
 		s.days = s.days[max(0, len(s.days)-week):]
-	case s.days[i].Figures <= d.Figures: // before a restart there were more
+	case s.days[i].Figures <= d.Figures: // there were more figures before a restart
 		s.days[i] = d
 	}
 }
 
-// expire drops figures older than a day and days older than a week, and what is in the future after the clock was set
-// back.
+// expire drops figures older than a day and days older than a week. If the clock was set back, it drops data in the
+// future.
 func (s *series) expire(t time.Time) {
 	now := t.Unix()
 	s.figures = slices.DeleteFunc(s.figures, func(f figure) bool { return f.at < now-day || f.at > now })
 	s.days = slices.DeleteFunc(s.days, func(d Day) bool { return d.Number <= now/day-week || d.Number > now/day })
 }
 
-// median returns that of the last 24 hours, or while there are too few figures, of today or yesterday; 0: unknown.
+// median returns the median of the last 24 hours. With too few figures, it returns that of today or yesterday; 0:
+// unknown.
 func (s *series) median(t time.Time) float64 {
 	if n := len(s.days); len(s.figures) < least && n > 0 && s.days[n-1].Number >= t.Unix()/day-1 {
 		return s.days[n-1].Median
@@ -256,23 +279,17 @@ func (s *series) median(t time.Time) float64 {
 	for i, f := range s.figures {
 		values[i] = f.value
 	}
-	return median(values)
-}
-
-func median(values []float64) float64 {
-	slices.Sort(values)
-	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
+	return stats.Median(values)
 }
 
 // Day is the median of one day.
 type Day struct {
 	Number  int64 // days since 1970-01-01, UTC
 	Median  float64
-	Figures int // that it is of
+	Figures int // number of figures in the median
 }
 
-// Days are medians of some days, oldest first. Their text is short, because there may be a thousand in a file.
+// Days are the medians of some days, oldest first. Their text is short because a file may have a thousand.
 type Days []Day
 
 // MarshalText implements [encoding.TextMarshaler]: "20780 4.9e+10 48, …".

@@ -21,7 +21,7 @@ var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 func date(day int) time.Time { return time.Date(2026, 5, day, 0, 0, 0, 0, time.UTC) }
 
-// observe adds n figures, one in five minutes from t on, and returns the last past and when the next figure is due.
+// observe adds n figures, one every five minutes from t, and returns the last past and the time of the next figure.
 func observe(k *Keeper, t time.Time, n int, value float64) (p Past, next time.Time) {
 	for range n {
 		p, t = k.Observe("a", "0", t, value, 0), t.Add(5*time.Minute)
@@ -29,8 +29,8 @@ func observe(k *Keeper, t time.Time, n int, value float64) (p Past, next time.Ti
 	return p, t
 }
 
-// TestPast: a rail is compared with the median of its last 24 hours, and with the best day of its last week, which a
-// slow decline does not lower.
+// TestPast: a rail is compared with the median of its last 24 hours, and with the best day of its last week, which
+// a slow decline does not lower.
 func TestPast(t *testing.T) {
 	k := New(nil, nil)
 	p, at := observe(k, noon, 4, 100)
@@ -41,10 +41,12 @@ func TestPast(t *testing.T) {
 	if want := (Past{Median: 100, Best: 100, On: date(1), Latest: 100}); p != want {
 		t.Errorf("%+v", p)
 	}
-	if p, at = observe(k, at, 1, 20); p.Latest != 100 {
+	p, at = observe(k, at, 1, 20)
+	if p.Latest != 100 {
 		t.Errorf("one slow figure alone: %+v", p)
 	}
-	if p, _ = observe(k, at, 1, 30); p.Latest != 30 || p.Median != 100 {
+	p, _ = observe(k, at, 1, 30)
+	if p.Latest != 30 || p.Median != 100 {
 		t.Errorf("two of them: %+v", p)
 	}
 	for day := 2; day <= 7; day++ {
@@ -53,21 +55,25 @@ func TestPast(t *testing.T) {
 			t.Errorf("day %d: %+v", day, p)
 		}
 	}
-	if p, _ = observe(k, date(8), 12, 30); p.Best != 80 || p.On != date(2) {
+	p, _ = observe(k, date(8), 12, 30)
+	if p.Best != 80 || p.On != date(2) {
 		t.Errorf("after a week: %+v", p)
 	}
 	if last := k.Last("a", "0"); last == nil || *last != p || k.Last("a", "1") != nil || k.Last("b", "0") != nil {
 		t.Errorf("%+v", last)
 	}
-	if p, at = observe(k, noon, 12, 1); p.Best != 80 {
+	p, at = observe(k, noon, 12, 1)
+	if p.Best != 80 {
 		t.Errorf("soon after the clock was set back: %+v", p)
 	}
-	if p, _ = observe(k, at, 1, 1); p.Best > 1 {
+	p, _ = observe(k, at, 1, 1)
+	if p.Best > 1 {
 		t.Errorf("an hour after the clock was set back: %+v", p)
 	}
 }
 
-// TestClockJumps: an hour of a wrong clock, in the past or in the future, also after a start, forgets no day.
+// TestClockJumps: a clock that is wrong for an hour, in the past or in the future, also after a start, forgets no
+// day.
 func TestClockJumps(t *testing.T) {
 	for name, wrong := range map[string]time.Time{"back": time.Unix(1000, 0), "forward": date(5000)} {
 		var saved State
@@ -89,7 +95,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestFanOut: peers that are asked on one day only do not accumulate, with and without a state directory.
+// TestFanOut: peers that are probed on one day only do not accumulate, with or without a state directory.
 func TestFanOut(t *testing.T) {
 	for _, save := range []func(State){nil, func(State) {}} {
 		k := New(nil, save)
@@ -106,10 +112,10 @@ func TestFanOut(t *testing.T) {
 	}
 }
 
-// TestBounded: a day of figures, spread evenly, in bounded memory.
+// TestBounded: the figures of a day are evenly spread and use bounded memory.
 func TestBounded(t *testing.T) {
 	s := &series{}
-	for second := range int64(200_000) { // one a second, for more than two days
+	for second := range int64(200_000) { // one per second for more than two days
 		at := noon.Add(time.Duration(second) * time.Second)
 		s.expire(at)
 		s.add(at, float64(second))
@@ -127,7 +133,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// restart makes a keeper of what was saved, as the state directory keeps it.
+// restart makes a keeper from the saved state, in the format of the state directory.
 func restart(t *testing.T, s State) *Keeper {
 	t.Helper()
 	var again State
@@ -141,7 +147,7 @@ func restart(t *testing.T, s State) *Keeper {
 	return New(again, nil)
 }
 
-// TestRestart: a restart forgets neither the best day nor what the rail carried yesterday.
+// TestRestart: a restart forgets neither the best day nor yesterday's goodput.
 func TestRestart(t *testing.T) {
 	var saved State
 	saves := 0
@@ -156,18 +162,18 @@ func TestRestart(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	k = restart(t, saved)
-	if p, _ := observe(k, date(4), 1, 50); p != (Past{Best: 100, On: date(1)}) { // nothing of the last 24 hours
+	if p, _ := observe(k, date(4), 1, 50); p != (Past{Best: 100, On: date(1)}) { // no figures of the last 24 hours
 		t.Errorf("%+v", p)
 	}
 	k = restart(t, saved)
-	_, _ = observe(k, date(2).Add(23*time.Hour), 6, 10) // few figures of a day do not replace many
+	_, _ = observe(k, date(2).Add(23*time.Hour), 6, 10) // a few figures of a day do not replace many
 	if p, _ := observe(k, date(3), 1, 50); p.Best != 100 || k.series[key{"a", "0"}].days[1].Median != 90 {
 		t.Errorf("%+v, %v", p, k.series[key{"a", "0"}].days)
 	}
 }
 
-// TestPeers: figures of peers that are not asked any more are dropped; their days are kept, of so many peers that the
-// file stays small.
+// TestPeers: figures of peers that are no longer probed are dropped. Their days are kept, for a limited number of
+// peers so that the file stays small.
 func TestPeers(t *testing.T) {
 	var saved State
 	k := New(nil, func(s State) { saved = s })
@@ -206,7 +212,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestInvalid: what no keeper writes is refused.
+// TestInvalid: a state that no keeper writes is rejected.
 func TestInvalid(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a": {"0": "20780 4.9e+10 48"}}`:                                       "",
@@ -233,7 +239,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// FuzzDays: what is accepted is written again as it was read.
+// FuzzDays: accepted text is formatted again without a change.
 func FuzzDays(f *testing.F) {
 	f.Add("20780 4.9e+10 48, 20781 5e+10 250")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -260,12 +266,12 @@ func TestHealthyIsNotSlow(t *testing.T) {
 	}
 }
 
-// TestExpectation: the past is forgotten once less is expected of a rail, and not when that is not known for a while.
+// TestExpectation: the past is forgotten if the expected goodput decreases, but not while it is unknown.
 func TestExpectation(t *testing.T) {
 	for _, tc := range []struct {
 		why      string
-		expected []float64 // in turn
-		want     float64   // the best in the end
+		expected []float64 // in this order
+		want     float64   // best day at the end
 	}{
 		{"the same", []float64{100, 100}, 48},
 		{"not known for a while", []float64{100, 0, 100}, 48},

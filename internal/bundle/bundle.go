@@ -1,5 +1,5 @@
-// Package bundle makes one archive of texts for somebody else to read. All of it is gathered in memory first, so that
-// its manifest can be shown before anything is written.
+// Package bundle makes an archive of texts for another person to read. All texts are collected in memory first, so
+// that the manifest can be shown before anything is written.
 package bundle
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Mode is the mode of an archive: its owner alone may read what a node says about itself.
+// Mode is the mode of an archive: only its owner may read what a node reports about itself.
 const Mode = 0o600
 
-// Bundle is an archive that is being gathered. Not safe for concurrent use.
+// Bundle is an archive in memory. Not safe for concurrent use.
 type Bundle struct {
-	dir   string // of all files within the archive
+	dir   string // directory of all files within the archive
 	at    time.Time
-	left  int // bytes
+	left  int // remaining bytes
 	files []file
 	notes []string
 }
@@ -34,11 +34,11 @@ type file struct {
 	text        []byte
 }
 
-// New returns an empty bundle of at most limit bytes, whose files are in dir and have this time.
+// New returns an empty bundle of at most limit bytes. Its files are in dir and have the modification time at.
 func New(dir string, at time.Time, limit int) *Bundle { return &Bundle{dir: dir, at: at, left: limit} }
 
-// Add adds the file that write writes, and what the manifest says that it holds. What was written before an error, or
-// before the limit, is kept, with a note. An empty file is left out.
+// Add adds the text that write writes, cleaned; holds describes its content in the manifest. If write fails or exceeds
+// the limit, the part before that is kept, with a note. An empty file is omitted.
 func (b *Bundle) Add(name, holds string, write func(io.Writer) error) {
 	w := &limited{left: b.left}
 	err := write(w)
@@ -46,20 +46,21 @@ func (b *Bundle) Add(name, holds string, write func(io.Writer) error) {
 		err = fmt.Errorf("cut after %s: the limit of the archive is reached", size(len(w.text)))
 	}
 	if err != nil {
-		b.Note("%s: %s", name, terminal.Plain(err.Error()))
+		b.Note("%s: %v", name, err)
 	}
 	if len(w.text) > 0 {
-		b.left -= len(w.text)
-		b.files = append(b.files, file{name, holds, w.text})
+		text := []byte(terminal.PlainLines(string(w.text)))
+		b.left = max(b.left-len(text), 0)
+		b.files = append(b.files, file{name, holds, text})
 	}
 }
 
-// Note adds a line to the manifest: what is not in the archive, or not complete, and why.
+// Note adds a line to the manifest: what is missing or incomplete, and why.
 func (b *Bundle) Note(format string, args ...any) {
-	b.notes = append(b.notes, fmt.Sprintf(format, args...))
+	b.notes = append(b.notes, terminal.Plain(fmt.Sprintf(format, args...)))
 }
 
-// Manifest is the list of the files, with their sizes and what they hold, and the notes.
+// Manifest returns the list of files, with their sizes and contents, and the notes.
 func (b *Bundle) Manifest() string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
@@ -67,14 +68,14 @@ func (b *Bundle) Manifest() string {
 	for _, f := range b.files {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.name, size(len(f.text)), f.holds)
 	}
-	_ = w.Flush() // a Builder does not fail
+	_ = w.Flush() // a Builder never fails
 	if len(b.notes) > 0 {
 		fmt.Fprintf(&out, "\nNot complete:\n  %s\n", strings.Join(b.notes, "\n  "))
 	}
 	return out.String()
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for people.
 func size(n int) string {
 	switch {
 	case n < 1<<10:
@@ -85,11 +86,11 @@ func size(n int) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// ErrExists is that the file exists. It is never overwritten.
-var ErrExists = errors.New("it exists, and is not overwritten")
+// ErrExists is returned if the file exists. It is never overwritten.
+var ErrExists = errors.New("the file exists and is not overwritten")
 
-// Create writes the archive, with the manifest as its first file, to a new file at path. A file that could not be
-// written completely is removed.
+// Create writes the archive, with the manifest as its first file, to a new file at path. An incomplete file is
+// removed.
 func (b *Bundle) Create(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, Mode)
 	switch {
@@ -98,7 +99,7 @@ func (b *Bundle) Create(path string) error {
 	case err != nil:
 		return err
 	}
-	// Whatever the umask took or a default ACL added.
+	// Undo the umask and a default ACL.
 	if err = errors.Join(f.Chmod(Mode), b.write(f), f.Close()); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(path))
 	}
@@ -122,14 +123,14 @@ func (b *Bundle) write(w io.Writer) error {
 	return errors.Join(archive.Close(), packed.Close())
 }
 
-// limited keeps what is written, up to a limit.
+// limited keeps written data up to a limit.
 type limited struct {
 	text []byte
 	left int
 	cut  bool
 }
 
-// Write never fails, so that what follows the limit costs nothing else.
+// Write never fails, so that the writer needs no handling of the limit.
 func (l *limited) Write(b []byte) (int, error) {
 	n := min(len(b), l.left)
 	l.text, l.left = append(l.text, b[:n]...), l.left-n

@@ -53,7 +53,7 @@ Not complete:
   status.json: no --state.dir
 `
 
-// TestBundle: the archive has what its manifest says, and only its owner may read it, whatever the umask.
+// TestBundle: the archive has the files of its manifest, and only its owner may read it, for any umask.
 func TestBundle(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	b := sample()
@@ -102,7 +102,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestCreate: nothing that exists is overwritten, not even through a link, and no half of an archive stays.
+// TestCreate: an existing file is not overwritten, not even through a link, and an incomplete archive is removed.
 func TestCreate(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "a"), filepath.Join(dir, "link")
@@ -127,7 +127,7 @@ func TestCreate(t *testing.T) {
 		t.Error(err)
 	}
 	bad := sample()
-	bad.files[0].name = strings.Repeat("x", 10) + "\x00" // no archive can hold it
+	bad.files[0].name = strings.Repeat("x", 10) + "\x00" // no archive can hold this name
 	if err := bad.Create(filepath.Join(dir, "bad")); err == nil {
 		t.Error("no error")
 	}

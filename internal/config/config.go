@@ -1,5 +1,5 @@
-// Package config reads the configuration file into plain values. It refuses unknown keys and invalid values with file,
-// line and what would be valid.
+// Package config reads the configuration file into plain values. It rejects unknown keys and invalid values with
+// file, line and a valid form.
 package config
 
 import (
@@ -17,10 +17,10 @@ const DefaultPort = "10092"
 
 // Config is the configuration. The zero value applies without a file.
 type Config struct {
-	Empty  bool   `yaml:"-"` // nothing but comments, as in a file that is being written; {} is not empty
+	Empty  bool   `yaml:"-"` // the file has only comments, as one that is being written; {} is not empty
 	Rails  Rails  `yaml:"rails"`
 	Expect Expect `yaml:"expect"`
-	Probe  *Probe `yaml:"probe"` // nil: neither ask peers nor answer them
+	Probe  *Probe `yaml:"probe"` // nil: the probe neither asks nor answers peers
 
 	Findings Findings `yaml:"findings"`
 
@@ -36,22 +36,23 @@ func (c *Config) MaintenanceFile() string { return cmp.Or(c.Maintenance, Default
 // ReportVirtual is the value of rails.virtual_functions that exports their counters.
 const ReportVirtual = "report"
 
-// Rails selects the ports that are rails, names them and gives them roles.
+// Rails selects the ports that are rails, and sets their names and roles.
 type Rails struct {
-	Include *regexp.Regexp    `yaml:"include"` // on device names; nil: every port that is not a virtual function
-	Exclude *regexp.Regexp    `yaml:"exclude"` // on device names; nil: none
+	// Matches devices, or device/port if it has a slash; nil: every port without a reason against it.
+	Include *regexp.Regexp    `yaml:"include"`
+	Exclude *regexp.Regexp    `yaml:"exclude"` // like Include; nil: none
 	Names   map[string]string `yaml:"names"`   // rail → port, as written
-	Ports   map[string]string `yaml:"-"`       // Names as port → rail, the port in the form of rail.Key
+	Ports   map[string]string `yaml:"-"`       // Names as port → rail, with ports in the form of rail.Key
 
 	Roles     map[string]*regexp.Regexp `yaml:"roles"` // role → device names, as written
 	RoleRules []RoleRule                `yaml:"-"`     // Roles in the order of the file
 
-	Leaf map[string]string `yaml:"leaf"` // rail → switch that it is plugged into
+	Leaf map[string]string `yaml:"leaf"` // rail → switch that it is connected to
 
 	VirtualFunctions string `yaml:"virtual_functions"` // empty: ignore
 }
 
-// RoleRule gives a role to devices; the first that matches one counts.
+// RoleRule gives a role to devices; the first rule that matches a device applies.
 type RoleRule struct {
 	Role    string
 	Devices *regexp.Regexp
@@ -60,22 +61,22 @@ type RoleRule struct {
 // Expect is the expected state of this node; 0: not configured.
 type Expect struct {
 	Rails Count `yaml:"rails"`
-	Rate  Rate  `yaml:"rate"` // of every port
-	MTU   Count `yaml:"mtu"`  // of RoCE, of every port, bytes
+	Rate  Rate  `yaml:"rate"` // rate of every port
+	MTU   Count `yaml:"mtu"`  // RoCE MTU of every port, bytes
 	GPUs  Count `yaml:"gpus"`
 }
 
-// Probe says which peers to ask and to answer, and how.
+// Probe says which peers to probe and to answer, and how.
 type Probe struct {
 	Listen    string   `yaml:"listen"` // host:port; empty: peers are not answered
-	Name      string   `yaml:"name"`   // of this node; empty: the host's name
+	Name      string   `yaml:"name"`   // name of this node; empty: the host's name
 	Peers     []string `yaml:"peers"`  // host:port
 	DNS       []string `yaml:"-"`      // host:port of the peers written as dns+host
 	Files     []string `yaml:"-"`      // absolute patterns of the files written as file:pattern
 	TokenFile string   `yaml:"token_file"`
 	TLS       TLS      `yaml:"tls"`
 	Insecure  bool     `yaml:"insecure"`   // answer anyone
-	AllowRing bool     `yaml:"allow_ring"` // take part in rings over the peers
+	AllowRing bool     `yaml:"allow_ring"` // take part in rings of other peers' measurements
 
 	Fanout         Count    `yaml:"fanout"`
 	Interval       Duration `yaml:"interval"`
@@ -92,10 +93,10 @@ type Probe struct {
 	ServiceLevel   AutoInt  `yaml:"service_level"`
 	PKey           PKey     `yaml:"pkey"`
 	Memory         string   `yaml:"memory"`
-	Extras         []string `yaml:"extras"` // of Extras
+	Extras         []string `yaml:"extras"` // kinds of extra measurements; see Extras
 }
 
-// Extras are the kinds of measurement that rounds can make besides. They are those of the probe.
+// Extras returns the kinds of extra measurements that rounds can make, the same as the probe's.
 func Extras() []string { return []string{"loopback", "paths", "contention", "gpu"} }
 
 // TLS configures the TLS of the control channel. Relative names are resolved against the configuration's directory.
@@ -103,7 +104,7 @@ type TLS struct {
 	CertFile           string   `yaml:"cert_file"`
 	KeyFile            string   `yaml:"key_file"`
 	ClientCAFile       string   `yaml:"client_ca_file"`
-	ClientAllowedNames []string `yaml:"client_allowed_names"` // empty: any that the authority signed
+	ClientAllowedNames []string `yaml:"client_allowed_names"` // empty: any name that the authority signed
 }
 
 // DefaultProbe returns the defaults of the keys below probe.
@@ -127,10 +128,11 @@ func DefaultProbe() *Probe {
 }
 
 var (
-	validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,32}$`)
-	validLeaf = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,63}$`)
-	validPort = regexp.MustCompile(`^([^/:\s]+)/([1-9][0-9]{0,2})$`)
-	validPCI  = regexp.MustCompile(`^([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:/([1-9][0-9]{0,2}))?$`)
+	validName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,32}$`)
+	validLeaf   = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,63}$`)
+	validDevice = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+	validPort   = regexp.MustCompile(`^([^/:\s]+)/([1-9][0-9]{0,2})$`)
+	validPCI    = regexp.MustCompile(`^([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:/([1-9][0-9]{0,2}))?$`)
 )
 
 // maxRoles limits the series of rails_imbalance_ratio.
@@ -183,7 +185,7 @@ func (d *document) checkRails(r *Rails) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], resolve(n.Content[i+1])
 		path := "rails.names." + name.Value
-		port, device, ok := parsePort(value.Value)
+		port, device, number, ok := parsePort(value.Value)
 		switch {
 		case !validName.MatchString(name.Value):
 			return d.errorf(name, "invalid rail name %q: use letters, digits, _ . -, 32 at most", name.Value)
@@ -191,9 +193,9 @@ func (d *document) checkRails(r *Rails) error {
 			return d.wrong(value, path)
 		case r.Ports[port] != "":
 			return d.errorf(value, "%s already has the name %s", value.Value, r.Ports[port])
-		case device != "" && r.Include != nil && !r.Include.MatchString(device):
+		case device != "" && r.Include != nil && !rail.Matches(r.Include, device, number):
 			return d.errorf(value, "%s is %s, which rails.include %q excludes", path, value.Value, r.Include)
-		case device != "" && r.Exclude != nil && r.Exclude.MatchString(device):
+		case device != "" && r.Exclude != nil && rail.Matches(r.Exclude, device, number):
 			return d.errorf(value, "%s is %s, which rails.exclude %q excludes", path, value.Value, r.Exclude)
 		}
 		r.Ports[port] = name.Value
@@ -201,16 +203,20 @@ func (d *document) checkRails(r *Rails) error {
 	return nil
 }
 
-// parsePort returns the key of a port that is written as device/port or PCI address, and its device in the first form.
-func parsePort(s string) (key, device string, ok bool) {
+// parsePort returns the key of a port that is written as device, device/port or PCI address; device is set in the
+// first two forms. Without a port number, it is port 1.
+func parsePort(s string) (key, device string, number int, ok bool) {
 	if m := validPCI.FindStringSubmatch(s); m != nil {
 		port, _ := strconv.Atoi(cmp.Or(m[2], "1"))
-		return rail.Key(strings.ToLower(m[1]), port), "", true
+		return rail.Key(strings.ToLower(m[1]), port), "", port, true
+	}
+	if validDevice.MatchString(s) {
+		return rail.Key(s, 1), s, 1, true
 	}
 	m := validPort.FindStringSubmatch(s)
 	if m == nil {
-		return "", "", false
+		return "", "", 0, false
 	}
 	port, _ := strconv.Atoi(m[2])
-	return rail.Key(m[1], port), m[1], true
+	return rail.Key(m[1], port), m[1], port, true
 }

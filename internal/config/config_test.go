@@ -22,7 +22,7 @@ var regexps = cmp.Transformer("text", func(re *regexp.Regexp) string {
 	return re.String()
 })
 
-// written leaves out names and roles as they were written, which Ports and RoleRules have in another form.
+// written ignores names and roles as they were written: Ports and RoleRules have them in parsed form.
 var written = cmp.FilterPath(func(p cmp.Path) bool {
 	return p.String() == "Rails.Names" || p.String() == "Rails.Roles"
 }, cmp.Ignore())
@@ -55,6 +55,10 @@ func TestParse(t *testing.T) {
 			strings.Repeat("n", 32) + ": mlx5_8/1}}\n",
 			config.Rails{Ports: names{"0000:18:00.0/1": "rail0", "0002:ab:00.1/2": "rail1", "mlx5_7/1": "7",
 				"mlx5_8/1": strings.Repeat("n", 32)}}},
+		{"a device", "rails: {names: {a: mlx5_0, b: mlx5_0/2}}\n", config.Rails{Ports: names{"mlx5_0/1": "a",
+			"mlx5_0/2": "b"}}},
+		{"a port that a pattern with a slash includes", "rails: {include: ^mlx5_0/2$, names: {a: mlx5_0/2}}\n",
+			config.Rails{Include: regexp.MustCompile("^mlx5_0/2$"), Ports: names{"mlx5_0/2": "a"}}},
 		{"a PCI address beside include", "rails: {include: ^rxe, names: {a: 0000:18:00.0}}\n",
 			config.Rails{Include: regexp.MustCompile("^rxe"), Ports: names{"0000:18:00.0/1": "a"}}},
 		{"the document's end marked", "rails: {include: x}\n...\n", config.Rails{Include: regexp.MustCompile("x")}},
@@ -73,7 +77,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			empty := !strings.ContainsAny(tt.in, "{:") // it has nothing but comments
+			empty := !strings.ContainsAny(tt.in, "{:") // the file has only comments
 			if diff := cmp.Diff(&config.Config{Empty: empty, Rails: tt.want}, got, regexps, written); diff != "" {
 				t.Error(diff)
 			}
@@ -82,7 +86,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	const notPort = "must be device/port or PCI address, such as mlx5_0/1 or 0000:18:00.0, not "
+	const notPort = "must be a device, device/port or PCI address, such as mlx5_0, mlx5_0/1 or 0000:18:00.0, not "
 	for _, tt := range []struct{ name, in, want string }{
 		// Keys.
 		{"a relative path", "maintenance: run/x\n", `f.yml:1: maintenance must be the absolute path of a file, ` +
@@ -148,7 +152,6 @@ func TestParseRefuses(t *testing.T) {
 		{"port 0 of a function", "rails: {names: {a: \"0000:18:00.0/0\"}}\n",
 			`f.yml:1: rails.names.a ` + notPort + `"0000:18:00.0/0"`},
 		{"half an address", "rails: {names: {a: 18:00.0}}\n", `f.yml:1: rails.names.a ` + notPort + `"18:00.0"`},
-		{"no port", "rails: {names: {a: mlx5_0}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0"`},
 		{"port 0", "rails: {names: {a: mlx5_0/0}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/0"`},
 		{"port 01", "rails: {names: {a: mlx5_0/01}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/01"`},
 		{"port 1000", "rails: {names: {a: mlx5_0/1000}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/1000"`},
@@ -182,7 +185,7 @@ func TestParseRefuses(t *testing.T) {
 			`f.yml:1: more than 8 roles`},
 		{"virtual functions as rails", "rails: {virtual_functions: rails}\n",
 			`f.yml:1: rails.virtual_functions must be ignore or report, not "rails"`},
-		// Not YAML, or too clever.
+		// Not YAML, or YAML features that are not allowed.
 		{"two documents", "rails: {}\n---\nrails: {}\n", `f.yml: more than one YAML document; write one`},
 		{"not closed", "rails: {\n", `f.yml:1: invalid YAML: did not find expected node content`},
 		{"a tab", "rails:\n\tinclude: x\n", `f.yml:2: invalid YAML: found character that cannot start any token`},
@@ -190,8 +193,8 @@ func TestParseRefuses(t *testing.T) {
 		{"deep", strings.Repeat("[", 20000), `f.yml: invalid YAML: exceeded max depth of 10000`},
 		{"an alias of nothing", "rails: *x\n", `f.yml: invalid YAML: unknown anchor 'x' referenced`},
 		{"an alias of itself", "rails: &a {names: *a}\n", `f.yml:1: rails.names.names ` + notPort + `keys with values`},
-		{"an alias of a wrong thing", "rails: {include: &p mlx5_1, names: {a: *p}}\n",
-			`f.yml:1: rails.names.a ` + notPort + `"mlx5_1"`},
+		{"an alias of a wrong thing", "rails: {include: &p ^mlx5_1, names: {a: *p}}\n",
+			`f.yml:1: rails.names.a ` + notPort + `"^mlx5_1"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := config.Parse("f.yml", []byte(tt.in))
@@ -254,7 +257,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadPipe: a pipe such as a shell's <(command) is read, and one that nobody writes to does not block Load.
+// TestLoadPipe: a pipe such as a shell's <(command) is read. A pipe without a writer does not block Load.
 func TestLoadPipe(t *testing.T) {
 	t.Parallel()
 	const content = "rails: {include: ^rxe}\n"
@@ -265,8 +268,8 @@ func TestLoadPipe(t *testing.T) {
 		message string
 	}{
 		{"written", true, content, ""},
-		{"nobody", false, "", "read %s: no answer within 5s"},
-		{"silent", true, "", "read %s: no answer within 5s"},
+		{"nobody", false, "", "read %s: a pipe into which nobody writes"},
+		{"silent", true, "", "read %s: a pipe into which nobody writes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -282,7 +285,8 @@ func TestLoadPipe(t *testing.T) {
 			var w *os.File
 			if tt.writer {
 				var err error
-				if w, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil { // waits for the reader
+				w, err = os.OpenFile(path, os.O_WRONLY, 0)
+				if err != nil { // waits for the reader
 					t.Fatal(err)
 				}
 				defer w.Close()
@@ -314,7 +318,7 @@ func TestSuggest(t *testing.T) {
 		{"colector.rdma", `; did you mean "collector.rdma"?`},
 		{"collector.pci", `; did you mean "collector.pcie"?`},
 		{"loglevel", `; did you mean "log.level"?`},
-		// of path.sysfs it has most letters wrong
+		// most letters differ from path.sysfs
 		{"nonsense", "; known keys: collector.pcie, collector.rdma, log.level, path.sysfs"},
 		{"x", "; known keys: collector.pcie, collector.rdma, log.level, path.sysfs"},
 		{"", "; known keys: collector.pcie, collector.rdma, log.level, path.sysfs"},

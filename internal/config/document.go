@@ -14,12 +14,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is the file as written, with the place of each value. The decoder refuses unknown keys and wrong types too,
-// but its messages name neither the key nor a valid value.
+// document is the file as written, with the position of each value. The decoder also rejects unknown keys and wrong
+// types, but its messages name neither the key nor a valid value.
 type document struct {
 	file  string
 	table []Key
-	nodes map[string]*yaml.Node // by path, such as probe.interval
+	nodes map[string]*yaml.Node // keyed by path, such as probe.interval
 }
 
 func (d *document) errorf(n *yaml.Node, format string, args ...any) error {
@@ -30,7 +30,7 @@ func (d *document) wrong(n *yaml.Node, path string) error {
 	return d.errorf(n, "%s must be %s, not %s", path, wanted(d.table, path), nodeText(n))
 }
 
-// check checks that the value at path fits the type that it is decoded into.
+// check checks that the value at path fits the type that it will be decoded into.
 func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
 	n = resolve(n)
 	d.nodes[path] = n
@@ -65,7 +65,7 @@ func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
 	return nil
 }
 
-// checkMapping checks keys and their values. A struct has the keys of its fields, a map any.
+// checkMapping checks keys and their values. A struct has the keys of its fields; a map accepts any.
 func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error {
 	name := cmp.Or(path, "the configuration")
 	if isNull(n) {
@@ -84,12 +84,15 @@ func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error
 		var of reflect.Type
 		if t.Kind() == reflect.Map {
 			of = t.Elem()
-		} else if of = fields(t)[key.Value]; of == nil {
-			if why := Replaced()[key.Value]; path == "probe" && why != "" {
-				return d.errorf(key, "probe.%s %s", key.Value, why)
+		} else {
+			of = fields(t)[key.Value]
+			if of == nil {
+				if why := Replaced()[key.Value]; path == "probe" && why != "" {
+					return d.errorf(key, "probe.%s %s", key.Value, why)
+				}
+				known := slices.Sorted(maps.Keys(fields(t)))
+				return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, known))
 			}
-			known := slices.Sorted(maps.Keys(fields(t)))
-			return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, known))
 		}
 		if err := d.check(value, of, strings.TrimPrefix(path+"."+key.Value, ".")); err != nil {
 			return err
@@ -152,7 +155,7 @@ func Suggest(word string, known []string) string {
 	return "; known keys: " + strings.Join(known, ", ")
 }
 
-// Nearest returns the known word that was probably meant, in which at most 1/3 of the letters differ; empty: none.
+// Nearest returns the known word that was probably meant: at most 1/3 of its letters differ; empty: none.
 func Nearest(word string, known []string) string {
 	best, least := "", (len(word)+1)/3+1
 	for _, k := range known {
@@ -163,7 +166,7 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// distance is the Levenshtein distance of two words.
+// distance returns the Levenshtein distance of two words.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

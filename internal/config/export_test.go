@@ -1,4 +1,4 @@
 package config
 
-// Parse is [Load] of data that was read from the file name.
+// Parse is like [Load] for data that was read from the file name.
 func Parse(name string, data []byte) (*Config, error) { return new(Loader).parse(name, data) }

@@ -13,7 +13,7 @@ type Findings struct {
 	Silence []Silence `yaml:"silence"`
 }
 
-// Silence hides a finding that an operator knows of. Whether the check exists is not known here.
+// Silence hides a finding that an operator knows about. This package does not verify that the check exists.
 type Silence struct {
 	Check   string `yaml:"check"`
 	Subject string `yaml:"subject"` // empty: any
@@ -23,7 +23,7 @@ type Silence struct {
 	Place string `yaml:"-"` // file and line
 }
 
-// Until is the end of a silence: a time, or a date, whose last moment in UTC it is.
+// Until is the end of a silence: a time, or a date, which stands for its end in UTC.
 type Until struct{ time.Time }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -37,7 +37,7 @@ func (u *Until) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Bounds of silences.
+// Limits of silences.
 const (
 	maxSilences   = 100
 	maxSilentText = 200 // bytes of a subject or a reason
@@ -49,13 +49,13 @@ func silenceKey() Key {
 	return Key{Name: "findings.silence", Form: "list of {check, subject, reason, until}",
 		Bounds: fmt.Sprintf("%d at most", maxSilences), want: "a list, such as [" + silenceForm + "]",
 		item: "a check with a reason and an end, such as " + silenceForm,
-		About: "Findings that are known: they are shown with the reason, and count nowhere else: not in " +
+		About: "Known findings to silence. They are shown with the reason, and do not count in " +
 			"`railscope_finding`, alerts, the log, the verdict and `railscope check`. `check` is a [name](doctor.md#checks), " +
-			"`subject` such as `rail 3`; without it every subject. `until` is a date, until its end in UTC, or a time such " +
-			"as 2027-01-31T08:00:00+01:00. One that has expired is logged at the start."}
+			"`subject` such as `rail 3`; without it all subjects match. `until` is a date, until its end in UTC, or a " +
+			"time such as 2027-01-31T08:00:00+01:00. One that has expired is logged at the start."}
 }
 
-// checkSilences refuses silences that do not say what, why and until when.
+// checkSilences rejects silences without check, reason or end.
 func (d *document) checkSilences(list []Silence) error {
 	const path = "findings.silence"
 	if n := d.nodes[path]; len(list) > maxSilences {

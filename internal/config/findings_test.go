@@ -10,7 +10,7 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-// TestSilence: a silence says what, why and until when; a date ends with its day.
+// TestSilence: a silence has a check, a reason and an end; a date ends with its day.
 func TestSilence(t *testing.T) {
 	c, err := config.Parse("f.yml", []byte("findings:\n  silence:\n"+
 		"  - {check: mtu_low, subject: rail 3, reason: storage network, until: 2027-01-31}\n"+

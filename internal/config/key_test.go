@@ -12,7 +12,8 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-// TestKeys: the loader knows each key of the reference, and each has a form, a description and the right default.
+// TestKeys: the loader knows each key of the reference, and each key has a form, a description and the right
+// default.
 func TestKeys(t *testing.T) {
 	sections := map[string]string{}
 	for _, k := range config.Keys() {
@@ -45,13 +46,13 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestExample: the annotated example has every key, and the defaults that it shows are right.
+// TestExample: the annotated example has every key, and shows the right defaults.
 func TestExample(t *testing.T) {
 	data, err := os.ReadFile("../../docs/railscope.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A key right after # is commented out; a blank after it begins words.
+	// A key directly after # is commented out; a blank after # starts text.
 	commented := regexp.MustCompile(`(?m)^(\s*)#([a-z_]+:.*)$`)
 	for name, text := range map[string]string{"as it is": string(data),
 		"with all that is commented out": commented.ReplaceAllString(string(data), "$1$2")} {
@@ -79,7 +80,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestPages: the configurations of railscope on the pages are valid.
+// TestPages: railscope configurations in the documentation are valid.
 func TestPages(t *testing.T) {
 	dir, file := secrets(t)
 	pages, err := filepath.Glob("../../docs/*.md")

@@ -19,15 +19,15 @@ import (
 // Key is a key of the configuration, as docs/configuration.md shows it.
 type Key struct {
 	Name    string // with its parents: probe.tls.cert_file
-	Form    string // what to write
-	Default string // what applies without it; empty: nothing does
-	Bounds  string // empty: the form says it all
+	Form    string // form of the value
+	Default string // value without the key; empty: none
+	Bounds  string // valid range; empty: the form says it
 	About   string
 
-	want    string                  // for messages: a valid value; empty: keys with values
-	item    string                  // for messages: a valid element of a list or map
-	invalid func() string           // returns the value if it is out of bounds, else nothing; nil: not checked here
-	set     func(text string) error // of a number
+	want    string                  // for messages: form of a valid value; empty: keys with values
+	item    string                  // for messages: form of a valid element of a list or map
+	invalid func() string           // returns the value if it is out of range, otherwise ""; nil: not checked here
+	set     func(text string) error // sets a number from text
 }
 
 const (
@@ -39,7 +39,7 @@ const (
 // Keys returns all keys with their defaults, in the order of the reference.
 func Keys() []Key { return keys(&Config{Probe: DefaultProbe()}) }
 
-// keys is the one table of keys. It documents them, and finds values of c that are out of bounds.
+// keys returns the table of keys. It documents them, and finds values of c that are out of range.
 func keys(c *Config) []Key {
 	p := c.Probe
 	tlsFile := func(name, about string) Key {
@@ -52,18 +52,21 @@ func keys(c *Config) []Key {
 				"`railscope_maintenance` is 1: [maintenance](maintenance.md). Checked every 2 s."},
 		{Name: "rails.include", Form: "regular expression", Bounds: "RE2, not empty",
 			want: "a regular expression for device names, such as ^mlx5_",
-			About: "Devices whose ports are rails. It may match any part of the name, so write `^` for the beginning. " +
-				"Without it every port that is not a virtual function is a rail."},
+			About: "Devices whose ports are rails, or single ports as `device/port` if the pattern has a slash: " +
+				"`^mlx5_0/1$`. It may match any part of the name, so write `^` for the beginning. Without it every port " +
+				"[without a reason against it](rails.md#ports-that-are-not-rails) is a rail. A pattern that matches " +
+				"nothing is logged, and a finding (`pattern_unmatched`)."},
 		{Name: "rails.exclude", Form: "regular expression", Bounds: "RE2, not empty",
 			want: "a regular expression for device names, such as ^mlx5_bond",
-			About: "Devices whose ports are not rails, also of those that `include` matches. They are reported in " +
-				"`railscope_rail_excluded_info`."},
-		{Name: "rails.names", Form: "name: device/port or PCI address, …",
+			About: "Devices, or ports as `device/port`, that are not rails, also of those that `include` matches. " +
+				"Devices that it leaves out whole are reported in `railscope_rail_excluded_info`."},
+		{Name: "rails.names", Form: "name: device, device/port or PCI address, …",
 			Default: "the remembered number, else `0`, `1`, … in natural order of devices and ports",
 			Bounds:  "letters, digits, `_` `.` `-`, 32 at most; each port and each name once",
 			want:    "names with their ports, such as {rail0: mlx5_0/1}",
-			item:    "device/port or PCI address, such as mlx5_0/1 or 0000:18:00.0",
-			About: "Names of rails in metrics: `mlx5_0/1`, or `0000:18:00.0` for the first port of that PCI function, " +
+			item:    "a device, device/port or PCI address, such as mlx5_0, mlx5_0/1 or 0000:18:00.0",
+			About: "Names of rails in metrics: `mlx5_0/1` (`mlx5_0` is its first port), or `0000:18:00.0` for the first " +
+				"port of that PCI function, " +
 				"`0000:18:00.0/2` for the second. Rails are paired by name, so use the same names on both nodes of a " +
 				"probe. Ports without a name keep their number. A port that is absent is reported as missing. " +
 				"See [rails.md](rails.md)."},
@@ -71,7 +74,8 @@ func keys(c *Config) []Key {
 			Bounds: fmt.Sprintf("letters, digits, `_` `.` `-`, 32 at most; %d roles", maxRoles),
 			want:   "roles with regular expressions for device names, such as {storage: ^mlx5_bond}",
 			item:   "a regular expression for device names, such as ^mlx5_bond",
-			About: "Roles of rails by device name; the first that matches counts. Balance is judged within a role: " +
+			About: "Roles of rails by device, or by `device/port` if the pattern has a slash; the first that matches " +
+				"counts. Balance is judged within a role: " +
 				"an unused storage port is no imbalance. See [rails.md](rails.md#roles)."},
 		{Name: "rails.leaf", Form: "rail: name, …", Bounds: "letters, digits, `_` `.` `-` `/` `:`, 63 at most",
 			want: "rails with the names of their switches, such as {0: leaf-a, 1: leaf-b}",
@@ -145,7 +149,7 @@ func keys(c *Config) []Key {
 				"subjectAltName must be in the list. A leading `*.` stands for one label. The common name is ignored."})
 }
 
-// expectations are the keys below expect.
+// expectations returns the keys below expect.
 func expectations(e *Expect) []Key {
 	rails := figure("expect.rails", &e.Rails, 1, 128, "", "Rails that this node should have. With fewer, the rest is "+
 		"reported as [missing](expect.md).")
@@ -167,10 +171,10 @@ func expectations(e *Expect) []Key {
 	return []Key{rails, rate, mtu, gpus}
 }
 
-// figures are the keys below probe that a command line can set too.
+// figures returns the keys below probe that a command line can set, too.
 func figures(p *Probe) []Key {
 	const ratio = "more than 0 and at most 1"
-	const leastRatio = Ratio(math.SmallestNonzeroFloat64) // excludes 0
+	const leastRatio = Ratio(math.SmallestNonzeroFloat64) // smallest value above 0
 	return []Key{
 		figure("probe.fanout", &p.Fanout, 1, 100, "", "Nodes to ask of those that `"+dnsPrefix+"` and `"+filePrefix+
 			"` peers list, [others each day](probe.md#fan-out). Use the same number on all nodes. Peers with an address are "+
@@ -186,7 +190,7 @@ func figures(p *Probe) []Key {
 				"completed, at most 3s. The write size is what a rail carries in 1/64 of it, from 4KiB to 1MiB."),
 		figure("probe.depth", &p.Depth, 2, 128, "", "Writes in flight per rail."),
 		figure("probe.queue_pairs", &p.QueuePairs, 1, rail.MaxQueuePairs, "",
-			"Queue pairs per rail. `auto` is 1, and 2 per member on a bond: its hash sends one queue pair over one member."),
+			"Queue pairs per rail. `auto`: 1, on a bond 2 per member, because a bond hashes each queue pair to one member."),
 		figure("probe.solo_every", &p.SoloEvery, 1, 10000, "",
 			"One round in this many, starting with the first, is full: each rail alone, and TCP for comparison."),
 		budgetKey(&p.Budget),
@@ -209,7 +213,7 @@ func figures(p *Probe) []Key {
 	}
 }
 
-// budgetKey is the row of a budget, which has two forms.
+// budgetKey returns the row of a budget, which has two forms.
 func budgetKey(v *Budget) Key {
 	bounds := fmt.Sprintf("from %v to %v, or %v/h or more", Budget{Share: leastShare}, Budget{Share: mostShare},
 		leastBudget)
@@ -227,7 +231,7 @@ func budgetKey(v *Budget) Key {
 		}}
 }
 
-// figure makes the row of a number, whose default is its value now. Empty bounds are those of least and most.
+// figure returns the row of a number. Its default is its current value; empty bounds means least to most.
 func figure[T figureType](name string, v *T, least, most T, bounds, about string) Key {
 	form, want := (*v).describe()
 	bounds = cmp.Or(bounds, fmt.Sprintf("from %v to %v", least, most))
@@ -251,7 +255,7 @@ func text(v *string, valid func(string) bool) (invalid func() string) {
 	}
 }
 
-// itemOf is the prefix of the path of a list, for its items.
+// itemOf is the prefix of the path of a list, for the list's items.
 const itemOf = "an item of "
 
 func wanted(table []Key, path string) string {

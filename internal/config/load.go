@@ -15,16 +15,17 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/secret"
 )
 
-// Load reads the file at path; an empty path is an empty configuration. Errors are one line: file, line number where
+// Load reads the file at path; an empty path is an empty configuration. Errors are one line: file, line number if
 // there is one, what is wrong, and what would be valid.
 func Load(path string) (*Config, error) { return new(Loader).Load(path) }
 
-// Load is the function of this name, for a process that loads more than once.
+// Load is like the function Load, for a process that loads more than once.
 func (l *Loader) Load(path string) (*Config, error) {
 	if path == "" {
 		return &Config{}, nil
@@ -71,7 +72,7 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 		c.Probe = nil
 		return c, nil
 	}
-	if c.Probe == nil { // the key is there without a value
+	if c.Probe == nil { // the key has no value
 		c.Probe = DefaultProbe()
 	}
 	if err := d.checkProbe(c.Probe, l); err != nil {
@@ -80,7 +81,8 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-// syntaxError rewrites an error of the YAML parser, which has the line in its text only, in the form of the others.
+// syntaxError rewrites an error of the YAML parser, which has the line number only in its text, in the form of
+// other errors.
 func syntaxError(file string, err error) error {
 	text := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: ")
 	if at, found := strings.CutPrefix(text, "line "); found {
@@ -90,10 +92,11 @@ func syntaxError(file string, err error) error {
 	return fmt.Errorf("%s: invalid YAML: %s", file, text)
 }
 
-// Timeouts of reading the configuration, and each file that it names.
+// Timeouts of reading the configuration, each file that it names, and a pipe, whose timeout is the shortest.
 const (
 	loadTimeout = 5 * time.Second
 	fileTimeout = 2 * time.Second
+	pipeTimeout = 4 * time.Second
 )
 
 // maxFile is the maximum size of a file in bytes.
@@ -103,7 +106,7 @@ const maxFile = 1 << 20
 // all. The zero value is ready to use.
 type Loader struct {
 	lanes lane.Group[content]
-	open  openFunc // of the files that the configuration names; nil: [secret.ReadFile]
+	open  openFunc // opens the files that the configuration names; nil: [secret.ReadFile]
 }
 
 type openFunc func(path string, limit int) ([]byte, error)
@@ -113,7 +116,7 @@ type content struct {
 	err  error
 }
 
-// read reads a file in its lane. Its errors are of type [*fs.PathError].
+// read reads a file in its lane. Its errors have the type [*fs.PathError].
 func (l *Loader) read(path string, timeout time.Duration, open openFunc) ([]byte, error) {
 	res := l.lanes.Run(timeout, []string{path}, func(string) content {
 		data, err := open(path, maxFile)
@@ -126,17 +129,29 @@ func (l *Loader) read(path string, timeout time.Duration, open openFunc) ([]byte
 	return res.Value.data, res.Value.err
 }
 
-// readAny reads up to limit+1 bytes of a file, or of a pipe such as a shell's <(command).
+// readAny reads up to limit+1 bytes of a file, or of a pipe such as a shell's <(command). A pipe without a writer
+// fails after pipeTimeout: a read that hangs would keep later loads from reading the path.
 func readAny(path string, limit int) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	for end := time.Now().Add(pipeTimeout); ; time.Sleep(pipeTimeout / 20) {
+		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		_ = f.SetReadDeadline(end) // regular files have no deadline
+		data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+		info, statErr := f.Stat()
+		err = errors.Join(err, statErr, f.Close())
+		noWriter := err == nil && len(data) == 0 && info.Mode()&fs.ModeNamedPipe != 0
+		if !noWriter && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return data, err
+		}
+		if !time.Now().Before(end) {
+			return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("a pipe into which nobody writes")}
+		}
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, int64(limit)+1))
 }
 
-// readNamed reads a file that the configuration names. Its errors leave out the path, which the caller's message has.
+// readNamed reads a file that the configuration names. Its errors omit the path, which the caller's message has.
 func (l *Loader) readNamed(path string) ([]byte, error) {
 	open := l.open
 	if open == nil {
@@ -180,7 +195,7 @@ func checkFile(data []byte, err error) error {
 	return err
 }
 
-// CheckToken returns why the file at path cannot be used as the shared secret; nil when it can.
+// CheckToken returns an error if the file at path cannot be used as the shared secret.
 func CheckToken(path string) error { return checkToken(new(Loader).readNamed(path)) }
 
 func checkToken(data []byte, err error) error {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLoaderDoesNotHang: a token file that hangs is refused in time. Later loads neither wait nor start another thread,
-// and succeed once it answers.
+// TestLoaderDoesNotHang: a token file that hangs is rejected in time. Later loads neither wait nor start another
+// thread, and succeed once the file can be read.
 func TestLoaderDoesNotHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -40,6 +40,6 @@ func TestLoaderDoesNotHang(t *testing.T) {
 		if err := load(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Minute) // until nothing idles in a lane
+		time.Sleep(2 * time.Minute) // until no goroutine is idle in a lane
 	})
 }

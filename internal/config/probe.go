@@ -17,11 +17,11 @@ import (
 
 // Problem is an invalid option of the probe.
 type Problem struct {
-	Key  string // below probe, such as latency_samples; empty: all of it
-	Text string // follows the key: what is wrong, and what would be valid
+	Key  string // key below probe, such as latency_samples; empty: the whole section
+	Text string // text after the key: what is wrong, and what would be valid
 }
 
-// Replaced returns the keys below probe of earlier versions that no longer exist, and what to write instead.
+// Replaced returns the keys below probe of earlier versions that no longer exist, and their replacements.
 func Replaced() map[string]string {
 	const why = "no longer exists: a burst is measured over time, not over bytes; "
 	return map[string]string{
@@ -30,8 +30,8 @@ func Replaced() map[string]string {
 	}
 }
 
-// Override sets numbers by key below probe, such as latency_samples, from a command line, except for those that are
-// empty. It returns the first problem; nil: all are valid.
+// Override sets the numbers from a command line that are not empty, by key below probe, such as latency_samples. It
+// returns the first problem; nil: all are valid.
 func (p *Probe) Override(texts map[string]*string) *Problem {
 	for key, why := range Replaced() {
 		if text := texts[key]; text != nil && *text != "" {
@@ -47,7 +47,7 @@ func (p *Probe) Override(texts map[string]*string) *Problem {
 	return p.Check()
 }
 
-// Check returns the first number that is out of its bounds; nil when all are valid.
+// Check returns the first number that is out of range; nil if all are valid.
 func (p *Probe) Check() *Problem {
 	for _, k := range figures(p) {
 		if value := k.invalid(); value != "" {
@@ -57,7 +57,7 @@ func (p *Probe) Check() *Problem {
 	return nil
 }
 
-// checkProbe checks what is below probe as a whole, after each value.
+// checkProbe checks the section probe as a whole, after each value.
 func (d *document) checkProbe(p *Probe, l *Loader) error {
 	if err := cmp.Or(d.checkPeers(p), d.checkAllowedNames(p.TLS.ClientAllowedNames)); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *document) checkProbe(p *Probe, l *Loader) error {
 	if err := d.checkFiles(p, l); err != nil {
 		return err
 	}
-	// A default must not conflict with a value that is valid.
+	// A default must not conflict with a valid value.
 	if d.nodes["probe.timeout"] == nil {
 		p.Timeout = min(p.Timeout, p.Interval)
 	}
@@ -108,18 +108,18 @@ func (p *Probe) conflict() *Problem {
 }
 
 func validNodeName(s string) bool {
-	const longest = 253 // of a name in the DNS
+	const longest = 253 // maximum length of a DNS name
 	return len(s) <= longest && utf8.ValidString(s) && strings.TrimSpace(s) == s &&
 		!slices.ContainsFunc([]rune(s), func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
-// Marks of a name of which every address is a node, and of files that list nodes.
+// Prefixes of a name whose addresses are all nodes, and of files that list nodes.
 const (
 	dnsPrefix  = "dns+"
 	filePrefix = "file:"
 )
 
-// Maximum numbers of peers, of names and patterns of files among them, and of tls.client_allowed_names.
+// Limits of peers, of names and patterns of files among them, and of tls.client_allowed_names.
 const (
 	maxPeers        = 10000
 	maxNames        = 16
@@ -143,7 +143,8 @@ func (d *document) checkPeers(p *Probe) error {
 		name, same := "peer "+peer, hostport.Canonical(peer)
 		switch {
 		case file:
-			if pattern = filepath.Clean(pattern); !filepath.IsAbs(pattern) {
+			pattern = filepath.Clean(pattern)
+			if !filepath.IsAbs(pattern) {
 				pattern = filepath.Join(filepath.Dir(d.file), pattern)
 			}
 			if !validPeerFile(pattern) {
@@ -176,8 +177,8 @@ func (d *document) checkPeers(p *Probe) error {
 	return nil
 }
 
-// validPeerFile reports whether a pattern names files as Prometheus' file_sd allows: by their extension, with wildcards
-// in the last element.
+// validPeerFile reports whether a pattern names files in the form that Prometheus' file_sd allows: by their
+// extension, with wildcards in the last element.
 func validPeerFile(pattern string) bool {
 	dir, last := filepath.Split(pattern)
 	_, err := filepath.Match(last, "")
@@ -210,7 +211,8 @@ func validListen(s string) bool {
 	return err == nil && (host == "" || hostport.ValidHost(host)) && hostport.ValidPort(port)
 }
 
-// validCertificateName reports whether a certificate can have the name: a DNS name, which may begin with *., or a URI.
+// validCertificateName reports whether a name can be in a certificate: a DNS name, which may begin with *., or a
+// URI.
 func validCertificateName(s string) bool {
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && len(s) <= 2048 {
 		return u.Host != "" || u.Opaque != ""

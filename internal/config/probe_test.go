@@ -18,8 +18,7 @@ import (
 const wantAllowed = "an item of probe.tls.client_allowed_names must be a DNS name, such as spark-02.example.com or " +
 	"*.gpu.example.com, or a URI, such as spiffe://example.com/railscope, not "
 
-// secrets is a directory with the files that configurations name, and the
-// configuration's own name in it.
+// secrets returns a directory with the files that configurations name, and the path of a configuration there.
 func secrets(t testing.TB) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -159,12 +158,12 @@ memory: host`, func(o *config.Probe) {
 	}
 }
 
-// below is a configuration with these lines under probe, from line 2 on.
+// below returns a configuration with these lines under probe, from line 2 on.
 func below(s string) string {
 	return "probe:\n  " + strings.ReplaceAll(strings.Trim(s, "\n"), "\n", "\n  ") + "\n"
 }
 
-// wantBudget is what a budget must be.
+// wantBudget is the error's description of a valid budget.
 const wantBudget = "2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, " +
 	"from 0.001% to 25%, or 1MiB/h or more, not "
 
@@ -176,7 +175,7 @@ func TestProbeRefuses(t *testing.T) {
 		`file:/etc/railscope/peers/*.yml, not `
 	const wantPeer = `an item of probe.peers must be host or host:port, such as spark-02:10092 or [fd00::2]:10092, not `
 	const wantName = `probe.name must be printable text of at most 253 bytes without spaces around it, not `
-	for _, tt := range []struct{ name, in, want string }{ // want comes after the file's name
+	for _, tt := range []struct{ name, in, want string }{ // want follows the file's name
 		// Keys and types.
 		{"a key misspelt", "peers: [a]\nbrst: 5ms", `3: unknown key "brst" in probe; did you mean "burst"?`},
 		{"a key of before", "peers: [a]\ntransfer: 1MiB", "3: probe.transfer no longer exists: a burst is measured over " +
@@ -373,7 +372,7 @@ func TestProbeRefuses(t *testing.T) {
 			`3: probe.tls.cert_file "/no/such": no such file or directory`},
 		{"an empty authority", "tls: {client_ca_file: empty}",
 			`2: probe.tls.client_ca_file "` + dir + `/empty": empty`},
-		// What does not go together.
+		// Values that conflict.
 		{"nobody", "{}", `2: probe has neither listen nor peers: no peer to answer or to ask`},
 		{"nobody to ask", "peers: []", `2: probe has neither listen nor peers: no peer to answer or to ask`},
 		{"answering without proof", "peers: [a]\nlisten: :1",
@@ -430,7 +429,7 @@ func TestProbeRefuses(t *testing.T) {
 	}
 }
 
-// seventeen names are one too many.
+// seventeen returns seventeen names, one too many.
 func seventeen() string {
 	var names []string
 	for i := range 17 {
@@ -439,7 +438,7 @@ func seventeen() string {
 	return strings.Join(names, ",")
 }
 
-// TestCheckProbe: the defaults are valid, and a problem has its key apart for the command line.
+// TestCheckProbe: the defaults are valid, and a problem has its key in a field for the command line.
 func TestCheckProbe(t *testing.T) {
 	if bad := config.DefaultProbe().Check(); bad != nil {
 		t.Errorf("the defaults: %+v", bad)
@@ -455,7 +454,7 @@ func TestCheckProbe(t *testing.T) {
 func TestSize(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
-		want config.Size // -1: refused
+		want config.Size // -1: rejected
 	}{
 		{"0", 0}, {"4096", 4096}, {"1B", 1}, {"1KB", 1000}, {"1KiB", 1024}, {"2MB", 2e6}, {"2MiB", 2 << 20},
 		{"3GB", 3e9}, {"3GiB", 3 << 30}, {"1TB", 1e12}, {"1TiB", 1 << 40},
@@ -474,7 +473,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// acceptable verifies the invariants of every accepted probe.
+// acceptable verifies the invariants of every accepted probe section.
 func acceptable(o *config.Probe) error {
 	switch {
 	case o.Check() != nil:

@@ -7,21 +7,22 @@ import (
 	"regexp"
 
 	"go.yaml.in/yaml/v3"
+
+	hide "github.com/railscope/railscope/internal/secret"
 )
 
-// Removed stands in place of a value that must stay on this node.
+// Removed replaces a value that must stay on this node.
 const Removed = "REMOVED"
 
 // secretKey are keys with secrets as values; a key that ends in _file or _path names a file.
 var (
 	secretKey = regexp.MustCompile(`(?i)token|passw|secret|credential|bearer|authori[sz]ation|headers|api_?key|` +
 		`private_?key`)
-	fileKey  = regexp.MustCompile(`(?i)_(file|path)$`)
-	userinfo = regexp.MustCompile(`://[^/\s@]*@`) // of a URL
+	fileKey = regexp.MustCompile(`(?i)_(file|path)$`)
 )
 
-// Redacted returns the configuration file at path as it may leave the node: without comments, without the values of
-// keys that hold secrets, and without the user and password of URLs. Files that it names are not read.
+// Redacted returns the configuration file at path in a form that may leave the node: without comments, without the
+// values of keys that hold secrets, and without the user and password of URLs. Files that it names are not read.
 func Redacted(path string) ([]byte, error) {
 	data, err := new(Loader).read(path, loadTimeout, readAny)
 	if err != nil {
@@ -36,11 +37,11 @@ func Redacted(path string) ([]byte, error) {
 func redact(data []byte) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(data, &root); err != nil {
-		return nil, errors.New("not valid YAML") // the message of the parser may quote a value
+		return nil, errors.New("not valid YAML") // the parser's message may quote a value
 	}
 	redactNode(&root, false)
 	if root.Kind == 0 {
-		return nil, nil // nothing but comments
+		return nil, nil // only comments
 	}
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -51,11 +52,12 @@ func redact(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// redactNode removes what must stay on the node below n, whose values are secret or not.
+// redactNode removes secrets below n. secret says that all values below n are secret.
 func redactNode(n *yaml.Node, secret bool) {
 	n.HeadComment, n.LineComment, n.FootComment = "", "", ""
 	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
-		if n.Value = userinfo.ReplaceAllString(n.Value, "://"+Removed+"@"); secret {
+		n.Value = hide.HideUserinfo(n.Value, Removed)
+		if secret {
 			n.Value, n.Tag, n.Style = Removed, "!!str", 0
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRedacted: comments and secrets are gone, names of files and everything else stay.
+// TestRedacted: comments and secrets are removed; names of files and everything else stay.
 func TestRedacted(t *testing.T) {
 	const before = `# swordfish in a comment
 rails: {names: {east: mlx5_0/1}} # swordfish

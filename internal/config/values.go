@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// figureType is a number with a unit, which is read and written in the form of the configuration.
+// figureType is a number with a unit, in the syntax of the configuration.
 type figureType interface {
 	cmp.Ordered
 	fmt.Stringer
-	describe() (form, want string) // for the reference; for a message, before the bounds
+	describe() (form, want string) // form for the reference, and want for a message, before the range
 }
 
-// errValue is the error of a value without its form. Messages have the key and the form.
+// errValue is the error of an invalid value. Messages add the key and the form.
 var errValue = errors.New("invalid value")
 
 // Duration is a length of time, such as 1m30s.
@@ -31,7 +31,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return err
 }
 
-// String leaves out the parts that are 0.
+// String omits the parts that are 0.
 func (d Duration) String() string {
 	s := time.Duration(d).String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -63,7 +63,7 @@ func (Count) describe() (form, want string) { return "number", "a whole number, 
 // AutoInt is a whole number, or [Auto].
 type AutoInt int
 
-// Auto stands for a number that railscope finds.
+// Auto stands for a number that railscope determines.
 const Auto AutoInt = -1
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -88,13 +88,14 @@ func (AutoInt) describe() (form, want string) {
 	return "`auto` or number", "auto or a whole number, "
 }
 
-// PKey is the partition key of InfiniBand, 0 if there is none.
+// PKey is an InfiniBand partition key; 0 if not set.
 type PKey uint16
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (k *PKey) UnmarshalText(b []byte) error {
 	v, err := strconv.ParseUint(string(b), 0, 16)
-	if *k = PKey(v); v&0x7fff == 0 { // bit 15 only says that the port is a full member
+	*k = PKey(v)
+	if v&0x7fff == 0 { // bit 15 only marks the port as a full member
 		return errValue
 	}
 	return err
@@ -109,14 +110,14 @@ func (k PKey) String() string {
 
 func (PKey) describe() (form, want string) { return "number", "a partition key, " }
 
-// Ratio is a part of 1.
+// Ratio is a fraction of 1.
 type Ratio float64
 
 func (r Ratio) String() string { return fmt.Sprintf("%g", float64(r)) }
 
 func (Ratio) describe() (form, want string) { return "ratio", "a ratio such as 0.2, " }
 
-// Rate is a rate in bytes per second. It is written in bits per second: 400Gb/s, 2.5Gb/s.
+// Rate is a rate in bytes per second. Its text is in bits per second: 400Gb/s, 2.5Gb/s.
 type Rate float64
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -147,10 +148,10 @@ func (Rate) describe() (form, want string) { return "rate", "a rate such as 400G
 // Size is a number of bytes, such as 64MiB.
 type Size int64
 
-// sizeForm is a size with its number, its prefix, and the i of binary units.
+// sizeForm matches a size: its number, its prefix, and the i of binary units.
 var sizeForm = regexp.MustCompile(`^([0-9]+)(?:([KMGT])(i?)B|B)?$`)
 
-const prefixes = " KMGT" // of 1,000 or 1,024 to the power of their index
+const prefixes = " KMGT" // the index of a prefix is its power of 1,000 or 1,024
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (s *Size) UnmarshalText(b []byte) error {
@@ -184,8 +185,8 @@ func (s Size) String() string {
 
 // Budget is a share of time, such as 0.5%, or a number of bytes per hour, such as 8GiB/h.
 type Budget struct {
-	Share float64 // part of 1; 0 with Bytes
-	Bytes Size    // per hour; 0: Share
+	Share float64 // fraction of 1; 0 if Bytes is set
+	Bytes Size    // bytes per hour; 0 if Share is set
 }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -218,7 +219,7 @@ func (g Budget) String() string {
 	return g.Bytes.String() + "/h"
 }
 
-// Bounds of a budget. More than 1/4 of a rail's time would disturb jobs.
+// Limits of a budget. More than 1/4 of a rail's time would disturb jobs.
 const (
 	leastShare  = 0.00001
 	mostShare   = 0.25

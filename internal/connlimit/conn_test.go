@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pipe is a connection pair as a listener and a client have it, in virtual time.
+// pipe returns a connection pair for a listener and a client, in virtual time.
 func pipe() (server, client net.Conn) {
 	client, inner := net.Pipe()
 	return &fakePipe{inner}, client
@@ -23,8 +23,8 @@ type fakePipe struct{ net.Conn }
 
 func (*fakePipe) RemoteAddr() net.Addr { return from("10.0.0.1").from }
 
-// TestTimeouts: what passes a deadline within a request is counted once, and neither an idle connection nor one on
-// which nothing ever came.
+// TestTimeouts: a deadline that passes within a request is counted once. An idle connection and one without any
+// data are not counted.
 func TestTimeouts(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -74,7 +74,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// oneListener gives the connections that are sent to it.
+// oneListener returns the connections that are sent to it.
 type oneListener struct {
 	conn chan net.Conn
 	done chan struct{}
@@ -91,8 +91,8 @@ func (l *oneListener) Accept() (net.Conn, error) {
 func (l *oneListener) Close() error   { close(l.done); return nil }
 func (l *oneListener) Addr() net.Addr { return from("10.0.0.2").from }
 
-// TestStrangerTime: nothing that a stranger does, and no deadline that net/http sets for it, keeps its connection open
-// for more than its time.
+// TestStrangerTime: no action of a stranger and no deadline of net/http keeps an unproven connection open beyond
+// its time.
 func TestStrangerTime(t *testing.T) {
 	for name, send := range map[string]string{
 		"silence": "",
@@ -132,13 +132,13 @@ func TestStrangerTime(t *testing.T) {
 					t.Errorf("open for %v", took)
 				}
 				srv.Close()
-				time.Sleep(time.Second) // net/http waits a moment for a client to read its answer
+				time.Sleep(time.Second) // net/http waits a moment so that the client can read the response
 			})
 		})
 	}
 }
 
-// TestProvenTime: a proven connection lives as long as the server's own limits let it.
+// TestProvenTime: a proven connection lives as long as the server's own limits allow.
 func TestProvenTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Options{Connections: 4, Strangers: 2, StrangerTime: 10 * time.Second})
@@ -166,23 +166,24 @@ func proveAll(l *Limit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.open {
-		c.proveLocked()
+		c.leaveStrangersLocked(true)
 	}
 }
 
-// TestProvenAsTimeEnds: a connection that proves itself as its time ends keeps its place: it stays open, so it counts.
+// TestProvenAsTimeEnds: a connection that proves itself as its time ends keeps its place: it stays open, so it
+// counts.
 func TestProvenAsTimeEnds(t *testing.T) {
 	l := New(Options{Connections: 4, Strangers: 2, StrangerTime: time.Hour})
 	peer := from("10.0.0.1")
 	c := Of(l.Admit(peer))
 	c.Prove()
-	c.expire() // its timer had fired, and waited for the lock
+	c.expire() // its timer had fired and waited for the lock
 	if all, strangers := l.Open(); all != 1 || strangers != 0 || peer.closed.Load() {
 		t.Errorf("%d open, %d unproven, closed: %t", all, strangers, peer.closed.Load())
 	}
 }
 
-// TestOf: the connection is found below TLS, and not where there is none.
+// TestOf: the connection is found below TLS; other connections return nil.
 func TestOf(t *testing.T) {
 	l := New(Options{Connections: 2})
 	c := l.Admit(from("10.0.0.1"))

@@ -28,7 +28,7 @@ func from(addr string) *fakeConn {
 func (c *fakeConn) RemoteAddr() net.Addr { return c.from }
 func (c *fakeConn) Close() error         { c.closed.Store(true); return nil }
 
-// recorder makes a limit, and returns what it has refused so far.
+// recorder returns a limit, and a function that returns its refusals so far.
 func recorder(o Options) (*Limit, func() []string) {
 	var mu sync.Mutex
 	refused := []string{}
@@ -45,14 +45,14 @@ func recorder(o Options) (*Limit, func() []string) {
 	}
 }
 
-// TestPlaces: a limit without strangers closes what is beyond a bound, and gives a place again when a connection is
-// closed.
+// TestPlaces: a limit without strangers closes connections beyond the limit, and reuses a place when its connection
+// is closed.
 func TestPlaces(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		limit int
-		come  string // addresses, in order; a - before one closes the first open one of it
-		want  string // refusals
+		come  string // addresses in order; a - before an address closes its first open connection
+		want  string // expected refusals
 	}{
 		{"room for all", 4, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4", ""},
 		{"full", 4, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6",
@@ -69,7 +69,7 @@ func TestPlaces(t *testing.T) {
 		for word := range strings.FieldsSeq(tc.come) {
 			if addr, closes := strings.CutPrefix(word, "-"); closes {
 				open[addr][0].Close()
-				open[addr][0].Close() // twice frees one place
+				open[addr][0].Close() // closing twice frees one place
 				open[addr] = open[addr][1:]
 				continue
 			}
@@ -88,7 +88,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestNoAddress: a Unix socket has no bound on an address.
+// TestNoAddress: there is no limit per address for a Unix socket.
 func TestNoAddress(t *testing.T) {
 	l, refused := recorder(Options{Connections: 4})
 	for range 5 {
@@ -99,8 +99,8 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// TestStrangersDisplaceEachOther: when the unproven places are taken, the oldest unproven connection of the address
-// with most is displaced; a proven one never is.
+// TestStrangersDisplaceEachOther: if all unproven places are taken, the oldest unproven connection of the address
+// with the most is displaced, and never a proven one.
 func TestStrangersDisplaceEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, refused := recorder(Options{Connections: 8, Strangers: 4, StrangerTime: 10 * time.Second})
@@ -122,7 +122,7 @@ func TestStrangersDisplaceEachOther(t *testing.T) {
 		other := from("10.0.0.2")
 		admitted := l.Admit(other)
 		for range 10 {
-			l.Admit(from("10.0.0.1")) // displaces its own
+			l.Admit(from("10.0.0.1")) // displaces its own oldest connection
 		}
 		if other.closed.Load() || peer.closed.Load() {
 			t.Errorf("displaced: other %t, peer %t", other.closed.Load(), peer.closed.Load())
@@ -149,7 +149,7 @@ func TestStrangersDisplaceEachOther(t *testing.T) {
 	})
 }
 
-// TestProvenFull: when proven connections take all places, or all of an address, new ones are refused.
+// TestProvenFull: if proven connections take all places, or all of an address, new ones are refused.
 func TestProvenFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, refused := recorder(Options{Connections: 4, Strangers: 2, StrangerTime: time.Second})
@@ -167,8 +167,8 @@ func TestProvenFull(t *testing.T) {
 	})
 }
 
-// TestModel: over random sequences no bound is ever passed, no proven connection is closed, and at the end nothing is
-// held.
+// TestModel: in random sequences no limit is ever exceeded, no proven connection is closed, and no place is taken
+// at the end.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(200) {
@@ -230,7 +230,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestRefusals: each reason is reported once until there was none for a while, and counted every time.
+// TestRefusals: each refusal is counted, and a reason is reported again only after a while without it.
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string

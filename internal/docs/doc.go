@@ -1,2 +1,2 @@
-// Package docs tests the documentation: links, spelling, make targets, and that every page is linked from the first.
+// Package docs tests the documentation: links, spelling, make targets, and that the first page leads to every page.
 package docs

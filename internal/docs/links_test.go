@@ -14,7 +14,7 @@ import (
 
 const root = "../.."
 
-// pages returns all Markdown of the repository by its path in it.
+// pages returns all Markdown files of the repository by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -51,12 +51,12 @@ var (
 	remote = regexp.MustCompile(`^(?:[a-z]+:|//)`)
 )
 
-// prose is a page without its code, which holds no links and no words.
+// prose returns a page without its code, which has no links and no words.
 func prose(page string) string {
 	return inline.ReplaceAllString(fenced.ReplaceAllString(page, ""), "``")
 }
 
-// links are the targets within the repository that a page leads to.
+// links returns the targets of a page's links within the repository.
 func links(page string) (targets []string) {
 	text := prose(page)
 	for _, m := range slices.Concat(link.FindAllStringSubmatch(text, -1), html.FindAllStringSubmatch(text, -1)) {
@@ -69,8 +69,8 @@ func links(page string) (targets []string) {
 
 var heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *#*$`)
 
-// anchors are those that GitHub gives a page's headings: lower case, without
-// punctuation, blanks as hyphens, and a number after those that were there.
+// anchors returns GitHub's anchors of a page's headings: lower case, without punctuation, with hyphens for blanks,
+// and a number for repeated headings.
 func anchors(page string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
@@ -93,8 +93,7 @@ func anchors(page string) map[string]bool {
 	return all
 }
 
-// broken returns what is wrong with the links of all pages. There says whether a
-// file or folder of the repository exists.
+// broken returns the broken links of all pages. there reports whether a file or directory of the repository exists.
 func broken(all map[string]string, there func(path string) bool) (wrong []string) {
 	for name, page := range all {
 		for _, target := range links(page) {
@@ -129,7 +128,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestBrokenLinksAreFound plants each kind.
+// TestBrokenLinksAreFound: each kind of broken link is found.
 func TestBrokenLinksAreFound(t *testing.T) {
 	all := map[string]string{
 		"README.md": "# A\n\n[ok](docs/b.md) [ok](docs/b.md#two-words--more) [ok](#a) ![ok](docs/x.png) " +
@@ -156,7 +155,7 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	}
 }
 
-// TestIndex: docs/README.md leads to every page beside it.
+// TestIndex: docs/README.md links to every page beside it.
 func TestIndex(t *testing.T) {
 	all := pages(t)
 	index := links(all["docs/README.md"])
@@ -174,7 +173,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestWords holds the names of the field to one spelling, and keeps prose plain.
+// TestWords enforces one spelling of product names, and plain words in prose.
 func TestWords(t *testing.T) {
 	for name, page := range pages(t) {
 		for i, line := range strings.Split(prose(page), "\n") {
@@ -194,8 +193,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestTargets: make targets that pages name exist, and CONTRIBUTING.md names all
-// of them.
+// TestTargets: make targets that pages name exist, and CONTRIBUTING.md names all targets.
 func TestTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -227,8 +225,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestTables: every row has as many cells as the head of its table; what is more
-// would not be shown.
+// TestTables: each row has as many cells as the head of its table; further cells would not be shown.
 func TestTables(t *testing.T) {
 	for name, page := range pages(t) {
 		width := 0
@@ -250,14 +247,14 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestCounts: as many alerts as pages say are there.
+// TestCounts: pages give the right number of alerts.
 func TestCounts(t *testing.T) {
 	runbooks, err := filepath.Glob(filepath.Join(root, "docs/runbooks/*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := pages(t)
-	delete(all, "CHANGELOG.md") // which tells what was
+	delete(all, "CHANGELOG.md") // it describes earlier versions
 	for name, page := range all {
 		for _, m := range regexp.MustCompile(`\b(\d+) alerts\b`).FindAllStringSubmatch(page, -1) {
 			if m[1] != fmt.Sprint(len(runbooks)) {

@@ -1,7 +1,7 @@
-// Package ethtool reads the driver statistics of a network interface ("ethtool -S") and its forward error correction.
-// The statistics are cheap enough for every scrape: the names, thousands of strings that rarely change, are read once
-// and then only checked, and a read is one ioctl.
-// docs/adr/0003-own-ethtool-statistics.md has the reasons for not using a library.
+// Package ethtool reads the driver statistics of a network interface ("ethtool -S") and its forward error
+// correction. Statistics are cheap enough for every scrape: the names, thousands of strings that rarely change, are
+// read once and later only checked, so that a read is one ioctl. docs/adr/0003-own-ethtool-statistics.md explains
+// why no library is used.
 package ethtool
 
 import (
@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// MaxStatistics is the most that one interface may have. An mlx5 port with 128 channels has about 5000.
+	// MaxStatistics limits the statistics of one interface. An mlx5 port with 128 channels has about 5000.
 	MaxStatistics = 16384
-	// MaxAge is how long names are used if their count does not change.
+	// MaxAge is the time after which names are read again even if their count did not change.
 	MaxAge = time.Minute
 )
 
@@ -31,28 +31,28 @@ const (
 	countSize = 20 // struct ethtool_sset_info: cmd, reserved, u64 sset_mask, u32 count
 )
 
-// ErrChanged means that the driver changed its statistics faster than they could be read.
+// ErrChanged is returned if the driver changed its statistics faster than they could be read.
 var ErrChanged = errors.New("the driver's statistics changed while they were read")
 
-// Ioctl carries out one SIOCETHTOOL request on the interface called name. The request, a struct of ethtool.h that
-// begins with its command, is answered in place. Errors hold a unix.Errno.
+// Ioctl executes one SIOCETHTOOL request on the interface called name. The request is a struct of ethtool.h that
+// begins with its command, and is overwritten by the response. Errors hold a unix.Errno.
 type Ioctl func(name string, request []byte) error
 
-// Device is the statistics of one interface. Not safe for concurrent use.
+// Device reads the statistics of one interface. Not safe for concurrent use.
 type Device struct {
 	name  string
 	ioctl Ioctl
 	now   func() time.Time
 
-	buf    []byte // for requests; see newBuffer
-	count  int    // of the names; 0 before they are read
+	buf    []byte // buffer for requests; see newBuffer
+	count  int    // number of names; 0 before they are read
 	table  uint64 // hash of the names
 	loaded time.Time
-	known  bool // learn was called with the names that table is the hash of
+	known  bool // learn was called with the names whose hash is table
 	seed   maphash.Seed
 }
 
-// NewDevice returns the statistics of the interface called name, which need not exist yet. It holds memory until Close.
+// NewDevice returns a reader for the interface called name, which need not exist yet. It holds memory until Close.
 func NewDevice(name string, ioctl Ioctl) (*Device, error) {
 	buf, err := newBuffer()
 	if err != nil {
@@ -61,9 +61,9 @@ func NewDevice(name string, ioctl Ioctl) (*Device, error) {
 	return &Device{name: name, ioctl: ioctl, now: time.Now, buf: buf, seed: maphash.MakeSeed()}, nil
 }
 
-// newBuffer maps memory for the largest answer, followed by a page that cannot be written. The kernel copies as many
-// values as the driver has at that moment (ethtool_get_stats() in net/ethtool/ioctl.c; since Linux 6.19 it compares the
-// count first): a driver that gained statistics meanwhile gets EFAULT there, and overwrites nothing.
+// newBuffer maps memory for the largest response, followed by a page without access. The kernel copies as many values
+// as the driver has at that moment (ethtool_get_stats() in net/ethtool/ioctl.c; since 6.19 it compares the count
+// first). If the driver gained statistics meanwhile, the copy fails there with EFAULT and overwrites nothing.
 func newBuffer() ([]byte, error) {
 	page := unix.Getpagesize()
 	size := (namesHead + MaxStatistics*nameSize + page - 1) / page * page
@@ -80,7 +80,7 @@ func newBuffer() ([]byte, error) {
 
 func (d *Device) request() []byte { return d.buf[:len(d.buf)-unix.Getpagesize()] }
 
-// Close frees the memory; the device cannot be used any more.
+// Close frees the memory. The device must not be used afterwards.
 func (d *Device) Close() error {
 	if d.buf == nil {
 		return nil
@@ -93,9 +93,9 @@ func (d *Device) Close() error {
 // Forget makes the next Read fetch the names again, after the interface was reconfigured.
 func (d *Device) Forget() { d.loaded = time.Time{} }
 
-// Read returns the values of all statistics, in the driver's order, valid until the next request. It calls learn with
-// their names in the same order first, if they differ from those of the previous call. Errors hold a unix.Errno:
-// EOPNOTSUPP where the driver has no statistics, ENODEV where there is no such interface; or [ErrChanged].
+// Read returns the values of all statistics in the driver's order, valid until the next request. If the names differ
+// from those of the last call to learn, it calls learn with them first, in the same order. Errors hold a unix.Errno
+// (EOPNOTSUPP: the driver has no statistics, ENODEV: no such interface), or are [ErrChanged].
 func (d *Device) Read(learn func(names []string)) (values []uint64, err error) {
 	for range 3 {
 		if d.count == 0 || d.now().Sub(d.loaded) >= MaxAge {
@@ -107,7 +107,8 @@ func (d *Device) Read(learn func(names []string)) (values []uint64, err error) {
 		if err == nil {
 			return values, nil
 		}
-		if d.count = 0; !errors.Is(err, ErrChanged) {
+		d.count = 0
+		if !errors.Is(err, ErrChanged) {
 			return nil, err
 		}
 		err = nil
@@ -115,18 +116,19 @@ func (d *Device) Read(learn func(names []string)) (values []uint64, err error) {
 	return nil, fmt.Errorf("%s: %w", d.name, ErrChanged)
 }
 
-// values reads the values; the error is ErrChanged when their number is not that of the names.
+// values reads the values. The error is ErrChanged if their number differs from that of the names.
 func (d *Device) values() ([]uint64, error) {
 	req := d.request()
 	binary.NativeEndian.PutUint32(req, unix.ETHTOOL_GSTATS)
-	binary.NativeEndian.PutUint32(req[4:], uint32(d.count)) // newer kernels refuse any other
+	binary.NativeEndian.PutUint32(req[4:], uint32(d.count)) // newer kernels reject any other number
 	if err := d.do("values", req); err != nil {
 		return nil, err
 	}
 	if int(binary.NativeEndian.Uint32(req[4:])) != d.count {
 		return nil, ErrChanged
 	}
-	return unsafe.Slice((*uint64)(unsafe.Pointer(&req[statsHead])), d.count), nil // aligned: req begins at a page
+	// aligned: req begins at a page boundary
+	return unsafe.Slice((*uint64)(unsafe.Pointer(&req[statsHead])), d.count), nil
 }
 
 func (d *Device) load(learn func(names []string)) error {
@@ -173,7 +175,7 @@ func (d *Device) load(learn func(names []string)) error {
 // Driver returns the name of the interface's driver and the bus address of its device, a PCI address for a PCI device.
 func (d *Device) Driver() (driver, bus string, err error) {
 	req := d.request()
-	info := (*unix.EthtoolDrvinfo)(unsafe.Pointer(&req[0])) // aligned: req begins at a page
+	info := (*unix.EthtoolDrvinfo)(unsafe.Pointer(&req[0])) // aligned: req begins at a page boundary
 	*info = unix.EthtoolDrvinfo{Cmd: unix.ETHTOOL_GDRVINFO}
 	err = d.do("driver", req)
 	return unix.ByteSliceToString(info.Driver[:]), unix.ByteSliceToString(info.Bus_info[:]), err
@@ -186,7 +188,7 @@ func (d *Device) do(what string, req []byte) error {
 	return nil
 }
 
-// Socket sends ethtool requests, in the network namespace that it was opened in. Safe for concurrent use.
+// Socket sends ethtool requests in the network namespace in which it was opened. Safe for concurrent use.
 type Socket struct{ fd int }
 
 // Open opens a socket.

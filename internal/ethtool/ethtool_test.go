@@ -33,10 +33,10 @@ func stats(pairs ...any) (list []ethtooltest.Stat) {
 	return list
 }
 
-// TestRead follows one interface through everything that can happen to its
-// table, on kernels that check the count and on those that do not.
+// TestRead reads one interface through all changes of its table, on kernels that check the count and on those that
+// do not.
 func TestRead(t *testing.T) {
-	long := strings.Repeat("n", 32) // fills its field: no zero byte ends it
+	long := strings.Repeat("n", 32) // fills its field, so no zero byte ends it
 	for _, checks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("kernel checks the count: %v", checks), func(t *testing.T) {
 			eth0 := &ethtooltest.Netdev{Stats: stats("rx", 1, "tx", 2)}
@@ -117,8 +117,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestReadGrowsBeyondBounds has the driver gain more statistics than there is
-// room for, between two reads.
+// TestReadGrowsBeyondBounds: between two reads, the driver gains more statistics than the buffer can hold.
 func TestReadGrowsBeyondBounds(t *testing.T) {
 	eth0 := &ethtooltest.Netdev{Stats: stats("rx", 1)}
 	d := newTestDevice(t, (&ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": eth0}}).Ioctl)
@@ -135,7 +134,7 @@ func TestReadGrowsBeyondBounds(t *testing.T) {
 	}
 }
 
-// TestReadNeverStill has a driver whose statistics change at every request.
+// TestReadNeverStill: the driver's statistics change with every request.
 func TestReadNeverStill(t *testing.T) {
 	eth0 := &ethtooltest.Netdev{Stats: stats("rx", 1)}
 	attempts := 0
@@ -164,11 +163,11 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// TestKernel asks the real kernel about a veth pair in a network namespace of
-// its own, and about interfaces that have no statistics or do not exist.
+// TestKernel queries the real kernel about a veth pair in a separate network namespace, and about interfaces
+// without statistics or that do not exist.
 func TestKernel(t *testing.T) {
 	skip := make(chan string)
-	go func() { // the thread is left to die with its namespace
+	go func() { // the thread is not unlocked: it ends with its namespace
 		runtime.LockOSThread()
 		skip <- testKernel(t)
 	}()
@@ -217,7 +216,7 @@ func testKernel(t *testing.T) (skip string) {
 		}
 		d.Close()
 	}
-	// veth has no FEC; the kernel refuses a request that it does not understand in another way.
+	// veth has no FEC. The kernel would reject a malformed request with another error.
 	if mode, err := d.FECMode(); mode != "" || !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Errorf("FEC mode %q, %v", mode, err)
 	}
@@ -226,8 +225,7 @@ func testKernel(t *testing.T) (skip string) {
 			t.Errorf("FEC blocks of %s: %v, %v, want %v", name, blocks, err, want)
 		}
 	}
-	// A driver with more statistics than the room has left: the kernel's copy
-	// ends at the guard page.
+	// A driver with more statistics than the remaining buffer: the kernel's copy ends at the guard page.
 	req := d.request()
 	req = req[len(req)-16:]
 	clear(req)

@@ -12,9 +12,9 @@ import (
 	"github.com/railscope/railscope/internal/nlattr"
 )
 
-// FECMode returns the active mode of forward error correction: none where the port has no modes, off, auto, rs, baser
-// or llrs; "" while it is unknown. On mlx5 it is a firmware command. The error is EOPNOTSUPP where the driver does not
-// report it.
+// FECMode returns the active mode of forward error correction: off, auto, rs, baser or llrs; none if the port has
+// no modes, "" while it is unknown. On mlx5 it is a firmware command. The error is EOPNOTSUPP if the driver does
+// not report it.
 func (d *Device) FECMode() (string, error) {
 	req := d.request() // struct ethtool_fecparam: cmd, active_fec, fec, reserved
 	clear(req[:16])
@@ -30,7 +30,7 @@ func (d *Device) FECMode() (string, error) {
 	return "", nil
 }
 
-// Of include/uapi/linux/ethtool_netlink.h; golang.org/x/sys/unix does not have them.
+// From include/uapi/linux/ethtool_netlink.h; golang.org/x/sys/unix lacks them.
 const (
 	attrFECHeader        = 1
 	attrFECStats         = 5
@@ -38,11 +38,12 @@ const (
 	attrFECUncorrectable = 3
 )
 
-// FECBlocks is how many blocks forward error correction corrected and could not correct; nil: not reported.
+// FECBlocks holds the numbers of blocks that forward error correction corrected and could not correct; nil: not
+// reported.
 type FECBlocks struct{ Corrected, Uncorrectable *uint64 }
 
-// ReadFECBlocks asks the kernel by ethtool netlink (net/ethtool/fec.c); mlx5 needs several firmware commands. The error
-// is EOPNOTSUPP or EINVAL where the driver has no FEC, or the kernel no such request, as before Linux 5.13.
+// ReadFECBlocks asks the kernel by ethtool netlink (net/ethtool/fec.c); mlx5 needs several firmware commands. The
+// error is EOPNOTSUPP or EINVAL if the driver has no FEC, or the kernel lacks the request, as before Linux 5.13.
 func ReadFECBlocks(name string) (FECBlocks, error) {
 	conn, err := netlink.Dial(unix.NETLINK_GENERIC, nil)
 	if err != nil {
@@ -63,7 +64,7 @@ func readFECBlocks(conn *netlink.Conn, name string) (b FECBlocks, err error) {
 			})
 		}, b.decode)
 	}
-	if errors.Is(err, unix.ENOENT) { // of the family
+	if errors.Is(err, unix.ENOENT) { // the family does not exist
 		err = unix.EOPNOTSUPP
 	}
 	if err != nil {
@@ -75,7 +76,7 @@ func readFECBlocks(conn *netlink.Conn, name string) (b FECBlocks, err error) {
 func (b *FECBlocks) decode(data []byte) (err error) {
 	stats := nlattr.Last(data, attrFECStats, &err)
 	for typ, value := range nlattr.All(stats, &err) {
-		if len(value) < 8 { // an array of the total and of each lane, which is empty if not reported
+		if len(value) < 8 { // an array of the total and the value of each lane; empty if not reported
 			continue
 		}
 		total := binary.NativeEndian.Uint64(value)
@@ -89,7 +90,7 @@ func (b *FECBlocks) decode(data []byte) (err error) {
 	return err
 }
 
-// familyID returns the number that this kernel gave to ethtool netlink.
+// familyID returns the kernel's number of the ethtool netlink family.
 func familyID(conn *netlink.Conn) (id netlink.HeaderType, err error) {
 	err = generic(conn, unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.CTRL_ATTR_FAMILY_NAME, unix.ETHTOOL_GENL_NAME)
@@ -104,7 +105,7 @@ func familyID(conn *netlink.Conn) (id netlink.HeaderType, err error) {
 	return id, err
 }
 
-// generic sends one request of generic netlink, which the kernel answers before the send returns.
+// generic sends one generic netlink request. The kernel answers before the send returns.
 func generic(conn *netlink.Conn, family netlink.HeaderType, cmd byte, encode func(*netlink.AttributeEncoder),
 	decode func(data []byte) error) error {
 	ae := netlink.NewAttributeEncoder()

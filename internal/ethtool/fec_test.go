@@ -33,8 +33,8 @@ func TestFECMode(t *testing.T) {
 	}
 }
 
-// The bytes of both requests on a little-endian machine, as net/netlink/genetlink.c and net/ethtool/fec.c expect
-// them, and of an answer without its statistics. The numbers are those of ethtool_netlink.h of Linux 5.13.
+// Bytes of both requests on a little-endian machine, as net/netlink/genetlink.c and net/ethtool/fec.c expect them,
+// and of an answer without its statistics. The numbers are from ethtool_netlink.h of Linux 5.13.
 const (
 	askFamily = "\x03\x01\x00\x00" + "\x0c\x00\x02\x00ethtool\x00"
 	family    = "\x01\x02\x00\x00" + "\x0c\x00\x02\x00ethtool\x00" + "\x06\x00\x01\x00\x15\x00\x00\x00"
@@ -45,7 +45,8 @@ const (
 	pad = "\x04\x00\x01\x00"
 )
 
-// TestReadFECBlocks: the total comes first, the lanes after it, and an empty array is what a driver does not report.
+// TestReadFECBlocks: the total comes first, then the lanes. An empty array means that the driver does not report
+// the value.
 func TestReadFECBlocks(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the bytes are those of a little-endian machine")
@@ -53,7 +54,7 @@ func TestReadFECBlocks(t *testing.T) {
 	number := func(n uint64) *uint64 { return &n }
 	for name, tt := range map[string]struct {
 		family, fec string
-		errno       int // of the last request
+		errno       int // error of the last request
 		want        FECBlocks
 		fails       error
 	}{

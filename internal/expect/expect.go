@@ -1,45 +1,47 @@
-// Package expect knows what the rails of this node should be: what is configured, else the best that was ever seen of
-// each port. A link that trains at 100 Gb/s instead of 400 lowers its capacity, and does not lower this.
+// Package expect knows the expected properties of this node's rails: the configured ones, otherwise the best ever
+// seen of each port. A link that trains at 100 Gb/s instead of 400 Gb/s lowers the rail's capacity, but not the
+// expectation.
 package expect
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// Config is what the user expects; 0: not configured.
+// Config holds the configured expectations; 0: not configured.
 type Config struct {
-	Rails int     // of this node
-	Rate  float64 // of every port, bytes per second
-	MTU   int     // of RoCE, of every port, bytes
-	GPUs  int     // of this node
+	Rails int     // number on this node
+	Rate  float64 // rate of every port, bytes per second
+	MTU   int     // RoCE MTU of every port, bytes
+	GPUs  int     // number on this node
 }
 
-// Source says where an expectation is from.
+// Source is the origin of an expectation.
 type Source string
 
-// The sources; empty: nothing is expected.
+// Sources; empty: nothing is expected.
 const (
 	Configured Source = "configured"
 	BestSeen   Source = "best_seen"
 )
 
-// Figure is what is expected of one attribute.
+// Figure is the expected value of one attribute.
 type Figure[T any] struct {
 	Value  T         `json:"value"`
 	Source Source    `json:"source"`
-	Since  time.Time `json:"since,omitzero"` // of the best seen: when it was first seen
+	Since  time.Time `json:"since,omitzero"` // only for the best seen: when it was first seen
 	Last   time.Time `json:"last,omitzero"`  // when it was last seen, to the day
 }
 
 // Known reports whether something is expected.
 func (f Figure[T]) Known() bool { return f.Source != "" }
 
-// Why is where the expectation is from, for people.
+// Why returns the origin of the expectation, for people.
 func (f Figure[T]) Why() string {
 	switch {
 	case f.Source == Configured:
@@ -52,7 +54,7 @@ func (f Figure[T]) Why() string {
 	return ""
 }
 
-// Evidence is a value with its origin, as findings write it: "400 Gb/s on 2026-11-20 (best seen)".
+// Evidence returns a value with its origin, as findings write it: "400 Gb/s on 2026-11-20 (best seen)".
 func (f Figure[T]) Evidence(value string) string {
 	if f.Source == Configured {
 		return value + " configured"
@@ -68,32 +70,47 @@ func (f Figure[T]) period() string {
 	return first + " to " + last
 }
 
-// Rail is what is expected of one rail.
+// Rail holds the expectations of one rail.
 type Rail struct {
-	Rate Figure[float64]   `json:"rate"` // of its port, bytes per second
+	Rate Figure[float64]   `json:"rate"` // rate of its port, bytes per second
 	Link Figure[rail.Link] `json:"pcie"`
-	MTU  Figure[int]       `json:"mtu"` // of RoCE, bytes
+	MTU  Figure[int]       `json:"mtu"` // RoCE MTU, bytes
+	// WasUp is true if the port was seen up, also before the kernel started.
+	WasUp bool `json:"was_up,omitempty"`
 }
 
-// Node is what is expected of the node as a whole.
+// Unused returns which ports were never up and need not be, like [rail.Unused]; ports that were seen up before are
+// expected. uses and expected belong to the same rails; atLeast is [Node.ConfiguredRails].
+func Unused(uses []rail.Use, expected []Rail, atLeast int) []bool {
+	uses = slices.Clone(uses)
+	for i, e := range expected {
+		uses[i].Expected = uses[i].Expected || e.WasUp
+	}
+	return rail.Unused(uses, atLeast)
+}
+
+// Node holds the expectations of the whole node.
 type Node struct {
-	Rails Figure[int] `json:"rails"` // without a configured number: those present and those missing
-	GPUs  Figure[int] `json:"gpus"`  // on PCI
+	Rails Figure[int] `json:"rails"` // without a configured number: present and missing rails
+	GPUs  Figure[int] `json:"gpus"`  // number on PCI
 	// GPUAddresses are the PCI addresses of the GPUs when most of them were seen.
 	GPUAddresses []string `json:"gpu_addresses,omitempty"`
 }
 
-// GigabitsPerSecond is a rate as people read it.
-func GigabitsPerSecond(bytesPerSecond float64) string {
-	return fmt.Sprintf("%.4g Gb/s", bytesPerSecond*8/1e9)
+// ConfiguredRails returns the number of rails that the configuration expects; 0: none.
+func (n Node) ConfiguredRails() int {
+	if n.Rails.Source == Configured {
+		return n.Rails.Value
+	}
+	return 0
 }
 
-// LinkText is a PCIe link as people read it.
+// LinkText formats a PCIe link for people.
 func LinkText(l rail.Link) string { return fmt.Sprintf("%g GT/s x%d", l.GigaTransfers, l.Width) }
 
-// Capacities returns what each rail should carry with all active rails under load, in bytes per second: like
-// [rail.Capacities], with the expected port rate and PCIe link in place of the present ones where these are lower. A
-// rail that is not active has what it would have if it were; 0: nothing is expected, or nothing is known.
+// Capacities returns what each rail should carry with all active rails under load, in bytes per second. It is like
+// [rail.Capacities], with the expected port rate and PCIe link instead of lower current ones. For an inactive rail
+// it returns the capacity that it would have if active; 0: nothing is expected or known.
 func Capacities(rails []rail.Rail, limits []rail.Limits, expected []Rail) []float64 {
 	raised := make([]rail.Limits, len(limits))
 	for i, l := range limits {
@@ -118,16 +135,16 @@ func Capacities(rails []rail.Rail, limits []rail.Limits, expected []Rail) []floa
 			raised[i].Active = false
 		}
 		if raised[i].Rate == 0 || !Hardware(rails[i]) && !expected[i].Rate.Known() {
-			list[i] = 0 // the rate of a software device is only a number that somebody chose
+			list[i] = 0 // the rate of a software device is arbitrary
 		}
 	}
 	return list
 }
 
-// Hardware reports whether the rail is an adapter's port, of which something can be expected without configuration.
+// Hardware reports whether the rail is an adapter's port, for which there are expectations without configuration.
 func Hardware(r rail.Rail) bool { return !r.Software && r.PCIAddress != "" }
 
-// Bounds of what is remembered, also of what is read from a file.
+// Limits of what is remembered, and of what is read from a file.
 const (
 	maxPorts = 128
 	maxGPUs  = 128
@@ -136,7 +153,7 @@ const (
 	maxLanes = 32
 )
 
-// Seen is the best value that was seen of an attribute.
+// Seen is the best value seen of an attribute.
 type Seen[T any] struct {
 	Value T         `json:"value"`
 	Since time.Time `json:"since"` // first seen
@@ -150,13 +167,13 @@ func (s *Seen[T]) figure() (f Figure[T]) {
 	return Figure[T]{Value: s.Value, Source: BestSeen, Since: s.Since, Last: s.Last}
 }
 
-// Port is what is remembered of one port. It is written to the state directory.
+// Port is the memory of one port. It is written to the state directory.
 type Port struct {
 	Place      string `json:"place"` // see [rail.Rail.Place]
 	Port       int    `json:"port"`
-	NodeGUID   string `json:"node_guid,omitempty"` // only while no other device has the same
+	NodeGUID   string `json:"node_guid,omitempty"` // only while no other device has the same GUID
 	PCIAddress string `json:"pci_address"`
-	// Bond: the port was that of a bond's device, whose rate is not that of the function alone.
+	// Bond is true if the port belonged to a bond's device, whose rate is not that of the function alone.
 	Bond bool `json:"bond,omitempty"`
 
 	Rate *Seen[float64]   `json:"rate,omitempty"` // bytes per second
@@ -164,13 +181,13 @@ type Port struct {
 	MTU  *Seen[int]       `json:"mtu,omitempty"`
 }
 
-// Memory is the best that was seen of this node.
+// Memory holds the best values seen on this node.
 type Memory struct {
 	Ports []Port          `json:"ports"`
 	GPUs  *Seen[[]string] `json:"gpus,omitempty"` // PCI addresses
 }
 
-// Check validates what was read from a file.
+// Check validates a memory that was read from a file.
 func (m Memory) Check() error {
 	if len(m.Ports) > maxPorts {
 		return fmt.Errorf("%d ports; at most %d are allowed", len(m.Ports), maxPorts)
@@ -194,12 +211,12 @@ func (p Port) check() error {
 	case p.Place == "" || p.Port < 1 || p.Port > 255:
 		return errors.New("no place or port")
 	case p.Rate != nil && !(p.Rate.Value > 0 && p.Rate.Value <= maxRate):
-		return fmt.Errorf("a rate of %v", p.Rate.Value)
+		return fmt.Errorf("invalid rate %v", p.Rate.Value)
 	case p.MTU != nil && (p.MTU.Value < 256 || p.MTU.Value > 4096):
-		return fmt.Errorf("an MTU of %d", p.MTU.Value)
+		return fmt.Errorf("invalid MTU %d", p.MTU.Value)
 	case p.Link != nil && !(p.Link.Value.GigaTransfers > 0 && p.Link.Value.GigaTransfers <= 1024 &&
 		p.Link.Value.Width > 0 && p.Link.Value.Width <= maxLanes):
-		return fmt.Errorf("a PCIe link of %v", p.Link.Value)
+		return fmt.Errorf("invalid PCIe link %v", p.Link.Value)
 	}
 	return checkTexts(p.Place, p.NodeGUID, p.PCIAddress)
 }

@@ -12,28 +12,30 @@ import (
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/units"
 )
 
-// A value counts as seen when two observations in a row have it: the second is soon after the first, the others follow.
+// A value counts as seen if two consecutive observations have it. The second observation follows soon after the
+// first.
 const (
 	secondAfter  = 10 * time.Second
 	observeEvery = time.Minute
 )
 
-// Options are what a [Keeper] depends on.
+// Options configure a [Keeper].
 type Options struct {
 	Sysfs  string // mount point
 	Find   func() rail.Snapshot
 	Config Config
-	Budget time.Duration // how long one device may take
+	Budget time.Duration // maximum wait for one device
 
-	Memory Memory       // of an earlier process, as [Memory.Check] accepts it
-	Save   func(Memory) // receives it whenever it changes; must not block; nil: it is lost with the process
-	// Forget makes the finder forget a missing rail by its name, and reports whether there was one; optional.
+	Memory Memory       // memory of an earlier process, accepted by [Memory.Check]
+	Save   func(Memory) // receives each changed memory; must not block; nil: the memory ends with the process
+	// Forget makes the finder forget a missing rail by name, and reports whether there was one; optional.
 	Forget func(name string) bool
 }
 
-// Keeper remembers the best that was seen of the rails and GPUs of this node. Safe for concurrent use.
+// Keeper remembers the best values seen of this node's rails and GPUs. Safe for concurrent use.
 type Keeper struct {
 	opts  Options
 	lanes lane.Group[Now]
@@ -42,16 +44,16 @@ type Keeper struct {
 	mu     sync.Mutex // protects all following fields
 	config Config
 	memory Memory
-	last   map[string]reading // by rail ID and port: the last observation
-	gpus   []string           // at the last observation
+	last   map[string]reading // last observation, by rail ID and port
+	gpus   []string           // PCI addresses at the last observation
 }
 
-// Now is a rail at one moment. Figures that are not known, or have no meaning, are 0.
+// Now holds the current values of a rail. Values that are unknown or meaningless are 0.
 type Now struct {
 	Active bool
 	Rate   float64 // bytes per second
 	Link   rail.Link
-	MTU    int // of RoCE, bytes
+	MTU    int // RoCE MTU, bytes
 	Err    error
 }
 
@@ -65,14 +67,14 @@ func New(o Options) *Keeper {
 	return &Keeper{opts: o, config: o.Config, memory: o.Memory, last: map[string]reading{}}
 }
 
-// Configure sets what the user expects.
+// Configure sets the configured expectations.
 func (k *Keeper) Configure(c Config) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.config = c
 }
 
-// Run observes until ctx is done.
+// Run observes periodically until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
 	for wait := secondAfter; ; wait = observeEvery {
 		k.Observe()
@@ -84,7 +86,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Observe reads the rails and GPUs once, remembers what is better than before, and returns the rails with their state.
+// Observe reads the rails and GPUs once, remembers better values, and returns the rails with their state.
 func (k *Keeper) Observe() ([]rail.Rail, []Now) {
 	snap := k.opts.Find()
 	now := k.read(snap.Rails)
@@ -109,7 +111,8 @@ func (k *Keeper) Observe() ([]rail.Rail, []Now) {
 	changed := k.memory.learn(snap.Rails, seen, at)
 	if gpus.State == lane.Done && gpus.Value.err == nil {
 		seenTwice := slices.Equal(k.gpus, gpus.Value.addresses)
-		if k.gpus = gpus.Value.addresses; seenTwice {
+		k.gpus = gpus.Value.addresses
+		if seenTwice {
 			changed = k.memory.learnGPUs(k.gpus, at) || changed
 		}
 	}
@@ -135,7 +138,8 @@ func (k *Keeper) read(rails []rail.Rail) []Now {
 	for i, res := range k.lanes.Run(k.opts.Budget, names, func(name string) Now {
 		return readRail(k.opts.Sysfs, byName[name])
 	}) {
-		if list[i] = res.Value; res.Err != nil {
+		list[i] = res.Value
+		if res.Err != nil {
 			list[i] = Now{Err: fmt.Errorf("%s: %w", rails[i], res.Err)}
 		}
 	}
@@ -146,26 +150,29 @@ func readRail(sysfsRoot string, r rail.Rail) (n Now) {
 	port := rail.NewPort(sysfsRoot, r, nil)
 	defer port.Close()
 	state, err := port.State()
-	if n.Active = err == nil && state == rail.StateActive; n.Active {
-		n.Rate, err = port.Rate() // meaningless otherwise
+	n.Active = err == nil && state == rail.StateActive
+	if n.Active {
+		n.Rate, err = port.Rate() // meaningless if the port is not active
 	}
 	var errLink, errMTU error
-	if n.Link, errLink = port.Link(); errors.Is(errLink, rail.ErrNoLink) || missing(errLink) {
+	n.Link, errLink = port.Link()
+	if errors.Is(errLink, rail.ErrNoLink) || missing(errLink) {
 		errLink = nil
 	}
-	if _, n.MTU, errMTU = port.MTU(); missing(errMTU) {
+	_, n.MTU, errMTU = port.MTU()
+	if missing(errMTU) {
 		errMTU = nil
 	}
 	n.Err = errors.Join(err, errLink, errMTU)
 	return n
 }
 
-// missing is the error of a file that a captured tree, or the driver, does not have.
+// missing reports whether err means that a captured tree, or the driver, lacks a file.
 func missing(err error) bool {
 	return sysfs.Reason(err) == sysfs.ReasonVanished || sysfs.Reason(err) == sysfs.ReasonUnsupported
 }
 
-// nvidiaGPUs returns the PCI addresses of the GPUs that are expected, in order.
+// nvidiaGPUs returns the PCI addresses of the GPUs for which there are expectations, sorted.
 func nvidiaGPUs(sysfsRoot string) (addresses []string, err error) {
 	list, err := rail.GPUs(sysfsRoot)
 	for _, g := range list {
@@ -176,14 +183,14 @@ func nvidiaGPUs(sysfsRoot string) (addresses []string, err error) {
 	return addresses, err
 }
 
-// Expected returns what is expected of the rails, in their order.
+// Expected returns the expectations of the rails, in their order.
 func (k *Keeper) Expected(rails []rail.Rail) []Rail {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.memory.expected(k.config, rails)
 }
 
-// Node returns what is expected of the node that the finder sees.
+// Node returns the expectations of the node that the finder sees.
 func (k *Keeper) Node() (n Node) {
 	snap := k.opts.Find()
 	k.mu.Lock()
@@ -204,14 +211,14 @@ func (k *Keeper) Node() (n Node) {
 	return n
 }
 
-// ErrUnknown is the error of a name that is not that of a rail. It is always wrapped.
+// ErrUnknown is returned, always wrapped, if no rail has the name.
 var ErrUnknown = errors.New("no such rail")
 
-// ResetGPUs is the name under which [Keeper.Reset] forgets the GPUs, unless a rail has it.
+// ResetGPUs is the name by which [Keeper.Reset] forgets the GPUs, unless a rail has that name.
 const ResetGPUs = "gpus"
 
-// Reset forgets what was seen of a rail, of the name that it has now, and of one that is missing that it exists; or, by
-// [ResetGPUs], of the GPUs. It returns what was forgotten, in words.
+// Reset forgets the best values of a rail by its current name; a missing rail is forgotten completely. By
+// [ResetGPUs], it forgets the GPUs. It returns a description of what was forgotten.
 func (k *Keeper) Reset(name string) (forgotten string, err error) {
 	snap := k.opts.Find()
 	present := slices.IndexFunc(snap.Rails, func(r rail.Rail) bool { return r.Name == name })
@@ -237,7 +244,8 @@ func (k *Keeper) Reset(name string) (forgotten string, err error) {
 func (k *Keeper) resetPresent(rails []rail.Rail, i int) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p := k.memory.find(rails)[i]
+	known, _ := k.memory.find(rails)
+	p := known[i]
 	if p == nil {
 		return rails[i].String() + ": nothing was remembered"
 	}
@@ -283,11 +291,11 @@ func (k *Keeper) resetGPUs() string {
 	return text
 }
 
-// String is what is remembered, for people.
+// String describes what is remembered, for people.
 func (p *Port) String() string {
 	var parts []string
 	if p.Rate != nil {
-		parts = append(parts, GigabitsPerSecond(p.Rate.Value))
+		parts = append(parts, units.Gigabits(p.Rate.Value))
 	}
 	if p.Link != nil {
 		parts = append(parts, "PCIe "+LinkText(p.Link.Value))

@@ -15,10 +15,11 @@ import (
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
+	"github.com/railscope/railscope/internal/units"
 )
 
-// machine is a sysfs of mlx5 adapters, in the form of drivers/infiniband/core/sysfs.c and drivers/pci/pci-sysfs.c, and
-// a keeper that is made anew by restart.
+// machine is a sysfs of mlx5 adapters, in the format of drivers/infiniband/core/sysfs.c and
+// drivers/pci/pci-sysfs.c, with a keeper that restart recreates.
 type machine struct {
 	t      *testing.T
 	sys    string
@@ -34,7 +35,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// restart makes a new keeper of what was saved.
+// restart makes a new keeper from the saved memory.
 func (m *machine) restart() {
 	m.t.Helper()
 	m.finder = rail.NewFinder(m.sys, rail.Options{}, nil, time.Minute)
@@ -54,7 +55,7 @@ func (m *machine) card(i int, rate, pcie string, mtu int) {
 	m.t.Helper()
 	state := "4: ACTIVE"
 	if rate == "down" {
-		rate, state = "10", "1: DOWN" // what mlx5 reports of a port without a link (mlx5_ib, translate_eth_proto_oper)
+		rate, state = "10", "1: DOWN" // mlx5's values for a port without a link (mlx5_ib, translate_eth_proto_oper)
 	}
 	speed, width, _ := strings.Cut(pcie, " x")
 	address := fmt.Sprintf("0000:%02x:00.0", 0x18+i)
@@ -93,14 +94,14 @@ func (m *machine) remove(i int) {
 	}
 }
 
-// gpu writes a PCI function of a class.
+// gpu writes a PCI function with a class.
 func (m *machine) gpu(address, vendor, class string) {
 	m.t.Helper()
 	sysfstest.Write(m.t, m.sys, []byte(fmt.Sprintf("-- bus/pci/devices/%[1]s/vendor --\n%[2]s\n"+
 		"-- bus/pci/devices/%[1]s/class --\n%[3]s\n", address, vendor, class)))
 }
 
-// minutes observes every minute.
+// minutes observes once per minute.
 func (m *machine) minutes(n int) {
 	for range n {
 		time.Sleep(time.Minute)
@@ -108,14 +109,14 @@ func (m *machine) minutes(n int) {
 	}
 }
 
-// expects are the expectations, one rail a line.
+// expects returns the expectations, one rail per line.
 func (m *machine) expects() string {
 	var lines []string
 	rails := m.finder.Snapshot().Rails
 	for i, e := range m.Expected(rails) {
 		line := rails[i].Name + ":"
 		if e.Rate.Known() {
-			line += " " + e.Rate.Evidence(GigabitsPerSecond(e.Rate.Value))
+			line += " " + e.Rate.Evidence(units.Gigabits(e.Rate.Value))
 		}
 		if e.Link.Known() {
 			line += ", " + LinkText(e.Link.Value)
@@ -137,8 +138,8 @@ func (m *machine) check(want string) {
 
 const gen5 = "32.0 x16"
 
-// TestBestSeen: what was seen twice in a row is remembered, and nothing lowers it: a link that trains low, a port that
-// is down, a card that is gone, a restart.
+// TestBestSeen: a value that was seen twice in a row is remembered. Nothing lowers it: a link that trains low, a
+// port that is down, a missing card, a restart.
 func TestBestSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -166,7 +167,7 @@ func TestBestSeen(t *testing.T) {
 	})
 }
 
-// TestNonsense: a value of one moment, of a port that is down, or of a software device is not remembered.
+// TestNonsense: a momentary value, or one of a port that is down or of a software device, is not remembered.
 func TestNonsense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -182,7 +183,7 @@ func TestNonsense(t *testing.T) {
 		m.check("0: 100 Gb/s on 2000-01-01 (best seen), 32 GT/s x16, 4096\n1:")
 		sysfstest.Write(t, m.sys, []byte(`
 -- class/infiniband/rxe0/parent --
-eth0
+eth9
 -- class/infiniband/rxe0/ports/1/link_layer --
 Ethernet
 -- class/infiniband/rxe0/ports/1/state --
@@ -192,7 +193,7 @@ Ethernet
 `))
 		m.minutes(3)
 		m.check("0: 100 Gb/s on 2000-01-01 (best seen), 32 GT/s x16, 4096\n1:\n2:")
-		m.Configure(Config{Rate: 50e9, MTU: 4096}) // of software devices too
+		m.Configure(Config{Rate: 50e9, MTU: 4096}) // the configuration applies to software devices, too
 		m.check("0: 400 Gb/s configured, 32 GT/s x16, 4096\n1: 400 Gb/s configured, 4096\n2: 400 Gb/s configured, 4096")
 	})
 }
@@ -218,8 +219,8 @@ func TestSavedOncePerDay(t *testing.T) {
 	})
 }
 
-// TestIdentity: a card is known at another bus number, a replaced one has what its slot had, and a bond's device is
-// not its first function.
+// TestIdentity: a card is recognized at another bus number, a replacement gets the memory of its slot, and a bond's
+// device is not its first function.
 func TestIdentity(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	at := func(place, guid string, members int) rail.Rail {
@@ -230,7 +231,7 @@ func TestIdentity(t *testing.T) {
 	first, second, bond := at("18", "a", 0), at("3a", "b", 0), at("18", "a", 2)
 	for name, tc := range map[string]struct {
 		before, after []rail.Rail
-		want          []float64 // of after, Gb/s; the ports before have 100, 200, …
+		want          []float64 // Gb/s after the change; the ports before have 100, 200, …
 	}{
 		"unchanged":       {cards(first, second), cards(first, second), []float64{100, 200}},
 		"buses shifted":   {cards(first, second), cards(at("19", "a", 0), at("3b", "b", 0)), []float64{100, 200}},
@@ -258,7 +259,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestManyPorts: no more than 128 ports are remembered; those that are there are kept.
+// TestManyPorts: at most 128 ports are remembered, and present ones are kept.
 func TestManyPorts(t *testing.T) {
 	var m Memory
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -283,7 +284,7 @@ func TestManyPorts(t *testing.T) {
 	}
 }
 
-// TestGPUs: display controllers of NVIDIA count, as PCI lists them; the most that were seen are remembered.
+// TestGPUs: NVIDIA display controllers on PCI count; the largest number seen is remembered.
 func TestGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -323,7 +324,7 @@ func TestGPUs(t *testing.T) {
 	})
 }
 
-// TestReset: after a planned change a port is learned anew, and a rail that was removed is not missing any more.
+// TestReset: after a planned change a port is learned again, and a removed rail is no longer missing.
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -363,7 +364,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestCapacities: what rails should carry does not fall with their ports and links.
+// TestCapacities: expected capacities do not decrease with ports and links.
 func TestCapacities(t *testing.T) {
 	const gigabits = 125e6
 	nic := func(place string) rail.Rail { return rail.Rail{PCIAddress: place, Port: 1} }
@@ -418,7 +419,7 @@ func TestCapacities(t *testing.T) {
 	}
 }
 
-// TestMemoryCheck: what no keeper writes is refused.
+// TestMemoryCheck: a memory that no keeper writes is rejected.
 func TestMemoryCheck(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`:                                        "",
@@ -426,10 +427,10 @@ func TestMemoryCheck(t *testing.T) {
 		`{"ports": [{"port": 1}]}`:                  "no place or port",
 		`{"ports": [{"place": "a"}]}`:               "no place or port",
 		`{"ports": [{"place": "a\nb", "port": 1}]}`: "invalid text",
-		`{"ports": [{"place": "a", "port": 1, "rate": {"value": -1}}]}`:    "a rate of -1",
-		`{"ports": [{"place": "a", "port": 1, "rate": {"value": 1e300}}]}`: "a rate of 1e+300",
-		`{"ports": [{"place": "a", "port": 1, "mtu": {"value": 9000}}]}`:   "an MTU of 9000",
-		`{"ports": [{"place": "a", "port": 1, "pcie": {"value": {}}}]}`:    "a PCIe link",
+		`{"ports": [{"place": "a", "port": 1, "rate": {"value": -1}}]}`:    "invalid rate -1",
+		`{"ports": [{"place": "a", "port": 1, "rate": {"value": 1e300}}]}`: "invalid rate 1e+300",
+		`{"ports": [{"place": "a", "port": 1, "mtu": {"value": 9000}}]}`:   "invalid MTU 9000",
+		`{"ports": [{"place": "a", "port": 1, "pcie": {"value": {}}}]}`:    "invalid PCIe link",
 		`{"ports": [` + strings.Repeat(`{},`, 128) + `{}]}`:                "129 ports",
 		`{"gpus": {"value": [` + strings.Repeat(`"",`, 128) + `""]}}`:      "129 GPUs",
 		`{"gpus": {"value": ["` + strings.Repeat("a", 129) + `"]}}`:        "invalid text",
@@ -444,7 +445,7 @@ func TestMemoryCheck(t *testing.T) {
 	}
 }
 
-// FuzzMemory: what the check accepts is used without harm, and read again as it was written.
+// FuzzMemory: an accepted memory can be used without a panic, and survives a write and a read.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(`{"ports": [{"place": "18", "port": 1, "rate": {"value": 5e10}, "pcie": {"value": ` +
 		`{"gigatransfers": 32, "width": 16}}, "mtu": {"value": 4096}}], "gpus": {"value": ["a"]}}`))

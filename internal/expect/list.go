@@ -11,35 +11,37 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/units"
 )
 
 // List is the output of `railscope expect`.
 type List struct {
 	Rows     []Row    `json:"rows"`
 	Missing  []string `json:"missing"`  // rails
-	Problems []string `json:"problems"` // what could not be read
+	Problems []string `json:"problems"` // errors of reads
 }
 
-// Row is one attribute: what it is, and what it should be. What is unknown is absent.
+// Row is one attribute with its expected value. Unknown values are absent.
 type Row struct {
 	Subject    string `json:"subject"`          // "rail 3", "node"
-	Device     string `json:"device,omitempty"` // of a rail
+	Device     string `json:"device,omitempty"` // RDMA device of a rail
 	PCIAddress string `json:"pci_address,omitempty"`
-	Attribute  string `json:"attribute"` // rate, pcie, mtu; of the node rails, gpus
+	Attribute  string `json:"attribute"` // rails: rate, pcie, mtu; node: rails, gpus
 
 	Now      string  `json:"now,omitempty"`
 	Expected string  `json:"expected,omitempty"`
 	NowValue float64 `json:"now_value,omitempty"` // bytes per second, bytes, or a number
 	Value    float64 `json:"expected_value,omitempty"`
 
-	Lost   bool      `json:"lost"` // it is less than expected
+	Lost   bool      `json:"lost"` // the current value is below the expected one
 	Source Source    `json:"source,omitempty"`
-	Since  time.Time `json:"since,omitzero"` // of the best seen: when it was first seen
+	Since  time.Time `json:"since,omitzero"` // only for the best seen: when it was first seen
 	Last   time.Time `json:"last,omitzero"`  // when it was last seen, to the day
 	Why    string    `json:"why"`
 }
 
-// List reads the rails, and compares them with what is expected.
+// List reads the rails, and compares them with the expectations.
 func (k *Keeper) List() List {
 	rails, now := k.Observe()
 	l := List{Rows: []Row{}, Missing: []string{}, Problems: []string{}}
@@ -77,7 +79,7 @@ func (l *List) addRail(r rail.Rail, now Now, e Rail) {
 		name string
 		row  func(Row) Row
 	}{
-		{"rate", func(about Row) Row { return row(about, now.Rate, e.Rate, GigabitsPerSecond, same) }},
+		{"rate", func(about Row) Row { return row(about, now.Rate, e.Rate, units.Gigabits, same) }},
 		{"pcie", func(about Row) Row { return row(about, now.Link, e.Link, LinkText, rail.Link.BytesPerSecond) }},
 		{"mtu", func(about Row) Row {
 			return row(about, now.MTU, e.MTU, func(n int) string { return fmt.Sprint(n) }, number)
@@ -106,7 +108,7 @@ func row[T comparable](r Row, now T, f Figure[T], text func(T) string, value fun
 	if f.Known() {
 		r.Expected, r.Value, r.Why = text(f.Value), value(f.Value), f.Why()
 		r.Source, r.Since, r.Last = f.Source, f.Since, f.Last
-		counted := r.Subject == "node" // of which none is a number
+		counted := r.Subject == "node" // rows of the node have a number even if it is 0
 		r.Lost = r.NowValue < r.Value && (r.Now != "" || counted)
 	}
 	return r
@@ -129,15 +131,15 @@ func (l List) WriteTable(w io.Writer) error {
 		if r.Lost {
 			lost = "LOST"
 		}
-		fmt.Fprintln(t, strings.Join([]string{r.Subject, dash(r.Device), dash(r.PCIAddress), r.Attribute, dash(r.Now),
-			dash(r.Expected), lost, r.Why}, "\t"))
+		fmt.Fprintln(t, terminal.Row(r.Subject, dash(r.Device), dash(r.PCIAddress), r.Attribute, dash(r.Now),
+			dash(r.Expected), lost, r.Why))
 	}
-	_ = t.Flush() // b takes everything
+	_ = t.Flush() // b never fails
 	for _, m := range l.Missing {
-		fmt.Fprintf(&b, "Missing: %s\n", m)
+		fmt.Fprintln(&b, terminal.Plain(fmt.Sprint("Missing: ", m)))
 	}
 	for _, p := range l.Problems {
-		fmt.Fprintf(&b, "Problem: %s\n", p)
+		fmt.Fprintln(&b, terminal.Plain(fmt.Sprint("Problem: ", p)))
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -12,8 +12,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// TestList: the whole table, of a rail that trained low, one that is down and never was seen, a software device, one
-// that is missing, and a GPU that is gone.
+// TestList compares the whole table: a rail that trained low, one that is down and was never seen up, a software
+// device, a missing rail, and a missing GPU.
 func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)

@@ -3,20 +3,19 @@ package expect
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// reading is what a port is now; what is not known, or has no meaning, is 0.
+// reading holds the current values of a port; unknown or meaningless values are 0.
 type reading struct {
 	rate float64
 	link rail.Link
 	mtu  int
 }
 
-// common is what two readings agree on at least. What is seen once may be a port that is not ready.
+// common returns the values that two readings have in common. A single reading may be of a port that is not ready.
 func (r reading) common(o reading) reading {
 	r.rate, r.mtu = min(r.rate, o.rate), min(r.mtu, o.mtu)
 	if better(r.link, o.link) {
@@ -27,62 +26,32 @@ func (r reading) common(o reading) reading {
 
 func better(a, b rail.Link) bool { return a.BytesPerSecond() > b.BytesPerSecond() }
 
-// find returns what is remembered of each rail, nil if nothing is. A port is recognised as the finder recognises it
-// ([rail.Record]): by its place, else by its GUID, else by its place although the card is another one.
-func (m *Memory) find(rails []rail.Rail) []*Port {
-	of, held, guids := make([]*Port, len(rails)), make([]bool, len(m.Ports)), guidsOf(rails)
-	match := func(fits func(place, guid string, p *Port) bool) {
-		for i := range rails {
-			r := &rails[i]
-			if of[i] != nil || !Hardware(*r) {
-				continue
-			}
-			for j := range m.Ports {
-				p := &m.Ports[j]
-				if !held[j] && p.Port == r.Port && p.Bond == (r.Members > 0) && fits(r.Place, guids[i], p) {
-					of[i], held[j] = p, true
-					break
-				}
-			}
+// find returns what is remembered of each rail, nil if nothing is, and its GUID, empty if it identifies no device. The
+// finder recognizes ports by the same rule.
+func (m *Memory) find(rails []rail.Rail) (ports []*Port, guids []string) {
+	seen, known := make([]rail.Record, len(rails)), make([]*rail.Record, len(m.Ports))
+	for i, r := range rails {
+		seen[i] = rail.Record{Port: r.Port, Place: r.Place, NodeGUID: r.NodeGUID, Bond: r.Members > 0}
+	}
+	for i, p := range m.Ports {
+		known[i] = &rail.Record{Port: p.Port, Place: p.Place, NodeGUID: p.NodeGUID, Bond: p.Bond}
+	}
+	for i, r := range rail.Recognize(seen, known) {
+		ports, guids = append(ports, nil), append(guids, seen[i].NodeGUID)
+		if at := slices.Index(known, r); at >= 0 && Hardware(rails[i]) {
+			ports[i] = &m.Ports[at]
 		}
 	}
-	match(func(place, guid string, p *Port) bool {
-		return p.Place == place && (guid == "" || p.NodeGUID == "" || p.NodeGUID == guid)
-	})
-	match(func(_, guid string, p *Port) bool { return guid != "" && p.NodeGUID == guid })
-	match(func(place, _ string, p *Port) bool { return p.Place == place })
-	return of
+	return ports, guids
 }
 
-// guidsOf returns the node GUID of each rail, empty if it does not identify one device.
-func guidsOf(rails []rail.Rail) []string {
-	guids, device := make([]string, len(rails)), map[string]string{}
-	for i := range rails {
-		r := &rails[i]
-		if strings.Trim(r.NodeGUID, "0:") == "" {
-			continue
-		}
-		guids[i] = strings.ToLower(r.NodeGUID)
-		if other, known := device[guids[i]]; known && other != r.Device {
-			device[guids[i]] = "" // several have it
-			continue
-		}
-		device[guids[i]] = r.Device
-	}
-	for i := range guids {
-		if device[guids[i]] != rails[i].Device {
-			guids[i] = ""
-		}
-	}
-	return guids
-}
-
-// expected returns what is expected of the rails, in their order.
+// expected returns the expectations of the rails, in their order.
 func (m *Memory) expected(c Config, rails []rail.Rail) []Rail {
 	list := make([]Rail, len(rails))
-	for i, p := range m.find(rails) {
+	known, _ := m.find(rails)
+	for i, p := range known {
 		if p != nil {
-			list[i] = Rail{Rate: p.Rate.figure(), Link: p.Link.figure(), MTU: p.MTU.figure()}
+			list[i] = Rail{Rate: p.Rate.figure(), Link: p.Link.figure(), MTU: p.MTU.figure(), WasUp: p.Rate != nil}
 		}
 		if c.Rate > 0 {
 			list[i].Rate = Figure[float64]{Value: c.Rate, Source: Configured}
@@ -94,9 +63,9 @@ func (m *Memory) expected(c Config, rails []rail.Rail) []Rail {
 	return list
 }
 
-// learn raises the best to what was seen of the rails, and reports whether anything has changed.
+// learn raises the best values to those seen, and reports whether anything has changed.
 func (m *Memory) learn(rails []rail.Rail, seen []reading, now time.Time) (changed bool) {
-	known, guids := m.find(rails), guidsOf(rails)
+	known, guids := m.find(rails)
 	var added []Port
 	for i, r := range rails {
 		if !Hardware(r) || r.Place == "" || seen[i] == (reading{}) {
@@ -114,12 +83,13 @@ func (m *Memory) learn(rails []rail.Rail, seen []reading, now time.Time) (change
 	}
 	m.Ports = append(m.Ports, added...)
 	for len(m.Ports) > maxPorts {
-		m.drop(m.find(rails))
+		present, _ := m.find(rails)
+		m.drop(present)
 	}
 	return changed
 }
 
-// drop drops the absent port that was seen least recently; without one, the last of the list.
+// drop removes the absent port that was seen least recently; if all are present, the last of the list.
 func (m *Memory) drop(present []*Port) {
 	oldest := len(m.Ports) - 1
 	for i := range m.Ports {
@@ -149,7 +119,7 @@ func (p *Port) learn(r reading, now time.Time) (changed bool) {
 	return rate || link || mtu
 }
 
-// learnGPUs is learn for the addresses of the GPUs. The most that were seen are remembered.
+// learnGPUs is like learn, for the addresses of the GPUs: the largest number seen is remembered.
 func (m *Memory) learnGPUs(addresses []string, now time.Time) (changed bool) {
 	switch {
 	case len(addresses) == 0 || len(addresses) > maxGPUs:
@@ -163,7 +133,7 @@ func (m *Memory) learnGPUs(addresses []string, now time.Time) (changed bool) {
 	return false
 }
 
-// raise sets the best to v if v is better, and the day on which it was seen last. It reports a change.
+// raise sets the best value to v if v is better, and the day on which it was last seen. It reports a change.
 func raise[T comparable](best **Seen[T], v T, better func(a, b T) bool, now time.Time) bool {
 	var none T
 	switch b := *best; {
@@ -178,7 +148,7 @@ func raise[T comparable](best **Seen[T], v T, better func(a, b T) bool, now time
 	return false
 }
 
-// laterDay reports whether it is a later day (UTC). The file is not written more often for a value that stays.
+// laterDay reports whether now is on a later day than last (UTC), so that an unchanged value is written once a day.
 func laterDay(now, last time.Time) bool {
 	const day = 24 * time.Hour
 	return now.UTC().Truncate(day).After(last.UTC().Truncate(day))

@@ -8,25 +8,23 @@ import (
 	"time"
 )
 
-// How often a fault must be seen before it is a finding, and not be seen before it is none: noise neither raises nor
-// clears one.
+// Number of examinations that raise or clear a finding, so that noise does neither.
 const (
-	raiseAfter = 2 // examinations that found it, in a row but for clearAfter-1
-	clearAfter = 3 // examinations that did not, in a row
+	raiseAfter = 2 // examinations that found it, with at most clearAfter-1 in between that did not
+	clearAfter = 3 // consecutive examinations that did not find it
 )
 
-// MaxRaised is how many findings are shown and have a series; the others are counted.
+// MaxRaised is the number of findings that are shown and have a series; further ones are only counted.
 const MaxRaised = 256
 
-// Raised is a finding that stands.
+// Raised is an active finding.
 type Raised struct {
 	Finding
-	Since time.Time `json:"since"` // start of the examination that found it first
-	// Silenced is the reason for which an operator silenced it; empty: not silenced. It is shown, and nothing else.
+	// Silenced is the operator's reason for a silence; empty: not silenced. A silenced finding is only shown.
 	Silenced string `json:"silenced,omitempty"`
 }
 
-// Silence hides findings that an operator knows of.
+// Silence hides findings that an operator knows about.
 type Silence struct {
 	Check   string
 	Subject string // empty: any
@@ -34,21 +32,20 @@ type Silence struct {
 	Until   time.Time
 }
 
-// Covers reports whether it hides a finding now.
+// Covers reports whether the silence hides a finding now.
 func (s Silence) Covers(f Finding, now time.Time) bool {
 	return s.Check == f.Check && (s.Subject == "" || s.Subject == f.Subject) && now.Before(s.Until)
 }
 
-// Store raises what examinations find again and again. Every surface of a running railscope shows its list. What
-// examines is a source of its own, such as the node, or a peer that is probed: each has its own examinations, at its
-// own pace. Safe for concurrent use.
+// Store raises findings that repeated examinations find. All outputs of a running railscope use its list. Each
+// source, such as the node or a probed peer, has its own examinations at its own pace. Safe for concurrent use.
 type Store struct {
 	changed func(raised, cleared []Raised)
 
 	mu       sync.Mutex // protects all following fields
 	sources  map[string]*examinations
 	silences []Silence
-	shown    map[key]Raised // the last list, without what is silenced
+	shown    map[key]Raised // last list, without silenced findings
 }
 
 type key struct{ check, subject string }
@@ -60,63 +57,104 @@ type examinations struct {
 
 type candidate struct {
 	Finding
-	since        time.Time
-	seen, unseen int
+	seen, unseen int // consecutive examinations with and without it
 	raised       bool
 }
 
-// NewStore returns an empty store. changed, which may be nil, is called after each update that changed the list,
-// without what is silenced; calls do not overlap, and it must not call the store.
+// found notes that an examination, or another reading, found it.
+func (c *candidate) found(f Finding, at time.Time) {
+	f.Since, f.Seen, f.Recovering = c.Since, at, false
+	c.Finding, c.seen, c.unseen = f, c.seen+1, 0
+	c.raised = c.raised || c.seen >= raiseAfter
+}
+
+// NewStore returns an empty store. changed may be nil. It is called after each update that changed the list,
+// without silenced findings. Calls do not overlap, and it must not call the store.
 func NewStore(changed func(raised, cleared []Raised)) *Store {
 	return &Store{changed: changed, sources: map[string]*examinations{}, shown: map[key]Raised{}}
 }
 
-// Update records what one examination found. An examination that is not later than the source's last one is ignored.
+// Update records the findings of one examination. An examination that is not later than the source's last one is
+// ignored.
 func (s *Store) Update(source string, at time.Time, found []Finding) {
+	s.UpdateJudged(source, at, found, func(Finding) bool { return true })
+}
+
+// UpdateJudged is like Update for an examination that could not judge everything: findings for which judged returns
+// false are unchanged. An unmeasured state is neither good nor bad.
+func (s *Store) UpdateJudged(source string, at time.Time, found []Finding, judged func(Finding) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.sources[source]
-	if e == nil {
-		e = &examinations{found: map[key]*candidate{}}
-		s.sources[source] = e
-	}
+	e := s.sourceLocked(source)
 	if !at.After(e.last) {
 		return
 	}
 	e.last = at
-	e.add(at, found)
-	s.reportLocked(at)
-}
-
-func (e *examinations) add(at time.Time, found []Finding) {
-	now := map[key]bool{}
-	for _, f := range found {
-		k := key{f.Check, f.Subject}
-		if now[k] { // found twice
-			if c := e.found[k]; f.Severity.Compare(c.Severity) < 0 {
-				c.Finding = f
-			}
-			continue
-		}
-		now[k] = true
-		c := e.found[k]
-		if c == nil {
-			c = &candidate{since: at}
-			e.found[k] = c
-		}
-		c.Finding, c.seen, c.unseen = f, c.seen+1, 0
-		c.raised = c.raised || c.seen >= raiseAfter
-	}
+	now := e.add(at, found)
 	maps.DeleteFunc(e.found, func(k key, c *candidate) bool {
-		if !now[k] {
+		if !now[k] && judged(c.Finding) {
 			c.unseen++
+			c.Recovering = c.raised
 		}
 		return c.unseen >= clearAfter
 	})
+	s.reportLocked(at)
 }
 
-// Keep drops the sources for which keep returns false, such as peers that are no longer probed. last is when the
-// source's last examination began.
+// Reread records the findings of another reading of some checks, which is not a full examination. It raises
+// findings that were found before, so that a stable fact is raised at once, and findings that it contradicts
+// recover. judged reports which findings the reading could have made.
+func (s *Store) Reread(source string, at time.Time, found []Finding, judged func(Finding) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.sourceLocked(source)
+	now := e.add(at, found)
+	maps.DeleteFunc(e.found, func(k key, c *candidate) bool {
+		contradicted := !now[k] && judged(c.Finding)
+		c.Recovering = c.raised && (c.Recovering || contradicted)
+		return contradicted && !c.raised
+	})
+	s.reportLocked(at)
+}
+
+func (s *Store) sourceLocked(source string) *examinations {
+	if s.sources[source] == nil {
+		s.sources[source] = &examinations{found: map[key]*candidate{}}
+	}
+	return s.sources[source]
+}
+
+// add adds findings, the worst for each check and subject, and returns their keys.
+func (e *examinations) add(at time.Time, found []Finding) map[key]bool {
+	now := map[key]bool{}
+	for _, f := range slices.SortedStableFunc(slices.Values(found), Finding.Compare) {
+		k := key{f.Check, f.Subject}
+		if now[k] {
+			continue
+		}
+		now[k] = true
+		if e.found[k] == nil {
+			e.found[k] = &candidate{Finding: Finding{Since: at}}
+		}
+		e.found[k].found(f, at)
+	}
+	return now
+}
+
+// Stands reports whether a source has raised a finding with this one's check and subject.
+func (s *Store) Stands(source string, f Finding) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.sources[source]
+	if e == nil {
+		return false
+	}
+	c := e.found[key{f.Check, f.Subject}]
+	return c != nil && c.raised
+}
+
+// Keep drops the sources for which keep returns false, such as peers that are no longer probed. last is the start
+// of the source's last examination.
 func (s *Store) Keep(keep func(source string, last time.Time) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +173,8 @@ func (s *Store) SetSilences(list []Silence) {
 	s.reportLocked(time.Now())
 }
 
-// List returns what stands, the worst first, what is silenced last, and how many more than MaxRaised do.
+// List returns the active findings, the worst first and silenced ones last, and the number of findings beyond
+// MaxRaised.
 func (s *Store) List(now time.Time) (list []Raised, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +187,8 @@ func compareRaised(a, b Raised) int {
 	return cmp.Or(cmp.Compare(min(len(a.Silenced), 1), min(len(b.Silenced), 1)), a.Compare(b.Finding))
 }
 
-// listLocked joins what the sources found: of one check and subject the worst, since the earliest.
+// listLocked merges the findings of the sources: for each check and subject the worst, preferably one that does not
+// recover, with the earliest start. Consequences of other findings, silenced or not, are omitted.
 func (s *Store) listLocked(now time.Time) map[key]Raised {
 	list := map[key]Raised{}
 	for _, source := range slices.Sorted(maps.Keys(s.sources)) {
@@ -156,16 +196,26 @@ func (s *Store) listLocked(now time.Time) map[key]Raised {
 			if !c.raised {
 				continue
 			}
-			r, other := Raised{c.Finding, c.since, s.silencedLocked(c.Finding, now)}, list[k]
-			if other.Check != "" && other.Severity.Compare(r.Severity) <= 0 {
-				r.Finding = other.Finding
-			}
-			if other.Check != "" && other.Since.Before(r.Since) {
-				r.Since = other.Since
+			r, other := Raised{c.Finding, s.silencedLocked(c.Finding, now)}, list[k]
+			if other.Check != "" {
+				if other.Compare(r.Finding) <= 0 {
+					r.Finding, other.Finding = other.Finding, r.Finding
+				}
+				if other.Since.Before(r.Since) {
+					r.Since = other.Since
+				}
+				if other.Seen.After(r.Seen) {
+					r.Seen = other.Seen
+				}
 			}
 			list[k] = r
 		}
 	}
+	var all []Finding
+	for _, r := range list {
+		all = append(all, r.Finding)
+	}
+	maps.DeleteFunc(list, func(_ key, r Raised) bool { return explained(r.Finding, all) })
 	return list
 }
 
@@ -178,7 +228,7 @@ func (s *Store) silencedLocked(f Finding, now time.Time) string {
 	return ""
 }
 
-// reportLocked calls changed with the difference to the last list.
+// reportLocked calls changed with the difference from the last list.
 func (s *Store) reportLocked(now time.Time) {
 	list := s.listLocked(now)
 	maps.DeleteFunc(list, func(_ key, r Raised) bool { return r.Silenced != "" })
@@ -189,7 +239,7 @@ func (s *Store) reportLocked(now time.Time) {
 	}
 }
 
-// missing returns what the first list has and the second has not, the worst first.
+// missing returns the findings of list that are not in from, the worst first.
 func missing(list, from map[key]Raised) (out []Raised) {
 	for k, r := range list {
 		if _, ok := from[k]; !ok {

@@ -19,7 +19,8 @@ func named(list []Raised) (names []string) {
 	return names
 }
 
-// TestStore: a fault is a finding after two examinations, and none after three without it; each is reported once.
+// TestStore: a fault becomes a finding after two examinations, and is cleared after three without it; each change
+// is reported once.
 func TestStore(t *testing.T) {
 	var log []string
 	s := NewStore(func(raised, cleared []Raised) {
@@ -38,9 +39,9 @@ func TestStore(t *testing.T) {
 	}{
 		{true, "", 0}, {false, "", 0}, {false, "", 0}, {false, "", 0}, // once is noise
 		{true, "", 0}, {true, "+port_down", 1}, // twice is a fault
-		{false, "", 1}, {false, "", 1}, {true, "", 1}, // it comes and goes
+		{false, "", 1}, {false, "", 1}, {true, "", 1}, // it comes and goes, and stays raised
 		{false, "", 1}, {false, "", 1}, {false, "-port_down", 0},
-		{true, "", 0}, {false, "", 0}, {true, "+port_down", 1}, // every other time
+		{true, "", 0}, {false, "", 0}, {true, "+port_down", 1}, // found by every second examination
 	} {
 		log = nil
 		var found []Finding
@@ -48,7 +49,7 @@ func TestStore(t *testing.T) {
 			found = []Finding{down, down}
 		}
 		s.Update("node", at(minute), found)
-		s.Update("node", at(minute), found) // the same examination again
+		s.Update("node", at(minute), found) // a repeated examination counts once
 		list, more := s.List(at(minute))
 		if got := strings.Join(log, ","); got != step.log || len(list) != step.want || more != 0 {
 			t.Errorf("minute %d: %q and %d findings, want %q and %d", minute, got, len(list), step.log, step.want)
@@ -61,7 +62,7 @@ func TestStore(t *testing.T) {
 
 func first(list []Raised, _ int) []Raised { return list }
 
-// TestStoreSources: each source has its own examinations; one fault that several find is one finding.
+// TestStoreSources: each source has its own examinations; a fault found by several sources is one finding.
 func TestStoreSources(t *testing.T) {
 	s := NewStore(nil)
 	slow := Finding{Check: "goodput_below_expected", Severity: Warning, Subject: "rail 3", Evidence: "by a"}
@@ -91,7 +92,7 @@ func TestStoreSources(t *testing.T) {
 	}
 }
 
-// TestStoreSilence: what is silenced is listed last, with the reason, and not reported; after its time it is.
+// TestStoreSilence: a silenced finding is listed last, with the reason, and not reported until the silence ends.
 func TestStoreSilence(t *testing.T) {
 	var log []string
 	s := NewStore(func(raised, cleared []Raised) { log = append(log, fmt.Sprint(len(raised), len(cleared))) })
@@ -116,7 +117,7 @@ func TestStoreSilence(t *testing.T) {
 	}
 }
 
-// TestStoreBound: more findings than have series are counted; the worst stay.
+// TestStoreBound: findings beyond the limit are counted; the worst are kept.
 func TestStoreBound(t *testing.T) {
 	s := NewStore(nil)
 	var found []Finding
@@ -132,12 +133,129 @@ func TestStoreBound(t *testing.T) {
 	}
 }
 
-// TestRail: the rail of a finding is that of its subject.
+// TestRail: a finding's rail is taken from its subject.
 func TestRail(t *testing.T) {
 	for subject, want := range map[string]string{"rail 3": "3", "rails 0 and 1": "", "node": "", "peer rail 3": "",
 		"rail east side": "east side"} {
 		if got := (Finding{Subject: subject}).Rail(); got != want {
 			t.Errorf("%s: %q, want %q", subject, got, want)
 		}
+	}
+}
+
+// stands returns the findings of a list, with + before recovering ones.
+func stands(s *Store) (names []string) {
+	list, _ := s.List(at(0))
+	for _, r := range list {
+		names = append(names, map[bool]string{true: "+"}[r.Recovering]+r.Check)
+	}
+	return names
+}
+
+// TestStoreRecovering: a finding that the last examination contradicts recovers, and returns with the next one that
+// finds it. With several sources, it does not recover while one still finds it.
+func TestStoreRecovering(t *testing.T) {
+	s := NewStore(nil)
+	slow := Finding{Check: "imbalance", Severity: Warning, Subject: "rail 3"}
+	late := Finding{Check: "latency_uneven", Severity: Critical, Subject: "rail 3"}
+	want := func(when string, names ...string) {
+		t.Helper()
+		if got := stands(s); !slices.Equal(got, names) {
+			t.Errorf("%s: %q, want %q", when, got, names)
+		}
+	}
+	s.Update("peer a", at(1), []Finding{slow, late})
+	s.Update("peer a", at(2), []Finding{slow, late})
+	s.Update("peer b", at(2), []Finding{slow})
+	s.Update("peer b", at(3), []Finding{slow})
+	want("both find it", "latency_uneven", "imbalance")
+	s.Update("peer a", at(4), nil)
+	want("one finds it", "imbalance", "+latency_uneven")
+	s.Update("peer b", at(5), nil)
+	want("none finds it", "+latency_uneven", "+imbalance")
+	list, _ := s.List(at(5))
+	if r := list[1]; !r.Since.Equal(at(1)) || !r.Seen.Equal(at(3)) {
+		t.Errorf("since %v, last seen %v", r.Since.Sub(at(0)), r.Seen.Sub(at(0)))
+	}
+	s.Update("peer a", at(6), []Finding{slow})
+	want("one finds it again", "imbalance", "+latency_uneven")
+	s.UpdateJudged("peer a", at(7), []Finding{slow}, func(f Finding) bool { return f.Check != "latency_uneven" })
+	s.Update("peer a", at(8), []Finding{slow})
+	want("three have not found it, the second of which did not measure it", "imbalance")
+}
+
+// TestStoreReread: a stable fact is raised after one more reading, and recovers with the first reading that
+// contradicts it; three examinations clear it. A single reading raises nothing, even if another follows later.
+func TestStoreReread(t *testing.T) {
+	s := NewStore(nil)
+	down := Finding{Check: "port_down", Severity: Critical, Subject: "rail 1"}
+	slow := Finding{Check: "imbalance", Severity: Warning, Subject: "rail 3"}
+	hard := func(f Finding) bool { return f.Check == "port_down" }
+	second := func(n int) time.Time { return at(10).Add(time.Duration(n) * time.Second) }
+	s.Update("node", at(8), []Finding{slow})
+	s.Update("node", at(9), []Finding{slow})
+	for i, step := range []struct {
+		found []Finding
+		want  string
+	}{
+		// a momentary fault raises nothing
+		{[]Finding{down}, "imbalance"}, {nil, "imbalance"}, {[]Finding{down}, "imbalance"},
+		{[]Finding{down}, "port_down imbalance"}, {nil, "imbalance +port_down"}, {nil, "imbalance +port_down"},
+		{[]Finding{down}, "port_down imbalance"}, {nil, "imbalance +port_down"},
+	} {
+		s.Reread("node", second(i), step.found, hard)
+		if got := strings.Join(stands(s), " "); got != step.want {
+			t.Errorf("reading %d: %q, want %q", i, got, step.want)
+		}
+	}
+	s.Update("node", at(11), []Finding{slow})
+	s.Update("node", at(12), []Finding{slow})
+	s.Reread("node", at(12).Add(time.Second), nil, hard)
+	if got := strings.Join(stands(s), " "); got != "imbalance +port_down" {
+		t.Errorf("after two examinations: %q", got)
+	}
+	s.Update("node", at(13), []Finding{slow})
+	if got := strings.Join(stands(s), " "); got != "imbalance" {
+		t.Errorf("after three: %q", got)
+	}
+}
+
+// TestStands: only what a source itself has raised stands.
+func TestStands(t *testing.T) {
+	s := NewStore(func(_, _ []Raised) {})
+	down := Finding{Check: "port_down", Severity: Critical, Subject: "rail 1"}
+	stands := func(step string, want bool) {
+		t.Helper()
+		if got := s.Stands("node", down); got != want {
+			t.Errorf("%s: it stands: %v, want %v", step, got, want)
+		}
+	}
+	stands("no source", false)
+	s.Update("node", at(0), []Finding{down})
+	stands("found once", false)
+	s.Update("node", at(1), []Finding{down})
+	stands("found twice", true)
+	other := down
+	other.Subject = "rail 2"
+	if s.Stands("node", other) || s.Stands("peer", down) {
+		t.Error("a finding of another subject or source stands")
+	}
+}
+
+// TestKeepReports: what a dropped source had raised is reported as cleared.
+func TestKeepReports(t *testing.T) {
+	var gone int
+	s := NewStore(func(_, cleared []Raised) { gone += len(cleared) })
+	down := Finding{Check: "port_down", Severity: Critical, Subject: "rail 1"}
+	for minute := range 2 {
+		s.Update("peer b", at(minute), []Finding{down})
+	}
+	s.Keep(func(string, time.Time) bool { return true })
+	if gone != 0 {
+		t.Errorf("%d findings cleared, and every source was kept", gone)
+	}
+	s.Keep(func(source string, _ time.Time) bool { return source != "peer b" })
+	if gone != 1 {
+		t.Errorf("%d findings cleared, want 1", gone)
 	}
 }

@@ -1,4 +1,4 @@
-// Package gpudirect decides, without reading files, how RDMA adapters can reach the memory of NVIDIA GPUs.
+// Package gpudirect decides, without reading files, how RDMA adapters can access the memory of NVIDIA GPUs.
 package gpudirect
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The reasons of modes. This list is complete.
+// Reasons of modes. This list is complete.
 const (
 	Peermem     = "peer memory module is loaded"
 	DMABuf      = "kernel and open driver can do dma-buf"
@@ -20,7 +20,8 @@ const (
 	NoGPU       = "driver has no GPU"
 )
 
-// The oldest versions with dma-buf: Linux 5.12 (drivers/infiniband/core/umem_dmabuf.c), open kernel modules of 515.
+// Oldest versions with dma-buf: Linux 5.12 (drivers/infiniband/core/umem_dmabuf.c), open kernel modules of driver
+// 515.
 const (
 	kernelMajor, kernelMinor = 5, 12
 	driverMajor              = 515
@@ -42,10 +43,10 @@ func ParseKernel(text string) (Kernel, error) {
 type Driver struct {
 	Open    bool // the open kernel modules
 	Major   int
-	Version string // complete, for example 570.124.06
+	Version string // full version, for example 570.124.06
 }
 
-// The two kinds of driver print their version in different order:
+// The two kinds of driver print their version in a different order:
 //
 //	NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ...
 //	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (...)
@@ -57,14 +58,15 @@ func ParseDriver(text string) (Driver, error) {
 	if m == nil {
 		return Driver{}, errors.New("not an NVIDIA driver version")
 	}
-	major, _ := strconv.Atoi(m[3]) // it is a number
+	major, _ := strconv.Atoi(m[3]) // cannot fail: digits
 	return Driver{Open: strings.HasSuffix(m[1], "Open Kernel Module"), Major: major, Version: m[2]}, nil
 }
 
-// Modules are the kernel modules of peer memory: the driver's own, and the older one beside it.
+// Modules returns the kernel modules for peer memory: the driver's own, and the older separate one.
 func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 
-// Possible reports whether kernel and driver, nil if unknown, are new enough for dma-buf; ok: that is decided.
+// Possible reports whether kernel and driver, nil if unknown, are new enough for dma-buf. ok reports whether that
+// can be decided.
 func Possible(k *Kernel, d *Driver) (possible bool, why string, ok bool) {
 	switch {
 	case k != nil && (k.Major < kernelMajor || k.Major == kernelMajor && k.Minor < kernelMinor):
@@ -77,17 +79,17 @@ func Possible(k *Kernel, d *Driver) (possible bool, why string, ok bool) {
 	return true, DMABuf, k != nil && d != nil
 }
 
-// Machine is what the mode depends on.
+// Machine holds the properties that determine the mode.
 type Machine struct {
 	GPUs      int
-	GPUsKnown bool    // all GPUs were read; one that was not might be a GB10
-	GB10      bool    // one of them is
+	GPUsKnown bool    // all GPUs were read; an unread GPU might be a GB10
+	GB10      bool    // one of them is a GB10
 	Peermem   *bool   // a module of [Modules] is loaded; nil: unknown
-	Kernel    *Kernel // nil: unknown, as Driver
+	Kernel    *Kernel // nil: unknown; the same for Driver
 	Driver    *Driver
 }
 
-// Mode returns how adapters reach GPU memory, and why: peermem, dmabuf, none, unsupported; empty if unknown.
+// Mode returns how adapters access GPU memory, and why: peermem, dmabuf, none, unsupported; empty if unknown.
 func (m Machine) Mode() (mode, reason string) {
 	possible, why, known := Possible(m.Kernel, m.Driver)
 	switch {
@@ -117,5 +119,5 @@ func Model(text string) string {
 	return ""
 }
 
-// Unsupported reports whether RDMA can by design not reach a GPU of this model: the GB10 of a DGX Spark.
+// Unsupported reports whether RDMA cannot, by design, access a GPU of this model: the GB10 of a DGX Spark.
 func Unsupported(model string) bool { return strings.Contains(model, "GB10") }

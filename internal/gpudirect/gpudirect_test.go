@@ -70,7 +70,8 @@ func TestPossible(t *testing.T) {
 		{"driver unknown", k(6, 8), nil, answer{true, DMABuf, false}},
 	} {
 		var got answer
-		if got.possible, got.why, got.ok = Possible(tt.kernel, tt.driver); got != tt.want {
+		got.possible, got.why, got.ok = Possible(tt.kernel, tt.driver)
+		if got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package hostport parses the addresses of peers: host:port, where host is a name in the DNS or an IP address.
+// Package hostport parses the addresses of peers: host:port, where host is a DNS name or an IP address.
 package hostport
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Parse returns the host:port that is written as host or host:port.
+// Parse returns host:port for an address in the form host or host:port.
 func Parse(s, defaultPort string) (string, bool) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -24,8 +24,8 @@ func Parse(s, defaultPort string) (string, bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// Canonical returns host:port in lower case, without a trailing dot, and an IPv4 address not in IPv6 form: what DNS and
-// the network do not distinguish is equal in this form, on all nodes.
+// Canonical returns host:port in lower case, without a trailing dot, and with IPv4 addresses not in IPv6 form.
+// Addresses that DNS and the network treat as equal are equal in this form, on all nodes.
 func Canonical(s string) string {
 	host, port, _ := net.SplitHostPort(s)
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -36,9 +36,9 @@ func Canonical(s string) string {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?$`)
 
-// ValidHost reports whether s is a name in the DNS or an IP address.
+// ValidHost reports whether s is a DNS name or an IP address.
 func ValidHost(s string) bool {
-	const longest = 254 // of a name in the DNS, with a trailing dot
+	const longest = 254 // maximum length of a DNS name with a trailing dot
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		return len(s) <= longest && hostName.MatchString(s) && !strings.Contains(s, "..")
@@ -46,7 +46,7 @@ func ValidHost(s string) bool {
 	return a.Zone() == "" || hostName.MatchString(a.Zone())
 }
 
-// ValidPort reports whether s is the number of a port, or 0.
+// ValidPort reports whether s is a port number, or 0.
 func ValidPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && strconv.FormatUint(n, 10) == s

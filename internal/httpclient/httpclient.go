@@ -1,4 +1,4 @@
-// Package httpclient makes clients of HTTP services whose address the user gives.
+// Package httpclient makes clients of HTTP services whose address the user provides.
 package httpclient
 
 import (
@@ -10,26 +10,29 @@ import (
 	"github.com/prometheus/common/config"
 )
 
-// Address parses the URL of a flag. example is a right one. Its errors say what to write, and repeat no password.
+// Address parses the URL of a flag. example is a valid URL for messages. Its errors say what to write, and do not
+// repeat passwords.
 func Address(text, example, configFlag string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("want a URL such as %s", example) // err would repeat a password
+		return nil, fmt.Errorf("want a URL such as %s", example) // err would contain the password
 	case u.User != nil:
-		return nil, fmt.Errorf("credentials in a URL are seen in lists of processes: write them into the file of %s "+
+		return nil, fmt.Errorf("credentials in a URL are visible in process lists: put them into the file of %s "+
 			"(basic_auth, authorization)", configFlag)
 	}
 	return u, nil
 }
 
-// Transport returns a client's transport with the credentials and the TLS of a file, in the form of promtool's
-// --http.config.file; empty: neither. Answers longer than most bytes end with a [*http.MaxBytesError].
+// Transport returns a client's transport with the credentials and TLS settings of a file in the format of
+// promtool's --http.config.file; empty: neither. Responses longer than most bytes fail with a
+// [*http.MaxBytesError].
 func Transport(file string, most int64) (http.RoundTripper, error) {
 	cfg := &config.DefaultHTTPClientConfig
 	if file != "" {
 		var err error
-		if cfg, _, err = config.LoadHTTPConfigFile(file); err != nil {
+		cfg, _, err = config.LoadHTTPConfigFile(file)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -55,7 +58,7 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TooLong reports whether an answer was longer than the limit.
+// TooLong reports whether a response exceeded the limit.
 func TooLong(err error) bool {
 	_, is := errors.AsType[*http.MaxBytesError](err)
 	return is

@@ -1,10 +1,8 @@
-// Package hungfs is a small FUSE file system for tests whose files never
-// answer a read until they are released. A reader sits in the kernel meanwhile
-// and cannot be cancelled, as with a firmware command that hangs.
+// Package hungfs is a small FUSE file system for tests whose files do not answer a read until they are released.
+// Meanwhile a reader hangs in the kernel and cannot be cancelled, like during a firmware command that hangs.
 //
-// It speaks the kernel's protocol itself (include/uapi/linux/fuse.h, 7.31):
-// one directory, a few files, nothing else. The server is a process of its own:
-// a process that waits for its own file system cannot even be killed.
+// It implements the kernel's protocol itself (include/uapi/linux/fuse.h, 7.31): one directory and a few files. The
+// server is a separate process: a process that waits for its own file system cannot even be killed.
 package hungfs
 
 import (
@@ -21,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environment makes a test binary the server: the directory and the files, as JSON.
+// environment turns a test binary into the server: the directory and the files, as JSON.
 const environment = "RAILSCOPE_HUNGFS"
 
 type request struct {
@@ -29,8 +27,8 @@ type request struct {
 	Files map[string]string
 }
 
-// Main is called first in TestMain by every package that mounts: in the server
-// process it serves and does not return.
+// Main must be called first in TestMain by every package that mounts. In the server process it serves and does not
+// return.
 func Main() {
 	text := os.Getenv(environment)
 	if text == "" {
@@ -55,9 +53,8 @@ type FS struct {
 	answer  *bufio.Scanner
 }
 
-// Mount mounts files (name → content) at dir until the test is over. Where the
-// machine does not allow it the test is skipped, or fails if the environment
-// has RAILSCOPE_REQUIRE_FUSE: where it is promised, a skip would hide it.
+// Mount mounts files (name → content) at dir until the test ends. If the machine does not allow it, the test is
+// skipped. With RAILSCOPE_REQUIRE_FUSE set, it fails instead, because a skip would hide a missing test.
 func Mount(tb testing.TB, dir string, files map[string]string) *FS {
 	tb.Helper()
 	text, err := json.Marshal(request{dir, files})
@@ -67,9 +64,11 @@ func Mount(tb testing.TB, dir string, files map[string]string) *FS {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), environment+"="+string(text))
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // its death ends the mount and wakes who waits
+	// its death ends the mount and wakes waiting readers
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	f := &FS{tb: tb}
-	if f.command, err = cmd.StdinPipe(); err != nil {
+	f.command, err = cmd.StdinPipe()
+	if err != nil {
 		tb.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
@@ -82,7 +81,7 @@ func Mount(tb testing.TB, dir string, files map[string]string) *FS {
 	}
 	tb.Cleanup(func() {
 		f.command.Close()
-		_ = unix.Unmount(dir, unix.MNT_DETACH) // fails where it was never mounted
+		_ = unix.Unmount(dir, unix.MNT_DETACH) // fails if it was never mounted
 		_ = cmd.Wait()
 	})
 	if said := f.said(); said != "mounted" {
@@ -111,7 +110,7 @@ func (f *FS) ask(command string) string {
 	return strings.TrimSpace(f.said())
 }
 
-// Waiting returns how many reads are waiting for an answer.
+// Waiting returns the number of reads that wait for an answer.
 func (f *FS) Waiting() (n int) {
 	f.tb.Helper()
 	if _, err := fmt.Sscan(f.ask("waiting"), &n); err != nil {
@@ -120,7 +119,7 @@ func (f *FS) Waiting() (n int) {
 	return n
 }
 
-// Release answers all reads that wait, and from now on every read at once.
+// Release answers all waiting reads, and from now on every read at once.
 func (f *FS) Release() {
 	f.tb.Helper()
 	f.ask("release")

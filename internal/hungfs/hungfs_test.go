@@ -12,7 +12,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestHang: a read waits until it is released, a listing does not.
+// TestHang: a read waits until it is released; a listing does not.
 func TestHang(t *testing.T) {
 	dir := t.TempDir()
 	fs := Mount(t, dir, map[string]string{"b": "2\n", "a": "1\n"})

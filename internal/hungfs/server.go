@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is the file system in its own process.
+// server implements the file system in its own process.
 type server struct {
 	fd    int
-	names []string // node id i+2 is names[i]
+	names []string // node ID i+2 is names[i]
 	files map[string]string
 
 	mu       sync.Mutex // protects all following fields
 	released bool
-	waiting  []uint64 // ids of reads that have not been answered
-	contents []string // and what they will get
+	waiting  []uint64 // IDs of unanswered reads
+	contents []string // their answers
 }
 
-// serve mounts, says so on out, and obeys the commands on in until it ends.
+// serve mounts, reports that on out, and executes the commands on in until it ends.
 func serve(r request, in io.Reader, out io.Writer) error {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -70,10 +70,10 @@ const (
 
 const (
 	rootNode        = 1
-	directIO uint32 = 1 // FOPEN_DIRECT_IO: no page cache, every read is asked for
+	directIO uint32 = 1 // FOPEN_DIRECT_IO: no page cache, so every read is a request
 )
 
-// loop answers requests until the file system is gone.
+// loop answers requests until the file system is unmounted.
 func (f *server) loop() {
 	buf := make([]byte, 1<<17)
 	for {
@@ -92,7 +92,7 @@ func (f *server) loop() {
 // answer answers one request (struct fuse_in_header).
 func (f *server) answer(op uint32, id, node uint64, body []byte) {
 	switch op {
-	case opForget, opBatchForget, opInterrupt: // want no answer
+	case opForget, opBatchForget, opInterrupt: // these requests have no answer
 	case opInit:
 		f.reply(id, 0, pack(uint32(7), uint32(31), uint32(0), uint32(0), uint16(8), uint16(6), uint32(4096), uint32(1),
 			uint16(1), uint16(0), [8]uint32{}))
@@ -129,7 +129,7 @@ func (f *server) read(id uint64, content string, offset uint64) {
 	f.waiting, f.contents = append(f.waiting, id), append(f.contents, content)
 }
 
-// attr is struct fuse_attr of a node.
+// attr returns the struct fuse_attr of a node.
 func (f *server) attr(node uint64) []byte {
 	mode, size := uint32(unix.S_IFDIR|0o755), 0
 	if node != rootNode {
@@ -138,7 +138,7 @@ func (f *server) attr(node uint64) []byte {
 	return pack(node, uint64(size), [4]uint64{}, [3]uint32{}, mode, uint32(1), [3]uint32{}, uint32(4096), uint32(0))
 }
 
-// entries is the listing from an offset on (struct fuse_dirent).
+// entries returns the listing from an offset (struct fuse_dirent).
 func (f *server) entries(offset uint64) (list []byte) {
 	for i := int(offset); i < len(f.names); i++ {
 		name := f.names[i]
@@ -149,8 +149,7 @@ func (f *server) entries(offset uint64) (list []byte) {
 	return list
 }
 
-// reply sends an answer (struct fuse_out_header). That the asker has gone is
-// no concern of ours.
+// reply sends an answer (struct fuse_out_header). The requester may be gone.
 func (f *server) reply(id uint64, errno unix.Errno, body []byte) {
 	head := pack(uint32(16+len(body)), -int32(errno), id)
 	_, _ = unix.Write(f.fd, append(head, body...))
@@ -159,7 +158,7 @@ func (f *server) reply(id uint64, errno unix.Errno, body []byte) {
 func pack(fields ...any) []byte {
 	var b bytes.Buffer
 	for _, v := range fields {
-		_ = binary.Write(&b, binary.NativeEndian, v) // of fixed size, into memory
+		_ = binary.Write(&b, binary.NativeEndian, v) // cannot fail: fixed size, written to memory
 	}
 	return b.Bytes()
 }

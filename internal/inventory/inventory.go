@@ -1,4 +1,4 @@
-// Package inventory lists a node's rails for people and scripts: what each could carry, and by which GID, and why.
+// Package inventory lists a node's rails for people and scripts: the capacity of each, its GID, and the reasons.
 package inventory
 
 import (
@@ -14,17 +14,19 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
-// List is the output of `railscope rails`. Unknown figures are absent.
+// List is the output of `railscope rails`. Unknown values are absent.
 type List struct {
 	Rails    []Rail         `json:"rails"`
 	LeftOut  []rail.LeftOut `json:"left_out"`
 	Missing  []rail.Missing `json:"missing"`
-	Problems []string       `json:"problems"` // what could not be read
+	Problems []string       `json:"problems"` // errors of reads
 }
 
 // Rail is one rail.
@@ -40,20 +42,30 @@ type Rail struct {
 	GID           string  `json:"gid"`
 	GIDType       string  `json:"gid_type"`
 	GIDNetdev     string  `json:"gid_netdev"`
-	Reason        string  `json:"reason"` // why that GID
+	Reason        string  `json:"reason"` // reason for that GID
 	Misbound      bool    `json:"gid_misbound"`
 
-	CharacterDevices []string `json:"character_devices"` // that a program needs to use the rail
+	BytesFrom string `json:"bytes_from"` // see [rail.Port.BytesFrom]
+	Unused    bool   `json:"unused"`     // see [rail.Unused]
+
+	CharacterDevices []string `json:"character_devices"` // devices that a program needs to use the rail
 }
 
 type port struct {
 	rail   Rail
 	limits rail.Limits
-	err    error // what could not be read
+	use    rail.Use
+	err    error // errors of reads
+}
+
+// Expected returns the expected properties of the node, for example an [expect.Keeper].
+type Expected interface {
+	Expected(rails []rail.Rail) []expect.Rail
+	Node() expect.Node
 }
 
 // Read lists the rails of the tree at sysfsRoot with their character devices. It waits at most budget for each.
-func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget time.Duration) List {
+func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, expected Expected, budget time.Duration) List {
 	snap := finder.Snapshot()
 	list := List{Rails: []Rail{}, LeftOut: append([]rail.LeftOut{}, snap.LeftOut...),
 		Missing: append([]rail.Missing{}, snap.Missing...), Problems: messages(snap.Err)}
@@ -64,6 +76,7 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 	}
 	var lanes lane.Group[port]
 	var limits []rail.Limits
+	var uses []rail.Use
 	for i, res := range lanes.Run(budget, names, func(name string) port {
 		p := readPort(sysfsRoot, byName[name])
 		p.rail.CharacterDevices = append(p.rail.CharacterDevices, nodes.Nodes(p.rail.Device)...)
@@ -76,7 +89,10 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 		}
 		list.Rails = append(list.Rails, p.rail)
 		list.Problems = append(list.Problems, messages(p.err)...)
-		limits = append(limits, p.limits)
+		limits, uses = append(limits, p.limits), append(uses, p.use)
+	}
+	for i, unused := range expect.Unused(uses, expected.Expected(snap.Rails), expected.Node().ConfiguredRails()) {
+		list.Rails[i].Unused = unused
 	}
 	for i, capacity := range rail.Capacities(limits) {
 		list.Rails[i].Capacity = capacity
@@ -99,7 +115,7 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	}
 	if state, err := in.State(); note(err) {
 		_, p.rail.State, _ = strings.Cut(rail.StateName(state), ": ")
-		p.limits = in.LimitsIn(state)
+		p.limits, p.use = in.LimitsIn(state), in.Use(state)
 		p.rail.Rate = p.limits.Rate
 	}
 	if state, err := in.PhysState(); note(err) {
@@ -108,9 +124,10 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	var err error
 	p.rail.NetdevMTU, p.rail.ActiveMTU, err = in.MTU()
 	note(err)
+	p.rail.BytesFrom = in.BytesFrom()
 	gids, errs := in.GIDs()
 	for _, err := range errs {
-		if !errors.Is(err, rail.ErrNoTable) { // reported as the reason for no GID
+		if !errors.Is(err, rail.ErrNoTable) { // already reported as the reason for no GID
 			note(err)
 		}
 	}
@@ -125,7 +142,7 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	return p
 }
 
-// physStateName returns a physical state as the kernel prints it (drivers/infiniband/core/sysfs.c, phys_state_show).
+// physStateName returns a physical state in the kernel's words (drivers/infiniband/core/sysfs.c, phys_state_show).
 func physStateName(state int) string {
 	names := []string{"0", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery",
 		"Phy Test"}
@@ -149,40 +166,65 @@ func (l List) WriteJSON(w io.Writer) error {
 	return enc.Encode(l)
 }
 
-// WriteTable writes the list as a table.
-func (l List) WriteTable(w io.Writer) error {
+// WriteTable writes the list as a table; all includes every port that is not a rail.
+func (l List) WriteTable(w io.Writer, all bool) error {
 	var b bytes.Buffer
-	if len(l.Rails) == 0 {
-		fmt.Fprintln(&b, "No rails: this machine has no RDMA port that is not a virtual function "+
-			"(see ls /sys/class/infiniband).")
-	} else {
+	switch {
+	case len(l.Rails) == 0 && len(l.LeftOut) > 0:
+		fmt.Fprintln(&b, "No rails: none of this machine's RDMA ports is one.")
+	case len(l.Rails) == 0:
+		fmt.Fprintln(&b, "No rails: sysfs has no RDMA device (class/infiniband).")
+	default:
 		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tROLE\tGPU\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
 		for _, r := range l.Rails {
-			fmt.Fprintln(t, strings.Join([]string{r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.Role,
-				dash(strings.TrimSpace(r.GPU + " " + string(r.GPUDistance))), r.State, gigabits(r.Rate), gigabits(r.Capacity),
+			fmt.Fprintln(t, terminal.Row(r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.Role,
+				dash(strings.TrimSpace(r.GPU+" "+string(r.GPUDistance))), r.state(), gigabits(r.Rate), gigabits(r.Capacity),
 				number(r.ActiveMTU, 1), dash(r.PCIAddress), number(r.NUMANode, 0), number(r.GIDIndex, 0),
-				dash(address(r.GID)), r.Reason}, "\t"))
+				dash(address(r.GID)), r.Reason))
 		}
-		_ = t.Flush() // b takes everything
+		_ = t.Flush() // b never fails
 		if nodes := l.characterDevices(); len(nodes) > 0 {
-			fmt.Fprintf(&b, "Devices for a container: %s\n", rdmadev.Flags(nodes))
+			fmt.Fprintln(&b, terminal.Plain("Devices for a container: "+rdmadev.Flags(nodes)))
 		}
 	}
-	for _, o := range l.LeftOut {
-		fmt.Fprintf(&b, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
-	}
+	l.writeLeftOut(&b, all)
 	for _, m := range l.Missing {
-		fmt.Fprintf(&b, "Missing: rail %s (%s port %d at %s)\n", m.Name, dash(m.Device), m.Port, dash(m.PCIAddress))
+		fmt.Fprintln(&b, terminal.Plain(fmt.Sprintf("Missing: rail %s (%s port %d at %s)", m.Name, dash(m.Device), m.Port,
+			dash(m.PCIAddress))))
 	}
 	for _, p := range l.Problems {
-		fmt.Fprintf(&b, "Problem: %s\n", p)
+		fmt.Fprintln(&b, terminal.Plain("Problem: "+p))
 	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-// characterDevices are those of all rails, each once.
+// state returns the state for the table.
+func (r Rail) state() string {
+	if r.Unused {
+		return "unused"
+	}
+	return r.State
+}
+
+func (l List) writeLeftOut(b *bytes.Buffer, all bool) {
+	if all {
+		for _, o := range l.LeftOut {
+			fmt.Fprintln(b, terminal.Plain(fmt.Sprint("Not a rail: ", o)))
+		}
+		return
+	}
+	var parts []string
+	for _, c := range rail.CountReasons(l.LeftOut) {
+		parts = append(parts, c.String())
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(b, "Not rails: %s (railscope rails --all lists them)\n", strings.Join(parts, ", "))
+	}
+}
+
+// characterDevices returns the devices of all rails, each once.
 func (l List) characterDevices() (nodes []string) {
 	for _, r := range l.Rails {
 		nodes = append(nodes, r.CharacterDevices...)

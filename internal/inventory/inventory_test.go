@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/inventory"
 	"github.com/railscope/railscope/internal/rail"
@@ -21,17 +22,21 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-const budget = 10 * time.Second // never reached
+const budget = 10 * time.Second // never exceeded
 
 func read(sys string) inventory.List {
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-	return inventory.Read(sys, finder, rdmadev.Finder{}, budget)
+	return inventory.Read(sys, finder, rdmadev.Finder{}, nothingExpected(finder), budget)
+}
+
+func nothingExpected(finder *rail.Finder) *expect.Keeper {
+	return expect.New(expect.Options{Find: finder.Snapshot})
 }
 
 func table(t *testing.T, list inventory.List) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := list.WriteTable(&b); err != nil {
+	if err := list.WriteTable(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -81,18 +86,24 @@ func TestNoRails(t *testing.T) {
 	if err := list.WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	// Lists, not null: a script may ask for their length.
+	// Empty lists, not null: a script may ask for their length.
 	if diff := cmp.Diff("{\n  \"rails\": [],\n  \"left_out\": [],\n  \"missing\": [],\n  \"problems\": []\n}\n",
 		b.String()); diff != "" {
 		t.Error(diff)
 	}
-	want := "No rails: this machine has no RDMA port that is not a virtual function (see ls /sys/class/infiniband).\n"
+	want := "No rails: sysfs has no RDMA device (class/infiniband).\n"
+	if diff := cmp.Diff(want, table(t, list)); diff != "" {
+		t.Error(diff)
+	}
+	list.LeftOut = []rail.LeftOut{{Device: "mlx5_0", Port: 1, Reason: rail.ReasonExcluded}}
+	want = "No rails: none of this machine's RDMA ports is one.\n" +
+		"Not rails: 1 excluded (railscope rails --all lists them)\n"
 	if diff := cmp.Diff(want, table(t, list)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// What cannot be read is a problem with its file, and the rest is listed.
+// A file that cannot be read is a problem, and the other values are listed.
 func TestProblems(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(), []byte(`
 -- sys/class/infiniband/mlx5_0/ports/1/link_layer --
@@ -110,7 +121,7 @@ N/A
 			Rail:  rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1, Role: rail.Compute},
 			State: "unknown", PhysicalState: "11", GIDIndex: -1,
 			Reason:           "the GID table is empty: the interface is down, or the driver made no entries",
-			CharacterDevices: []string{},
+			CharacterDevices: []string{}, BytesFrom: "none",
 		}},
 		LeftOut: []rail.LeftOut{},
 		Missing: []rail.Missing{},
@@ -132,7 +143,7 @@ N/A
 	}
 }
 
-// TestHang: a port whose files do not answer is listed as far as it is known, and costs the others nothing.
+// TestHang: a port whose files do not answer is listed with what is known, and does not affect others.
 func TestHang(t *testing.T) {
 	sys := t.TempDir()
 	if err := sysfstest.WriteMlx5(sys, 2); err != nil {
@@ -145,7 +156,7 @@ func TestHang(t *testing.T) {
 	hung := hungfs.Mount(t, dir, map[string]string{"0": "fe80:0000:0000:0000:0000:0000:0000:0001\n"})
 	t.Cleanup(hung.Release)
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-	list := inventory.Read(sys, finder, rdmadev.Finder{}, 500*time.Millisecond)
+	list := inventory.Read(sys, finder, rdmadev.Finder{}, nothingExpected(finder), 500*time.Millisecond)
 	var got []string
 	for _, r := range list.Rails {
 		got = append(got, r.Device+" "+r.State)
@@ -158,7 +169,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestCharacterDevices: a rail has its own devices, and the table has all of them, each once, as flags.
+// TestCharacterDevices: a rail has its own devices, and the table has the flags for all devices, each once.
 func TestCharacterDevices(t *testing.T) {
 	sys := t.TempDir()
 	if err := sysfstest.WriteMlx5(sys, 2); err != nil {
@@ -176,7 +187,8 @@ func TestCharacterDevices(t *testing.T) {
 	nodes := rdmadev.Finder{Sysfs: sys, CharDevices: func(device string) []string {
 		return []string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs" + strings.TrimPrefix(device, "mlx5_")}
 	}}
-	list := inventory.Read(sys, rail.NewFinder(sys, rail.Options{}, nil, budget), nodes, budget)
+	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
+	list := inventory.Read(sys, finder, nodes, nothingExpected(finder), budget)
 	if diff := cmp.Diff([]string{"/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm"},
 		list.Rails[1].CharacterDevices); diff != "" {
 		t.Error(diff)

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of one reading.
+// Limits of one reading.
 const (
 	// MaxRecord is the size of a buffer that holds every record, in bytes; the kernel's own limit is 8 KiB.
 	MaxRecord  = 16 << 10
-	maxRecords = 50000 // that are read
+	maxRecords = 50000 // limit of the records that are read
 )
 
-// Read reads the log at path, normally /dev/kmsg, from its oldest message up to now, without waiting. It returns the
-// kernel's own messages that keep selects, at most the last most of them. /dev/kmsg needs CAP_SYSLOG where
+// Read reads the log at path, normally /dev/kmsg, from its oldest message to the end, without waiting. It returns
+// the last messages of the kernel that keep selects, at most most of them. /dev/kmsg needs CAP_SYSLOG if
 // kernel.dmesg_restrict is 1.
 func Read(path string, most int, keep func(Record) bool) (list []Record, err error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
@@ -38,9 +38,10 @@ func read(next func([]byte) (int, error), most int, keep func(Record) bool) (lis
 	for range maxRecords {
 		n, err := next(buf)
 		switch {
-		case errors.Is(err, unix.EAGAIN), err == nil && n == 0: // the end, also of a file in place of the log
+		case errors.Is(err, unix.EAGAIN), err == nil && n == 0: // the end, also of a regular file in place of the log
 			return list, nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // lost, or too large
+		// overwritten, or too large
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL):
 			continue
 		case err != nil:
 			return list, err
@@ -57,8 +58,8 @@ func read(next func([]byte) (int, error), most int, keep func(Record) bool) (lis
 	return list, nil
 }
 
-// records are the records in b: one, of the kernel, and several, of a file in its place. The lines of a record that
-// follow its first begin with a space.
+// records yields the records in b: one from the kernel, or several from a regular file. Lines that continue a
+// record begin with a space.
 func records(b []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for len(b) > 0 {
@@ -69,7 +70,8 @@ func records(b []byte) func(yield func([]byte) bool) {
 					end = len(b)
 					break
 				}
-				if end += line + 1; end < len(b) && b[end] != ' ' {
+				end += line + 1
+				if end < len(b) && b[end] != ' ' {
 					break
 				}
 			}
@@ -81,11 +83,11 @@ func records(b []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// driverMessage is the beginning of a message about an RDMA device, a bond, a GPU or PCIe. The name must be the first
-// word: the kernel's command line and what user space prints through a driver may contain any text.
+// driverMessage matches the beginning of a message about an RDMA device, a bond, a GPU or PCIe. The name must be
+// the first word: the kernel's command line and messages from user space may contain any text.
 var driverMessage = regexp.MustCompile(`^(mlx[45]_(core|ib|en)|bnxt_(en|re)|irdma|ice|i40e|idpf|efa|mana|hns3?|` +
 	`qed[er]?|cxgb4|iw_cxgb4|hfi1|infiniband|ib_[a-z]+|rdma_[a-z]+|iw_cm|siw|NVRM|nvidia(-[a-z]+)?|nvidia_peermem|` +
 	`pcieport|AER|bond[A-Za-z0-9_.-]*|bonding|NETDEV WATCHDOG)[: ]`)
 
-// Driver reports whether the message is of a driver of RDMA devices, bonds, GPUs or PCIe.
+// Driver reports whether the message comes from a driver of RDMA devices, bonds, GPUs or PCIe.
 func (r Record) Driver() bool { return driverMessage.MatchString(r.Text) }

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// log returns these from each read, a message or an errno, and then EAGAIN.
+// log returns a read function that returns the elements of list, a message or an errno each, and then EAGAIN.
 func log(list ...any) func([]byte) (int, error) {
 	return func(b []byte) (int, error) {
 		if len(list) == 0 {
@@ -67,7 +67,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestFile: a file stands for the log, and one that does not exist is an error with its path.
+// TestFile: a regular file can replace the log. A missing file is an error with its path.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kmsg")
 	if err := os.WriteFile(path, []byte(line(1, "a")+" DEVICE=+pci:0000:18:00.0\n"+line(2, "b")), 0o600); err != nil {
@@ -82,7 +82,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestDriver: a driver's name is the first word. The kernel's command line, which may hold secrets, never is.
+// TestDriver: a driver's name is the first word of a message. The kernel's command line, which may hold secrets,
+// never matches.
 func TestDriver(t *testing.T) {
 	for text, want := range map[string]bool{
 		"mlx5_core 0000:18:00.0: lag map: port 1:1 port 2:2":        true,

@@ -10,17 +10,17 @@ import (
 
 // Record is one message of the kernel log.
 type Record struct {
-	Facility int           // who wrote it: 0 is the kernel, which user space cannot claim
+	Facility int           // origin: 0 is the kernel, which user space cannot fake
 	Sequence uint64        // number since boot
-	At       time.Duration // since boot, on the kernel's local_clock, which stops during suspend
+	At       time.Duration // time since boot on the kernel's local_clock, which stops during suspend
 	Text     string        // with escapes such as \x0a, as the kernel writes them
-	PCI      string        // address of the PCI function that it is about; empty: not known
+	PCI      string        // address of the PCI function that it concerns; empty: not known
 }
 
-// Kernel is the facility of the kernel (LOG_KERN). What user space writes to /dev/kmsg is LOG_USER at least.
+// Kernel is the facility of the kernel (LOG_KERN). User space can only write other facilities to /dev/kmsg.
 const Kernel = 0
 
-// Parse takes a record apart: "priority,sequence,µs,flags,…;text", then " KEY=value" lines
+// Parse parses a record: "priority,sequence,µs,flags,…;text", then " KEY=value" lines
 // (Documentation/ABI/testing/dev-kmsg; kernel/printk/printk.c, info_print_ext_header and msg_add_dict_text).
 func Parse(b []byte) (r Record, ok bool) {
 	head, rest, ok := bytes.Cut(b, []byte(";"))

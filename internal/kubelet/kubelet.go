@@ -1,5 +1,5 @@
-// Package kubelet finds the names of pods on this node by container and by pod UID, in the names of the directories and
-// files of the kubelet's logs, which may be missing. The Kubernetes API is not used.
+// Package kubelet finds the names of this node's pods by container ID and by pod UID. It uses the names of
+// directories and files in the kubelet's logs, which may be missing, and not the Kubernetes API.
 package kubelet
 
 import (
@@ -22,10 +22,10 @@ type Name struct {
 	Namespace, Pod, Container string
 }
 
-// Names are the containers and pods that the kubelet has logs of, also of some that have ended.
+// Names are the containers and pods that have logs, including some that have ended.
 type Names struct {
-	Containers map[string]Name // by the runtime's ID
-	Pods       map[string]Name // by UID
+	Containers map[string]Name // keyed by the runtime's container ID
+	Pods       map[string]Name // keyed by UID
 }
 
 // ReadNames reads the kubelet's directories below rootfs. Without a kubelet both maps are empty, and the error is nil.
@@ -42,7 +42,7 @@ func ReadNames(rootfs string) (Names, error) {
 	}
 	pods, err2 := list(filepath.Join(rootfs, podLogs))
 	for _, entry := range pods {
-		// The names of namespaces and pods have no underscore.
+		// Names of namespaces and pods have no underscore.
 		if parts := strings.Split(entry.Name, "_"); len(parts) == 3 && plausible(parts...) {
 			n.Pods[parts[2]] = Name{Namespace: parts[0], Pod: parts[1]}
 		}
@@ -61,7 +61,7 @@ func parseContainerLog(entry string) (id string, name Name, ok bool) {
 	return base[dash+1:], Name{Namespace: parts[1], Pod: parts[0], Container: parts[2]}, true
 }
 
-// plausible reports whether all are valid names in Kubernetes (RFC 1123): no other file becomes a label.
+// plausible reports whether all names are valid in Kubernetes (RFC 1123), so that no other file becomes a label.
 func plausible(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool {
 		return n == "" || len(n) > 253 || strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789-.") != ""

@@ -1,9 +1,10 @@
 // Package lane prevents a call that hangs from blocking others. A read of sysfs, an ioctl or a call into a driver
-// cannot be cancelled: it can block in the kernel forever. So each thing that may hang has its own lane: at most one
-// call is in it, a caller waits a bounded time, and no other call enters the lane before a stuck one has returned.
+// cannot be cancelled: it can block in the kernel forever. Therefore each device or file has its own lane: it holds
+// at most one call, a caller waits a bounded time, and no other call enters the lane before a stuck one has
+// returned.
 //
-// One goroutine makes the calls of all lanes, one after another, because waking one for each costs more than most
-// calls. When a call takes long, another goroutine continues with the rest.
+// One goroutine makes the calls of all lanes, one after another, because waking one goroutine per call costs more
+// than most calls. If a call takes long, another goroutine continues with the rest.
 package lane
 
 import (
@@ -15,14 +16,14 @@ import (
 	"time"
 )
 
-// State is how a call in a lane ended for its caller.
+// State is the outcome of a call for its caller.
 type State int
 
-// The states of a [Result].
+// States of a [Result].
 const (
 	Done State = iota // it returned in time; Value is set
-	Late              // it has not returned within the budget; its value will be dropped
-	Busy              // an earlier call is still in the lane; nothing was started
+	Late              // it did not return within the budget; its value will be dropped
+	Busy              // an earlier call is still in the lane; no call was started
 	Died              // it panicked
 )
 
@@ -30,9 +31,9 @@ const (
 type Result[K comparable, T any] struct {
 	Key   K
 	State State
-	Value T         // valid when Done
-	Since time.Time // when the call now in the lane began (Late, Busy)
-	Err   error     // nil when Done
+	Value T         // valid if Done
+	Since time.Time // start of the call in the lane (Late, Busy)
+	Err   error     // nil if Done
 }
 
 // Lanes is a set of lanes, one per key. The zero value is ready to use. Safe for concurrent use.
@@ -44,12 +45,12 @@ type Lanes[K comparable, T any] struct {
 // Group is a set of lanes with names.
 type Group[T any] = Lanes[string, T]
 
-// patience is how long a call delays the next ones, before another goroutine makes them.
+// patience is the time after which another goroutine makes the calls behind a slow one.
 const patience = 2 * time.Millisecond
 
-// Run calls fn once per key, each in its lane, and returns when all have returned or exceeded their budgets. The budget
-// of a call starts when the call does. Results are in the order of keys. The value of a call that returns late is
-// dropped, so fn must not write to anything the caller reads.
+// Run calls fn once per key, each in its lane, and returns when all calls have returned or exceeded their budgets.
+// The budget of a call starts when the call does. Results are in the order of keys. The value of a call that
+// returns late is dropped, so fn must not write to anything that the caller reads.
 func (g *Lanes[K, T]) Run(budget time.Duration, keys []K, fn func(key K) T) []Result[K, T] {
 	r := &round[K, T]{Lanes: g, fn: fn, results: make([]Result[K, T], len(keys)), done: make(chan struct{})}
 	r.enter(keys)
@@ -80,10 +81,10 @@ func (g *Lanes[K, T]) Run(budget time.Duration, keys []K, fn func(key K) T) []Re
 type round[K comparable, T any] struct {
 	*Lanes[K, T]
 	fn      func(key K) T
-	calls   []int          // indices of the results that calls are made for
-	results []Result[K, T] // not written after the round is over
-	next    int            // of calls: the next to make
-	left    int            // calls that have neither returned nor become late
+	calls   []int          // index into results for each call
+	results []Result[K, T] // not written after the end of the round
+	next    int            // index of the next call to make
+	left    int            // number of calls that have neither returned nor become late
 	done    chan struct{}  // closed when all have returned
 }
 
@@ -124,9 +125,10 @@ func (r *round[K, T]) work() {
 		res := call(key, r.fn)
 		r.mu.Lock()
 		delete(r.busy, key)
-		if r.results[i].Err == nil { // not late
+		if r.results[i].Err == nil { // the call is not marked as late
 			r.results[i] = res
-			if r.left--; r.left == 0 {
+			r.left--
+			if r.left == 0 {
 				close(r.done)
 			}
 		}
@@ -134,11 +136,13 @@ func (r *round[K, T]) work() {
 	}
 }
 
-// check marks calls that are late, and returns when to check again, whether all are over, and how many began.
+// check marks calls that are late. It returns when to check again, whether all are done, and the number of calls
+// that started.
 func (r *round[K, T]) check(budget time.Duration) (wait time.Duration, over bool, started int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if wait = budget; r.next < len(r.calls) {
+	wait = budget
+	if r.next < len(r.calls) {
 		wait = patience
 	}
 	for _, i := range r.calls[:r.next] {
@@ -167,7 +171,7 @@ func call[K comparable, T any](key K, fn func(K) T) (res Result[K, T]) {
 	return res
 }
 
-// Busy returns the keys of the lanes in which a call is.
+// Busy returns the keys of the lanes that hold a call.
 func (g *Lanes[K, T]) Busy() []K {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,12 +20,12 @@ import (
 
 const budget = time.Second
 
-// seen is a Result without its message: what a table can hold.
+// seen is a Result without its message, for tables.
 type seen struct {
 	Key   string
 	State lane.State
 	Value string
-	Age   time.Duration // of the call now in the lane
+	Age   time.Duration // age of the call in the lane
 }
 
 func view(results []lane.Result[string, string]) []seen {
@@ -40,7 +40,7 @@ func view(results []lane.Result[string, string]) []seen {
 	return out
 }
 
-// timed calls fn and returns how long it took; in a bubble that is exact.
+// timed calls fn and returns its duration, which is exact in a synctest bubble.
 func timed(fn func()) time.Duration {
 	start := time.Now()
 	fn()
@@ -88,7 +88,7 @@ func TestRunNothing(t *testing.T) {
 	})
 }
 
-// TestRunLate follows one lane that is stuck for 5 s through four rounds.
+// TestRunLate runs four rounds while one lane is stuck for 5 s.
 func TestRunLate(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
@@ -96,7 +96,8 @@ func TestRunLate(t *testing.T) {
 		fn := func(key string) string {
 			mine := round + " " + key
 			if key == "stuck" {
-				if calls++; calls == 1 {
+				calls++
+				if calls == 1 {
 					time.Sleep(5 * time.Second)
 				}
 			}
@@ -177,8 +178,7 @@ func TestRunPanic(t *testing.T) {
 	})
 }
 
-// A panic after the budget has nobody to tell, but it must not take the process
-// down or keep the lane.
+// A panic after the budget has no caller to report to. It must neither end the process nor occupy the lane.
 func TestRunLatePanic(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
@@ -199,7 +199,7 @@ func TestRunTwiceAtOnce(t *testing.T) {
 		for range 2 {
 			go func() {
 				got := g.Run(budget, []string{"a"}, func(string) string {
-					entered++ // no lock: the lane is one
+					entered++ // no lock: the lane runs one call at a time
 					time.Sleep(budget / 2)
 					return ""
 				})
@@ -227,8 +227,8 @@ func TestRunSameKeyTwice(t *testing.T) {
 	})
 }
 
-// Whoever has the answer may ask again at once: the lane has to be free before
-// the answer is handed over. Real goroutines in real time.
+// A caller may call again as soon as it has the result, so the lane must be free before the result is delivered.
+// Real goroutines in real time.
 func TestRunBackToBack(t *testing.T) {
 	var g lane.Group[int]
 	keys := []string{"a", "b", "c", "d"}
@@ -245,7 +245,7 @@ func TestRunBackToBack(t *testing.T) {
 	}
 }
 
-// Many askers on many lanes: whatever the order, a lane holds one call.
+// Many callers on many lanes: in any order, a lane holds one call.
 func TestRunManyAskers(t *testing.T) {
 	var g lane.Group[string]
 	keys := []string{"a", "b", "c"}
@@ -276,8 +276,7 @@ func TestRunManyAskers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWorkers: there is at most one goroutine for each call, and none when nobody
-// calls.
+// TestWorkers: there is at most one goroutine per call, and none without calls.
 func TestWorkers(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[int]
@@ -293,7 +292,7 @@ func TestWorkers(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		n := runtime.NumGoroutine() - before
-		for range 1_000_000 { // one that has ended is counted until the runtime has put it away
+		for range 1_000_000 { // the runtime counts a goroutine for a moment after it has ended
 			if n <= 0 {
 				break
 			}
@@ -311,13 +310,13 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// TestRunOneGoroutine: quick calls are made by one goroutine, one after another;
-// when one takes long, others go on, and each call has its whole budget.
+// TestRunOneGoroutine: fast calls are made by one goroutine, one after another. If one is slow, other goroutines
+// continue, and each call has its whole budget.
 func TestRunOneGoroutine(t *testing.T) {
 	for _, tc := range []struct {
 		takes time.Duration
-		most  int           // calls side by side
-		took  time.Duration // at most
+		most  int           // maximum number of concurrent calls
+		took  time.Duration // maximum duration
 		state lane.State
 	}{
 		{0, 1, 0, lane.Done},

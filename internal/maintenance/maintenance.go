@@ -1,5 +1,5 @@
-// Package maintenance watches for the file that exists during maintenance of this node, and for the annotation of its
-// pod that says so.
+// Package maintenance watches the file that exists during maintenance of this node, and the pod annotation that
+// announces maintenance.
 package maintenance
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/lane"
 )
 
-// Interval is between two checks. CheckTimeout bounds one: the path may be on a mount that hangs.
+// Interval is the time between two checks. CheckTimeout limits one check: the path may be on a mount that hangs.
 const (
 	Interval     = 2 * time.Second
 	CheckTimeout = time.Second
@@ -25,8 +25,8 @@ const (
 
 // State is the result of a check.
 type State struct {
-	Active  bool // the file exists, or the annotation is true; unchanged while Err is set and neither is known to be
-	Changed bool // since the last check
+	Active  bool // the file exists, or the annotation is true; unchanged if Err is set and neither is known to be true
+	Changed bool // Active differs from the last check
 	Err     error
 }
 
@@ -37,11 +37,11 @@ type Watch struct {
 	active     atomic.Bool
 	lanes      lane.Group[error]
 	observe    func(State)
-	stat       func(path string) error // nil: it is maintenance; [fs.ErrNotExist]: it is not
+	stat       func(path string) error // nil: maintenance; [fs.ErrNotExist]: no maintenance
 }
 
-// New returns a watch that passes every result to observe, from one goroutine at a time. annotation is the file of a
-// downward-API volume with an annotation of the pod, which is empty while the pod lacks it; "": none.
+// New returns a watch that passes every result to observe, never concurrently. annotation is the file of a
+// downward-API volume with a pod annotation; the file is empty if the pod lacks the annotation. "": none.
 func New(path, annotation string, observe func(State)) *Watch {
 	w := &Watch{annotation: annotation, observe: observe}
 	w.stat = func(path string) error {
@@ -55,8 +55,8 @@ func New(path, annotation string, observe func(State)) *Watch {
 	return w
 }
 
-// isTrue returns nil if a file contains true, and [fs.ErrNotExist] if it does not. A missing file is another error: the
-// volume has one even without the annotation.
+// isTrue returns nil if a file contains true, and [fs.ErrNotExist] if it does not. A missing file is another error:
+// the volume has one even without the annotation.
 func isTrue(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +80,7 @@ func isTrue(path string) error {
 // SetPath changes the path from the next check on.
 func (w *Watch) SetPath(path string) { w.path.Store(&path) }
 
-// Active reports whether it was maintenance at the last successful check.
+// Active reports whether the last successful check found maintenance.
 func (w *Watch) Active() bool { return w.active.Load() }
 
 // Run checks until ctx is done.

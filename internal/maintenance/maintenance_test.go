@@ -14,7 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// TestWatch follows the file as it comes and goes, also in a directory that does, and after another path.
+// TestWatch: the file appears and disappears, also with its directory, and the path changes.
 func TestWatch(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "run")
@@ -69,7 +69,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWatchHangs: a path that hangs changes nothing, is reported, and costs one goroutine.
+// TestWatchHangs: a path that hangs changes nothing, is reported, and uses one goroutine.
 func TestWatchHangs(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var last State
@@ -116,8 +116,8 @@ func TestWatchKeepsState(t *testing.T) {
 	})
 }
 
-// TestAnnotation: the file of an annotation says true, whether or not there is a maintenance file, and is empty without
-// the annotation.
+// TestAnnotation: the file of an annotation is true, with or without a maintenance file, and empty without the
+// annotation.
 func TestAnnotation(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -143,20 +143,23 @@ func TestAnnotation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if w.Check(); last.Active != tt.want || last.Err != nil {
+			w.Check()
+			if last.Active != tt.want || last.Err != nil {
 				t.Errorf("%s: %+v", tt.name, last)
 			}
 		}
 		if err := os.Remove(annotation); err != nil {
 			t.Fatal(err)
 		}
-		if w.Check(); !last.Active || last.Err == nil || !strings.Contains(last.Err.Error(), "downward-API volume") {
+		w.Check()
+		if !last.Active || last.Err == nil || !strings.Contains(last.Err.Error(), "downward-API volume") {
 			t.Errorf("no annotation file: %+v", last)
 		}
-		if err := os.Symlink("annotation", annotation); err != nil { // a loop
+		if err := os.Symlink("annotation", annotation); err != nil { // a symlink loop
 			t.Fatal(err)
 		}
-		if w.Check(); !last.Active || last.Err == nil {
+		w.Check()
+		if !last.Active || last.Err == nil {
 			t.Errorf("an annotation that cannot be read, and the file: %+v", last)
 		}
 	})

@@ -1,4 +1,4 @@
-// Package nlattr reads the attributes of netlink messages. Unlike the decoder of a library it allocates nothing.
+// Package nlattr reads the attributes of netlink messages. Unlike a library's decoder it does not allocate.
 package nlattr
 
 import (
@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrSize is the error of an attribute whose size is wrong.
+// ErrSize is returned for an attribute with a wrong size.
 var ErrSize = errors.New("an attribute of the wrong size")
 
-// All yields the attributes of b with their types, until one is malformed, which err is then set to, or err is set.
+// All yields the attributes of b with their types. It stops at a malformed one, for which it sets err, and when err
+// is set.
 func All(b []byte, err *error) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) > 0 && *err == nil {
@@ -44,7 +45,7 @@ func Of(b []byte, typ uint16, err *error) iter.Seq[[]byte] {
 	}
 }
 
-// Last returns the last value of one type, nil if there is none; see [All].
+// Last returns the last value of one type, or nil if there is none; see [All].
 func Last(b []byte, typ uint16, err *error) (value []byte) {
 	for v := range Of(b, typ, err) {
 		value = v

@@ -1,5 +1,5 @@
 /*
- * The functions of libnvidia-ml that go-nvml calls for railscope, each forwarded to the library that is open now.
+ * The functions of libnvidia-ml that go-nvml calls for railscope. Each is forwarded to the library that is open.
  *
  * go-nvml leaves them undefined: the dynamic linker binds each at its first call, after which glibc never unloads the
  * library (NODELETE, "due to reference from main program"), and a missing function ends the process with exit code 127.
@@ -12,10 +12,10 @@
 
 enum { SUCCESS = 0, FUNCTION_NOT_FOUND = 13 };
 
-typedef void *ptr; /* also a structure that is one, which both ABIs pass alike */
-typedef unsigned int num; /* also of nvml.h's enums */
+typedef void *ptr; /* also for a structure of one pointer, which both ABIs pass like a pointer */
+typedef unsigned int num; /* also for enums of nvml.h */
 
-/* The parameters of nvml.h's functions, and the arguments to hand on. */
+/* Parameters of nvml.h's functions, and the arguments to forward. */
 #define V (void), ()
 #define P (ptr a), (a)
 #define PN (ptr a, num b), (a, b)
@@ -71,10 +71,10 @@ HIDDEN int nvmlShutdown(void)
 static const struct { const char *name; void **address; } functions[] = { FUNCTIONS(ENTRY) ENTRY(nvmlShutdown, V) };
 enum { FUNCTION_COUNT = sizeof functions / sizeof functions[0] };
 
-/* One library is open at a time, and nothing here may be called while it is opened or closed. */
+/* One library is open at a time. No function may be called while it is opened or closed. */
 static void *library;
 
-/* forward_open opens the library at path; an error is a text that the caller frees. */
+/* forward_open opens the library at path. It returns NULL, or an error text that the caller must free. */
 HIDDEN char *forward_open(const char *path)
 {
 	if (library)
@@ -87,7 +87,7 @@ HIDDEN char *forward_open(const char *path)
 	return NULL;
 }
 
-/* forward_close closes it. It returns 1 if the library is still loaded afterwards, else 0. */
+/* forward_close closes the library. It returns 1 if the library at path is still loaded afterwards, else 0. */
 HIDDEN int forward_close(const char *path)
 {
 	for (int i = 0; i < FUNCTION_COUNT; i++)

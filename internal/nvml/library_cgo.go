@@ -21,11 +21,12 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// go-nvml calls a C function even if the library lacks it, which must not end the process: forward.c defines every
-// function that is called here, in each version that go-nvml may choose. [gonvml.Return] is an error whose SUCCESS is
-// not nil, and whose text needs nvmlErrorString, so it is compared and converted here, and never printed.
+// go-nvml calls a C function even if the library lacks it, which would end the process, so forward.c defines every
+// function in each version that go-nvml may choose. [gonvml.Return] is an error whose SUCCESS is not nil and whose text
+// needs nvmlErrorString, so it is compared and converted here, and never printed.
 
-// NewLibrary returns the libnvidia-ml at path, or the linker's if empty. A process has at most one of them open.
+// NewLibrary returns the libnvidia-ml at path, or the linker's if empty. A process opens at most one of them at a
+// time.
 func NewLibrary(path string) Library {
 	return &library{path: cmp.Or(path, "libnvidia-ml.so.1")}
 }
@@ -37,7 +38,7 @@ type library struct {
 
 type answer func(gonvml.Device) ([4]uint64, gonvml.Return)
 
-// answers are the calls that answer each query; the first that the library has is used.
+// answers has the calls for each query; the first that the library has is used.
 var answers = map[Query][]answer{
 	QueryUtilization: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		u, ret := d.GetUtilizationRates()
@@ -92,7 +93,7 @@ func clock(of gonvml.ClockType) answer {
 	return one(func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetClockInfo(of) })
 }
 
-// temperature is for drivers without the older call.
+// temperature is for drivers that lack the older call.
 func temperature(d gonvml.Device) ([4]uint64, gonvml.Return) {
 	t, ret := d.GetTemperatureV().V1()
 	if t.Temperature < 0 {
@@ -127,7 +128,7 @@ func (l *library) Open() error {
 func (l *library) Close() { l.close() }
 
 func (l *library) close() bool {
-	_ = l.binding.Shutdown() // the library is closed whatever it answers
+	_ = l.binding.Shutdown() // the library is closed in any case
 	path := C.CString(l.path)
 	defer C.free(unsafe.Pointer(path))
 	return C.forward_close(path) != 0
@@ -160,7 +161,7 @@ type device struct {
 	handle  gonvml.Device
 }
 
-// Identity implements [Device]. An error is that of the first call that failed.
+// Identity implements [Device]. Its error is that of the first call that failed.
 func (d *device) Identity() (id Identity, err error) {
 	for _, part := range []struct {
 		into *string
@@ -209,7 +210,8 @@ func (d *device) Memory() (Memory, error) {
 func (d *device) Numbers(q Query) (v [4]uint64, err error) {
 	ret := gonvml.ERROR_FUNCTION_NOT_FOUND
 	for _, answer := range answers[q] {
-		if v, ret = answer(d.handle); ret != gonvml.ERROR_FUNCTION_NOT_FOUND {
+		v, ret = answer(d.handle)
+		if ret != gonvml.ERROR_FUNCTION_NOT_FOUND {
 			break
 		}
 	}
@@ -240,12 +242,12 @@ func (d *device) Instances() ([]Instance, error) {
 	}
 	var list []Instance
 	var failed error
-	for i := range min(n, 64) { // seven on every GPU so far
+	for i := range min(n, 64) { // at most seven on every GPU so far
 		instance, err := d.instance(i)
 		switch {
 		case err == nil:
 			list = append(list, instance)
-		case CodeOf(err) != CodeNotFound: // else there is no instance
+		case CodeOf(err) != CodeNotFound: // not found: there is no instance
 			failed = cmp.Or(failed, err)
 		}
 	}
@@ -272,7 +274,7 @@ func (d *device) XIDs() (Events, error) {
 	}
 	err := fail("nvmlDeviceRegisterEvents", d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set))
 	if err != nil {
-		_ = set.Free() // the error before it says more
+		_ = set.Free() // the earlier error is more useful
 		return nil, err
 	}
 	return events{set}, nil

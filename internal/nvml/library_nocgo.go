@@ -7,7 +7,7 @@ import "errors"
 // NewLibrary returns an NVML that cannot be opened, because this binary was built without cgo.
 func NewLibrary(path string) Library { return noLibrary{} }
 
-// noLibrary has no other method of a [Library]: none is called before Open succeeds.
+// noLibrary implements only Open: no other method is called before Open succeeds.
 type noLibrary struct{ Library }
 
 func (noLibrary) Open() error {

@@ -15,8 +15,8 @@ import (
 
 const captures = "../../collector/gpu/testdata/"
 
-// TestLibraryLacks: a function that the library lacks is an error, not the end of the process, also where nobody looked
-// it up before: go-nvml, which has seen a newer library, goes on to call what an older one lacks.
+// TestLibraryLacks: a function that the library lacks is an error and does not end the process, also if it was not
+// looked up before: after go-nvml has used a newer library, it still calls functions that an older one lacks.
 func TestLibraryLacks(t *testing.T) {
 	l := nvmltest.Passing(t, captures+"h200.txtar")
 	if l == nil {
@@ -71,8 +71,8 @@ func TestLibraryOnce(t *testing.T) {
 	}
 }
 
-// TestReleaseClosesDevices: when NVML is released, no device file is open and the library is unloaded, whichever of its
-// functions was called; what is initialised afterwards is the library of then.
+// TestReleaseClosesDevices: after NVML is released, no device file is open and the library is unloaded, whichever
+// functions were called. The next initialization loads the library that is then on disk.
 func TestReleaseClosesDevices(t *testing.T) {
 	l := nvmltest.Passing(t, captures+"mig.txtar")
 	if l == nil {
@@ -118,7 +118,7 @@ func TestReleaseClosesDevices(t *testing.T) {
 			t.Error("the event set is not freed")
 		}
 
-		// The driver is replaced, library and all.
+		// The driver and its library are replaced.
 		l.Set(t, "nvmlInit_v2", "18")
 		time.Sleep(time.Minute)
 		_, err := read()
@@ -130,7 +130,8 @@ func TestReleaseClosesDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(nvml.RetryInterval)
-		if _, err = read(); nvml.CodeOf(err) != nvml.CodeLibrary {
+		_, err = read()
+		if nvml.CodeOf(err) != nvml.CodeLibrary {
 			t.Errorf("without a library: %v", err)
 		}
 		l.Compile(t)
@@ -144,7 +145,8 @@ func TestReleaseClosesDevices(t *testing.T) {
 	})
 }
 
-// TestLibraryStuck: a library that something else keeps loaded cannot be replaced, and a mismatch says what to do.
+// TestLibraryStuck: a library that other code keeps loaded cannot be replaced, and the version mismatch error says
+// what to do.
 func TestLibraryStuck(t *testing.T) {
 	l := nvmltest.Passing(t, captures+"mismatch.txtar")
 	if l == nil {

@@ -1,5 +1,5 @@
-// Package nvml is this process's use of NVIDIA's management library: one [Session], which opens and closes it, and a
-// [Reader] for each user, whose calls may hang without blocking another GPU or user.
+// Package nvml wraps NVIDIA's management library: one [Session] per process opens and closes it, and each user has
+// a [Reader], whose calls may hang without blocking another GPU or user.
 package nvml
 
 import (
@@ -12,46 +12,48 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Library is the part of libnvidia-ml that is used. Every method may hang. Between Open and Close the others may be
-// called concurrently; at any other time, none may. Errors are [*Error].
+// Library is the part of libnvidia-ml that is used. Every method may hang. Between Open and Close, the other
+// methods may be called concurrently; at other times they must not be called. Errors are [*Error].
 type Library interface {
-	// Open loads the library as it is on disk now, and initialises it; after an error nothing is loaded.
+	// Open loads the library from disk, and initializes it; after an error nothing is loaded.
 	Open() error
 	// Close shuts NVML down, which closes the device files of the driver, and unloads the library.
 	Close()
 	// Driver returns the version of the kernel driver.
 	Driver() (string, error)
-	// Count returns how many GPUs the driver knows, including lost ones.
+	// Count returns the number of GPUs that the driver knows, including lost ones.
 	Count() (int, error)
 	// GPU returns the GPU with an index below Count.
 	GPU(index int) (Device, error)
 }
 
-// Device is a GPU or a MIG instance. Each method queries one thing: an error costs nothing else. Errors are [*Error].
+// Device is a GPU or a MIG instance. Each method queries one thing; an error does not affect the others. Errors are
+// [*Error].
 type Device interface {
 	Identity() (Identity, error)
 	Memory() (Memory, error)
-	// Numbers answers one query: the fields in the order its constant says, in NVML's own units, 0 beyond the last.
+	// Numbers answers one query: the fields in the order that its constant describes, in NVML's own units, followed
+	// by zeros.
 	Numbers(Query) ([4]uint64, error)
-	// Processes returns compute or graphics processes, one with several MIG instances once for each.
+	// Processes returns compute or graphics processes. A process with several MIG instances occurs once for each.
 	Processes(graphics bool) ([]Process, error)
 	// Instances returns the MIG devices of a GPU whose MIG mode is on.
 	Instances() ([]Instance, error)
-	// XIDs starts to record the XIDs of a GPU, until the events are freed, which must be before the library is closed.
+	// XIDs starts to record the XIDs of a GPU. The events must be freed before the library is closed.
 	XIDs() (Events, error)
 }
 
-// Identity identifies a GPU. What the driver did not report is empty.
+// Identity identifies a GPU. Values that the driver did not report are empty.
 type Identity struct {
 	UUID  string
 	Name  string
-	BusID string // as NVML writes it, for example 00000000:1A:00.0
+	BusID string // in NVML's form, for example 00000000:1A:00.0
 }
 
 // Memory is the memory of a GPU or a MIG instance, in bytes.
 type Memory struct {
 	Total, Free, Used uint64
-	Reserved          uint64 // NotAvailable if the driver only has nvmlDeviceGetMemoryInfo; Used then includes it
+	Reserved          uint64 // NotAvailable if the driver has only nvmlDeviceGetMemoryInfo; Used then includes it
 }
 
 // Process is the memory that a process uses on a GPU or MIG instance.
@@ -67,13 +69,13 @@ type Instance struct {
 	Device
 }
 
-// NotAvailable is NVML_VALUE_NOT_AVAILABLE: no such number, in an otherwise valid answer.
+// NotAvailable is NVML_VALUE_NOT_AVAILABLE: a missing number in an otherwise valid answer.
 const NotAvailable = 1<<64 - 1
 
-// Query is one query with numbers as the answer: the call of nvml.h, and its argument if it has one.
+// Query is a query for numbers: the call of nvml.h, and its argument if it has one.
 type Query string
 
-// The queries, with their fields and units.
+// Queries with their fields and units.
 const (
 	QueryUtilization  Query = "nvmlDeviceGetUtilizationRates"                       // gpu, memory: percent
 	QueryBAR1         Query = "nvmlDeviceGetBAR1MemoryInfo"                         // total, used, free: bytes
@@ -123,7 +125,7 @@ func SumByProcess(list []Process) (known []Process, unknown int) {
 // Code is an nvmlReturn_t.
 type Code int
 
-// The codes that are used by name, and railscope's own; nvml.h has the rest.
+// Codes that are used by name, and railscope's own; nvml.h has the rest.
 const (
 	CodeUninitialized   Code = 1
 	CodeInvalidArgument Code = 2
@@ -131,8 +133,8 @@ const (
 	CodeNoPermission    Code = 4
 	CodeNotFound        Code = 6
 	CodeDriverNotLoaded Code = 9
-	CodeLibrary         Code = 12 // also: dlopen failed
-	CodeNoFunction      Code = 13 // also: the library lacks the symbol
+	CodeLibrary         Code = 12 // also if dlopen failed
+	CodeNoFunction      Code = 13 // also if the library lacks the symbol
 	CodeGPULost         Code = 15
 	CodeVersionMismatch Code = 18
 	CodeGPUNotFound     Code = 28
@@ -143,10 +145,10 @@ const (
 	CodePanic    Code = -4 // the binding panicked on the library's answer
 )
 
-// Reasons of errors that are used by name; [Error.Reason] returns others as well.
+// Reasons of errors that are used by name; [Error.Reason] returns others, too.
 const (
-	ReasonLibrary = "library_not_loaded" // the kernel driver is loaded, libnvidia-ml is not available
-	ReasonNoGPU   = "no_gpu"             // there were GPUs, now there is none
+	ReasonLibrary = "library_not_loaded" // the kernel driver is loaded, but libnvidia-ml is not available
+	ReasonNoGPU   = "no_gpu"             // there were GPUs, and now there are none
 	ReasonPanic   = "panic"              // the binding panicked on the library's answer
 )
 
@@ -179,9 +181,9 @@ func (c Code) meaning() (text, reason string) {
 	return "NVML error " + strconv.Itoa(int(c)), "nvml"
 }
 
-// Error is an answer of NVML other than success.
+// Error is an NVML result other than success.
 type Error struct {
-	Call string // as in nvml.h
+	Call string // name of the call in nvml.h
 	Code Code
 	Err  error // details, such as the text of dlopen; or nil
 }
@@ -197,13 +199,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Reason is the reason that the error is counted under.
+// Reason returns the reason under which the error is counted.
 func (e *Error) Reason() string {
 	_, reason := e.Code.meaning()
 	return reason
 }
 
-// CodeOf returns the code of an error of this package, and 0 for any other.
+// CodeOf returns the code of an error of this package, and 0 for any other error.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -216,10 +218,11 @@ func Absent(err error) bool {
 	return slices.Contains([]Code{CodeNotBuilt, CodeLibrary, CodeDriverNotLoaded, CodeGPUNotFound}, CodeOf(err))
 }
 
-// reopens reports whether err means that NVML must be initialised again: the driver was unloaded, and perhaps replaced.
+// reopens reports whether err requires NVML to be initialized again: the driver was unloaded, and may have been
+// replaced.
 func reopens(err error) bool {
 	return slices.Contains([]Code{CodeUninitialized, CodeDriverNotLoaded, CodeVersionMismatch}, CodeOf(err))
 }
 
-// Unreachable reports whether the GPU as a whole cannot be reached: each further call might time out.
+// Unreachable reports whether the whole GPU cannot be reached: each further call might time out.
 func Unreachable(err error) bool { return reopens(err) || CodeOf(err) == CodeGPULost }

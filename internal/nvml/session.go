@@ -10,32 +10,32 @@ import (
 	"github.com/railscope/railscope/internal/lane"
 )
 
-// RetryInterval is the least time between initialisations of NVML: without persistence mode one takes seconds.
+// RetryInterval is the minimum time between initializations of NVML: without persistence mode one takes seconds.
 const RetryInterval = time.Minute
 
-// MaxGPUs bounds the answer of nvmlDeviceGetCount.
+// MaxGPUs limits the answer of nvmlDeviceGetCount.
 const MaxGPUs = 128
 
-// Session is this process's use of NVML: it alone initialises the library and shuts it down. It initialises when a
-// [Reader] first reads, and again after the driver was unloaded, at most once in [RetryInterval]. A GPU has one call in
-// flight for all readers, so that one that hangs blocks one thread. No answers are cached. Safe for concurrent use.
+// Session owns this process's use of NVML. It initializes the library when a [Reader] first reads, and again after the
+// driver was unloaded, at most once per [RetryInterval]. A GPU has one call in flight for all readers, so that a call
+// that hangs blocks one thread. Nothing is cached. Safe for concurrent use.
 type Session struct {
 	lib      Library
-	released atomic.Int64 // until when NVML stays shut down: Unix time, nanoseconds
-	lost     atomic.Int64 // the initialisation of which no GPU works any more
+	released atomic.Int64 // end of the release: Unix time, nanoseconds
+	lost     atomic.Int64 // number of the initialization for which no GPU works any more
 	release  lane.Group[error]
 
-	// Locks are channels, because a test in fake time can wait for those.
-	front chan struct{} // held by calls about no GPU; protects the following fields
-	// Each is held by the calls about one GPU, in the second half by those of its recorder; all of them and front, to
-	// write opened.
+	// Locks are channels, because a test in fake time can wait for a channel.
+	front chan struct{} // held by calls that concern no GPU; protects the following fields
+	// Each is held by the calls for one GPU, and in the second half by those of its recorder. opened is written
+	// with all of them and front held.
 	turns     [2 * MaxGPUs]chan struct{}
 	recorders [MaxGPUs]recorder
 
-	opened int64 // how often the library was opened
+	opened int64 // number of times that the library was opened
 	open   bool
-	err    error     // why it must be opened again, or could not be
-	tried  time.Time // end of the last initialisation; zero: at once
+	err    error     // reason why it must be opened again, or could not be
+	tried  time.Time // end of the last initialization; zero: initialize at once
 }
 
 // NewSession returns the session of lib, which must not be used elsewhere.
@@ -47,8 +47,8 @@ func NewSession(lib Library) *Session {
 	return s
 }
 
-// Release shuts NVML down for d from now, so that a GPU can be reset and the driver replaced; readers get
-// [CodeReleased] meanwhile. An error means that a call has not returned; every read retries.
+// Release shuts NVML down for d, so that a GPU can be reset and the driver replaced. Meanwhile readers get
+// [CodeReleased]. An error means that a call has not returned; every read tries again to shut down.
 func (s *Session) Release(d time.Duration) error {
 	until := time.Now().Add(d).UnixNano()
 	for old := s.released.Load(); old < until && !s.released.CompareAndSwap(old, until); old = s.released.Load() {
@@ -64,7 +64,7 @@ func (s *Session) Release(d time.Duration) error {
 	return res.Value
 }
 
-// shutDown closes the library. Like the following it is called with front held.
+// shutDown closes the library. It and the following functions are called with front held.
 func (s *Session) shutDown() error {
 	if err := s.whileIdle(s.close); err != nil {
 		return err
@@ -83,9 +83,9 @@ func (s *Session) close() {
 	}
 }
 
-// whileIdle calls fn while no call about a GPU is in the library.
+// whileIdle calls fn while no call for a GPU is in the library.
 func (s *Session) whileIdle(fn func()) error {
-	timer := time.NewTimer(100 * time.Millisecond) // for calls that are in the library
+	timer := time.NewTimer(100 * time.Millisecond) // wait for calls that are in the library
 	defer timer.Stop()
 	for _, turn := range s.turns {
 		select {
@@ -102,7 +102,7 @@ func (s *Session) whileIdle(fn func()) error {
 
 func (s *Session) ready() error {
 	if time.Now().UnixNano() < s.released.Load() {
-		_ = s.shutDown() // the next read retries it
+		_ = s.shutDown() // the next read tries again
 		return &Error{Call: "NVML", Code: CodeReleased}
 	}
 	if s.open && s.lost.Load() == s.opened {
@@ -115,7 +115,8 @@ func (s *Session) ready() error {
 		s.close()
 		s.err = s.lib.Open()
 		s.tried = time.Now()
-		if s.open = s.err == nil; s.open {
+		s.open = s.err == nil
+		if s.open {
 			s.opened++
 		}
 	})
@@ -132,7 +133,8 @@ func (s *Session) roster() (r Roster) {
 		return Roster{err: err}
 	}
 	r.opened = s.opened
-	if r.Count, r.err = s.lib.Count(); r.err == nil && r.Count == 0 {
+	r.Count, r.err = s.lib.Count()
+	if r.err == nil && r.Count == 0 {
 		r.err = &Error{Call: "nvmlDeviceGetCount_v2", Code: CodeGPUNotFound}
 	}
 	if reopens(r.err) {
@@ -144,46 +146,47 @@ func (s *Session) roster() (r Roster) {
 	return r
 }
 
-// Roster is what NVML reports beside single GPUs.
+// Roster is what NVML reports apart from single GPUs.
 type Roster struct {
 	Count     int // GPUs, at least 1; those beyond [MaxGPUs] are not read
 	Driver    string
-	DriverErr error // why Driver is empty
+	DriverErr error // reason why Driver is empty
 
-	opened int64 // the initialisation that it is of
-	err    error // no other field is set
+	opened int64 // number of the initialization to which it belongs
+	err    error // if set, all other fields are empty
 }
 
-// GPU is one GPU while it is read.
+// GPU is one GPU during a read.
 type GPU struct {
 	Index  int
-	Driver string // empty: unknown
+	Driver string // empty if unknown
 	Device
 }
 
 // Result is the result of reading one GPU.
 type Result[T any] struct {
 	Index int
-	Value T     // what the read returned, also beside an error
-	Err   error // why the GPU as a whole could not be read, an [*Error]
+	Value T     // result of the read, which may be set beside an error
+	Err   error // reason why the whole GPU could not be read, an [*Error]
 }
 
-// Reader reads the GPUs for one user, each in a lane: one that hangs costs no other. Safe for concurrent use.
+// Reader reads the GPUs for one user, each in a lane: one that hangs does not affect others. Safe for concurrent
+// use.
 type Reader[T any] struct {
 	session *Session
 	read    func(GPU) (T, error)
-	front   lane.Group[Roster] // one lane
+	front   lane.Group[Roster] // a single lane
 	gpus    lane.Group[Result[T]]
 }
 
-// NewReader returns a reader that calls read for each GPU, from several goroutines; its error is nil or [Unreachable].
-// read may outlive the [Reader.Read] that called it, and shares nothing with its caller.
+// NewReader returns a reader that calls read for each GPU, from several goroutines. read returns nil or an
+// [Unreachable] error. It may outlive the [Reader.Read] that called it, and must not share data with its caller.
 func NewReader[T any](s *Session, read func(GPU) (T, error)) *Reader[T] {
 	return &Reader[T]{session: s, read: read}
 }
 
-// Read reads all GPUs concurrently. It waits at most budget for NVML, and then as long for the GPUs. The error, an
-// [*Error], is the reason why there are none; without GPU or driver [Absent] holds.
+// Read reads all GPUs concurrently. It waits up to budget for NVML, and up to budget for the GPUs. The error, an
+// [*Error], is the reason why there are no GPUs; it is [Absent] without GPU or driver.
 func (r *Reader[T]) Read(budget time.Duration) (Roster, []Result[T], error) {
 	front := r.front.Run(budget, []string{"NVML"}, func(string) Roster { return r.session.roster() })[0]
 	if front.State != lane.Done {
@@ -209,7 +212,7 @@ func visit[T any](lanes *lane.Group[Result[T]], roster Roster, budget time.Durat
 	}
 	results := make([]Result[T], len(keys))
 	for i, res := range lanes.Run(budget, keys, func(key string) Result[T] {
-		index, _ := strconv.Atoi(key) // it is of Itoa
+		index, _ := strconv.Atoi(key) // cannot fail: it was made by Itoa
 		return fn(index)
 	}) {
 		results[i] = res.Value
@@ -220,7 +223,7 @@ func visit[T any](lanes *lane.Group[Result[T]], roster Roster, budget time.Durat
 	return results
 }
 
-// current returns an error if NVML was released or opened again since the GPUs were counted. A turn is held.
+// current returns an error if NVML was released or reopened since the GPUs were counted. A turn is held.
 func (s *Session) current(roster Roster) error {
 	if s.opened != roster.opened || !s.open {
 		return &Error{Call: "NVML", Code: CodeUninitialized}
@@ -233,11 +236,13 @@ func (r *Reader[T]) visit(index int, roster Roster) Result[T] {
 	turn := r.session.turns[index]
 	turn <- struct{}{}
 	defer func() { <-turn }()
-	if res.Err = r.session.current(roster); res.Err != nil {
+	res.Err = r.session.current(roster)
+	if res.Err != nil {
 		return res
 	}
 	device, err := r.session.lib.GPU(index)
-	if res.Err = err; err == nil {
+	res.Err = err
+	if err == nil {
 		res.Value, res.Err = r.read(GPU{Index: index, Driver: roster.Driver, Device: device})
 	}
 	return res

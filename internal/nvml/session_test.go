@@ -14,7 +14,7 @@ import (
 
 const budget = time.Second
 
-// driver reads what a reader of the driver's version says.
+// driver returns the driver's version as a reader sees it.
 func driver(g nvml.GPU) (string, error) {
 	_, err := g.Processes(false)
 	return g.Driver, err
@@ -27,7 +27,7 @@ func wantCode(t *testing.T, what string, err error, want nvml.Code) {
 	}
 }
 
-// TestSessionShared: readers at once initialise NVML once.
+// TestSessionShared: concurrent readers initialize NVML once.
 func TestSessionShared(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		lib := &nvmltest.GPUs{Number: 3, OpenTakes: budget / 2}
@@ -48,7 +48,7 @@ func TestSessionShared(t *testing.T) {
 	})
 }
 
-// TestSessionReopens: NVML is initialised again when it says so, or every GPU does, at most once a minute.
+// TestSessionReopens: NVML is initialized again if it requires that, or every GPU does, at most once a minute.
 func TestSessionReopens(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		lib := &nvmltest.GPUs{Number: 2}
@@ -97,7 +97,7 @@ func TestSessionReopens(t *testing.T) {
 	})
 }
 
-// TestSessionRelease: NVML is shut down at once, stays so, and is initialised again without delay.
+// TestSessionRelease: NVML is shut down at once, stays so, and is initialized again without delay.
 func TestSessionRelease(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		lib := &nvmltest.GPUs{}
@@ -106,7 +106,8 @@ func TestSessionRelease(t *testing.T) {
 		read := func(what string, opened int, code nvml.Code) {
 			t.Helper()
 			_, _, err := r.Read(budget)
-			if wantCode(t, what, err, code); lib.Opened != opened {
+			wantCode(t, what, err, code)
+			if lib.Opened != opened {
 				t.Errorf("%s: opened %d times", what, lib.Opened)
 			}
 		}
@@ -121,7 +122,7 @@ func TestSessionRelease(t *testing.T) {
 				t.Errorf("closed %d times, %v", lib.Closed, err)
 			}
 		}
-		if err := session.Release(time.Second); err != nil { // does not shorten what another asked for
+		if err := session.Release(time.Second); err != nil { // a later, shorter release does not shorten an earlier one
 			t.Error(err)
 		}
 		time.Sleep(10*time.Second - 1)
@@ -139,8 +140,8 @@ func TestSessionRelease(t *testing.T) {
 	})
 }
 
-// TestSessionHangs: a call that hangs costs its GPU and nothing else, is not repeated by another reader, and holds up
-// neither initialisation nor shutdown for long; both happen once it returns.
+// TestSessionHangs: a call that hangs affects only its GPU and is not repeated by another reader. It delays
+// initialization and shutdown only briefly; both happen after it returns.
 func TestSessionHangs(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		lib := &nvmltest.GPUs{Number: 2, Hang: make(chan struct{})}
@@ -188,7 +189,8 @@ func TestSessionHangs(t *testing.T) {
 	})
 }
 
-// TestSessionInitHangs: while NVML itself hangs, every read ends in time with a reason, and the initialisation counts.
+// TestSessionInitHangs: while NVML itself hangs, every read ends in time with a reason. The initialization is used
+// when it ends.
 func TestSessionInitHangs(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		lib := &nvmltest.GPUs{OpenTakes: 10 * budget}
@@ -211,7 +213,7 @@ func TestSessionInitHangs(t *testing.T) {
 	})
 }
 
-// TestSessionPanics: a panic of the binding costs one GPU.
+// TestSessionPanics: a panic of the binding affects one GPU.
 func TestSessionPanics(t *testing.T) {
 	r := nvml.NewReader(nvml.NewSession(&nvmltest.GPUs{Number: 2}), func(g nvml.GPU) (string, error) {
 		if g.Index == 1 {

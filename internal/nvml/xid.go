@@ -17,46 +17,47 @@ type Events interface {
 	Free()
 }
 
-// XIDs is how often each XID occurred; those beyond the first 16 of a GPU are under [OtherXID].
+// XIDs holds the number of occurrences of each XID; those beyond the first 16 of a GPU are summed under [OtherXID].
 type XIDs map[uint64]uint64
 
-// OtherXID is no XID.
+// OtherXID is not a real XID.
 const OtherXID = 0
 
 const (
-	maxXIDs   = 16  // of a GPU: NVIDIA has about 100, and a GPU that fails has few of them
-	maxEvents = 256 // of one read; the driver keeps the rest
+	maxXIDs   = 16  // limit per GPU: NVIDIA defines about 100, and a GPU that fails has a few of them
+	maxEvents = 256 // limit of one read; the driver keeps the rest
 )
 
-// recorder is the XIDs of one GPU. It has a turn of its own: other calls hang when a GPU fails, and then its XIDs
-// matter most. The driver queues them, so that nothing has to wait for one; DCGM polls them as well.
+// recorder records the XIDs of one GPU. It has its own turn: other calls hang when a GPU fails, and then its XIDs
+// matter most. The driver queues XIDs, so no call has to wait for one; DCGM polls them, too.
 type recorder struct {
-	events Events // nil: there are none, for the reason err
+	events Events // nil: there are none because of err
 	err    error
-	opened int64     // the initialisation that events and err are of
-	tried  time.Time // when events were asked for
+	opened int64     // number of the initialization to which events and err belong
+	tried  time.Time // time of the last attempt to get events
 	uuid   string
 	counts XIDs
 }
 
-// Watcher counts the XIDs of all GPUs since its first read, in lanes of its own. Safe for concurrent use.
+// Watcher counts the XIDs of all GPUs since its first read, in its own lanes. Safe for concurrent use.
 type Watcher struct {
 	session *Session
 	gpus    lane.Group[Result[XIDs]]
 }
 
-// NewWatcher returns the watcher of a session. All watchers of a session have the same counts.
+// NewWatcher returns a watcher of a session. All watchers of a session have the same counts.
 func NewWatcher(s *Session) *Watcher { return &Watcher{session: s} }
 
-// Read counts what occurred since the last read. roster is that of a [Reader.Read] just now. XIDs are also valid beside
-// an error.
+// Read counts the XIDs since the last read. roster is the result of a [Reader.Read] just before. XIDs are also
+// valid beside an error.
 func (w *Watcher) Read(roster Roster, budget time.Duration) []Result[XIDs] {
 	return visit(&w.gpus, roster, budget, func(index int) (res Result[XIDs]) {
 		r, turn := &w.session.recorders[index], w.session.turns[MaxGPUs+index]
 		turn <- struct{}{}
 		defer func() { <-turn }()
 		res.Index = index
-		if res.Err = w.session.current(roster); res.Err == nil {
+		res.Err = w.session.current(roster)
+		if res.Err == nil {
 			res.Err = r.read(w.session.lib, index, roster.opened)
 		}
 		res.Value = maps.Clone(r.counts)
@@ -72,7 +73,8 @@ func (r *recorder) read(lib Library, index int, opened int64) error {
 	return cmp.Or(r.err, r.count())
 }
 
-// record starts to record. A GPU has another index after one before it was lost: counts are of one GPU.
+// record starts to record. The index of a GPU changes after another was lost; counts belong to a GPU, not to an
+// index.
 func (r *recorder) record(lib Library, index int) (Events, error) {
 	gpu, err := lib.GPU(index)
 	if err != nil {
@@ -104,10 +106,10 @@ func (r *recorder) count() error {
 	return nil
 }
 
-// free ends the recording, before the library is closed. What occurred until then is counted.
+// free ends the recording before the library is closed. XIDs up to then are counted.
 func (r *recorder) free() {
 	if r.events != nil {
-		_ = r.count() // the GPU may be lost
+		_ = r.count() // an error is ignored: the GPU may be lost
 		r.events.Free()
 		r.events = nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
-// watched are a library of some GPUs and what reads it.
+// watched is a fake library with some GPUs and its readers.
 type watched struct {
 	*nvmltest.GPUs
 	session *nvml.Session
@@ -24,7 +24,7 @@ func watch(lib *nvmltest.GPUs) *watched {
 	return &watched{lib, s, nvml.NewReader(s, driver), nvml.NewWatcher(s)}
 }
 
-// read returns the XIDs of each GPU, and the error of the first.
+// read returns the XIDs of each GPU, and the first error.
 func (w *watched) read(t *testing.T) (xids []nvml.XIDs, err error) {
 	t.Helper()
 	roster, _, err := w.reader.Read(budget)
@@ -49,8 +49,8 @@ func (w *watched) want(t *testing.T, what string, code nvml.Code, recorded int, 
 	}
 }
 
-// TestXIDs: XIDs are counted for each GPU, also those of just before NVML is released, and on after it. They are freed
-// before the library is closed, or the fake panics. Counts are of a GPU, not of an index.
+// TestXIDs: XIDs are counted for each GPU, including those just before NVML is released, and after it. They are
+// freed before the library is closed; otherwise the fake panics. Counts belong to a GPU, not to an index.
 func TestXIDs(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		w := watch(&nvmltest.GPUs{Number: 2, UUIDs: []string{"A", "B"}})
@@ -74,7 +74,7 @@ func TestXIDs(t *testing.T) {
 	})
 }
 
-// TestXIDsBounded: one read takes 256 events, and a GPU has 16 XIDs, and others.
+// TestXIDsBounded: one read takes 256 events, and a GPU has 16 XIDs; further XIDs count as other.
 func TestXIDsBounded(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		w := watch(&nvmltest.GPUs{XIDs: [][]uint64{nil}})
@@ -94,8 +94,8 @@ func TestXIDsBounded(t *testing.T) {
 	})
 }
 
-// TestXIDsHang: XIDs are read while another call about their GPU hangs. If they hang, they cost nobody else anything,
-// and NVML cannot be released until they return.
+// TestXIDsHang: XIDs are read while another call for their GPU hangs. XIDs that hang affect nothing else, and NVML
+// cannot be released until they return.
 func TestXIDsHang(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		w := watch(&nvmltest.GPUs{Hang: make(chan struct{}), XIDs: [][]uint64{{119}}})
@@ -108,7 +108,8 @@ func TestXIDsHang(t *testing.T) {
 			t.Fatal(err, gpus)
 		}
 		wantCode(t, "XIDs hang", w.watcher.Read(roster, budget)[0].Err, nvml.CodeNoAnswer)
-		if _, gpus, err = w.reader.Read(budget); err != nil || gpus[0].Err != nil {
+		_, gpus, err = w.reader.Read(budget)
+		if err != nil || gpus[0].Err != nil {
 			t.Error(err, gpus)
 		}
 		wantCode(t, "release", w.session.Release(time.Minute), nvml.CodeNoAnswer)
@@ -120,7 +121,7 @@ func TestXIDsHang(t *testing.T) {
 	})
 }
 
-// TestXIDsFail: recording is tried again after a minute, unless the GPU has no events.
+// TestXIDsFail: recording is tried again after a minute, unless the GPU does not support events.
 func TestXIDsFail(t *testing.T) {
 	for code, again := range map[nvml.Code]int{999: 3, nvml.CodeNotSupported: 1, nvml.CodeNoFunction: 1} {
 		lanetest.Test(t, func(t *testing.T) {

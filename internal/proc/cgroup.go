@@ -7,16 +7,16 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Cgroup is who started a process, by the name of its cgroup. What that does not show is empty.
+// Cgroup is what a process's cgroup path shows about its owner. Unknown fields are empty.
 type Cgroup struct {
 	Pod       string // UID of the Kubernetes pod, with its dashes
 	Container string // ID that the runtime gave the container, 64 hexadecimal digits
 	Slurm     string // number of the Slurm job
-	Path      string // the path itself: of the unified hierarchy, else of the first one
+	Path      string // path: that of the unified hierarchy, else of the first one
 }
 
-// How runtimes and resource managers name cgroups. A pod's UID has dashes, for systemd underscores, and neither if it
-// is the hash of a static pod's file. A container's ID follows the runtime's name, or nothing.
+// Patterns of cgroup names by runtimes and resource managers. A pod's UID has dashes, with systemd underscores, and
+// neither if it is the hash of a static pod's file. A container's ID follows the runtime's name, or stands alone.
 var (
 	podPart = regexp.MustCompile(`(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})` +
 		`(?:\.slice)?(?:$|[/:])`)
@@ -26,7 +26,7 @@ var (
 )
 
 // ReadCgroup reads /proc/PID/cgroup. It understands the paths of cgroup v1 and v2, of the systemd and the cgroupfs
-// driver, of containerd, CRI-O, Docker and Podman, and of Slurm, also relative to a cgroup namespace of ours.
+// driver, of containerd, CRI-O, Docker and Podman, and of Slurm, also relative to our cgroup namespace.
 //
 // Source: cgroups(7); pkg/kubelet/cm/cgroup_manager_linux.go in Kubernetes.
 func ReadCgroup(root string, pid int) (Cgroup, error) {
@@ -57,7 +57,8 @@ func (c *Cgroup) add(path string, unified bool) {
 	}
 }
 
-// containerOf returns the innermost container of a path. A container's monitor (conmon) is named after it.
+// containerOf returns the innermost container of a path. A container's monitor (conmon) has a cgroup named after
+// it.
 func containerOf(path string) string {
 	all := containerPart.FindAllStringSubmatchIndex(path, -1)
 	if len(all) == 0 {

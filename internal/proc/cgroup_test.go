@@ -23,7 +23,7 @@ var (
 	guaranty = "/kubepods.slice/kubepods-pod" + slice + ".slice/"
 )
 
-// Paths as the runtimes make them; the form is from their sources and documentation, the identities are made up.
+// Paths in the format of the runtimes' sources and documentation; the identities are made up.
 func TestCgroup(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -98,7 +98,7 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// cgroupOf reads the cgroup file of a process that has this one.
+// cgroupOf reads the cgroup file of a process with this content.
 func cgroupOf(t *testing.T, content string) (Cgroup, error) {
 	t.Helper()
 	return ReadCgroup(procfsWith(t, "7/cgroup", content), 7)

@@ -1,8 +1,8 @@
-// Package proc reads /proc/PID, cgroups, namespaces, limits and the machine's memory with github.com/prometheus/procfs,
-// and adds reasons that can be counted (package sysfs), names that are valid UTF-8, and bounds. Processes write much of
-// what is read here, so it is not trusted.
+// Package proc reads /proc/PID, cgroups, namespaces, limits and the machine's memory with
+// github.com/prometheus/procfs. It adds reasons that can be counted (package sysfs), names that are valid UTF-8,
+// and limits. Processes control much of this data, so it is not trusted.
 //
-// A read may wait for a lock of the process, Environ above all; call it in a lane (package lane).
+// A read may wait for a lock of the process, Environ in particular; call it in a lane (package lane).
 package proc
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Tick is the unit of Stat.Start: USER_HZ, 100 a second on every architecture.
+// Tick is the unit of Stat.Start, USER_HZ: 100 per second on every architecture.
 const Tick = 100
 
-// Instance is a process, as distinct from later ones under its PID.
+// Instance identifies a process, also among later ones with its PID.
 type Instance struct {
 	PID   int
 	Start uint64 // Stat.Start
@@ -59,7 +59,7 @@ func Process(root string, tid int) (int, error) {
 	return status.TGID, err
 }
 
-// Capabilities returns the effective capabilities of a process, a bit each (include/uapi/linux/capability.h).
+// Capabilities returns the effective capabilities of a process, one bit each (include/uapi/linux/capability.h).
 func Capabilities(root string, pid int) (uint64, error) {
 	status, err := read(root, pid, "status", procfs.Proc.NewStatus)
 	return status.CapEff, err
@@ -71,7 +71,7 @@ func AllowedCPUs(root string, pid int) ([]uint64, error) {
 	return status.CpusAllowedList, err
 }
 
-// PIDs lists the processes, at most limit. It returns an error and the first ones if there are more.
+// PIDs lists at most limit processes. If there are more, it returns the first ones and an error.
 func PIDs(root string, limit int) (pids []int, err error) {
 	all, err := call(root, root, procfs.FS.AllProcs)
 	for _, p := range all {
@@ -85,16 +85,16 @@ func PIDs(root string, limit int) (pids []int, err error) {
 	return pids, err
 }
 
-// Namespace returns the name of a process's namespace of a kind ("net", "pid"). It needs the rights that Environ needs,
-// except of "self". procfs.Namespaces fails with the first that it may not read.
+// Namespace returns the name of a process's namespace of a kind ("net", "pid"). Except for "self", it needs the
+// rights that Environ needs. procfs.Namespaces fails if it may not read any one of them.
 func Namespace(root, pid, kind string) (string, error) {
 	path := filepath.Join(root, pid, "ns", kind)
 	name, err := os.Readlink(path)
 	return name, fail(path, err)
 }
 
-// SeesHost reports whether we are in the machine's own PID namespace, as far as procfs shows: in another one the
-// machine's processes are hidden. The number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
+// SeesHost reports whether we are in the machine's initial PID namespace, as far as procfs shows: in another one
+// the machine's processes are hidden. The number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
 func SeesHost(root string) bool {
 	name, err := Namespace(root, "self", "pid")
 	return err != nil || name == "pid:[4026531836]"
@@ -106,14 +106,14 @@ func Self(root string) (int, error) {
 	return self.PID, err
 }
 
-// MaxEnviron is how much of an environment is read, in bytes.
+// MaxEnviron is the number of bytes of an environment that are read.
 const MaxEnviron = 256 << 10
 
-// Environ returns the variables that a process was started with, of those wanted; of two of one name the first, as
-// getenv does. cut reports that there is more than MaxEnviron. It needs the rights to trace the process (its user, or
-// CAP_SYS_PTRACE) and fails with [sysfs.ReasonPermission] without.
+// Environ returns the wanted variables with which a process was started; of two with one name, the first, like
+// getenv. cut reports whether there is more than MaxEnviron. Without the right to trace the process (its user, or
+// CAP_SYS_PTRACE) it fails with [sysfs.ReasonPermission].
 //
-// procfs.Environ is not used: it reads four times as much into a string for each variable, opens pipes, and loses a
+// procfs.Environ is not used: it reads four times as much into one string per variable, opens pipes, and loses a
 // last variable without a zero byte.
 func Environ(root string, pid int, wanted func(name string) bool) (vars map[string]string, cut bool, err error) {
 	text, cut, err := Head(file(root, pid, "environ"), MaxEnviron)
@@ -142,7 +142,8 @@ func Variables(text string, wanted func(name string) bool) map[string]string {
 	return vars
 }
 
-// Head reads the first limit bytes of a regular file; more: there may be more. O_NONBLOCK is for pipes.
+// Head reads the first limit bytes of a regular file. more reports whether there may be more. O_NONBLOCK is for
+// pipes.
 func Head(path string, limit int) (text string, more bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -160,7 +161,7 @@ func Head(path string, limit int) (text string, more bool, err error) {
 // Unlimited is the value of a resource without a limit.
 const Unlimited = math.MaxUint64
 
-// LockedMemory returns the limits on locked memory of a process, in bytes. procfs.Limits has only the soft one.
+// LockedMemory returns the limits of a process's locked memory, in bytes. procfs.Limits has only the soft limit.
 func LockedMemory(root string, pid int) (soft, hard uint64, err error) {
 	path := file(root, pid, "limits")
 	text, _, err := Head(path, sysfs.MaxFile)
@@ -195,7 +196,7 @@ func limit(word string) (uint64, error) {
 // Memory is the machine's memory, in bytes.
 type Memory struct {
 	Total     uint64 // MemTotal
-	Available uint64 // MemAvailable: the kernel's estimate of what is available without swapping
+	Available uint64 // MemAvailable: the kernel's estimate of memory that is available without swapping
 }
 
 // ReadMemory reads meminfo (proc_meminfo(5)). Errors are [*sysfs.Error].
@@ -207,7 +208,7 @@ func ReadMemory(root string) (Memory, error) {
 		return Memory{}, err
 	case info.MemTotal == nil || info.MemAvailable == nil:
 		return Memory{}, invalid(path, "MemTotal or MemAvailable is missing")
-	case max(*info.MemTotal, *info.MemAvailable) > 1<<64/1024-1: // in kB; the library's bytes have wrapped
+	case max(*info.MemTotal, *info.MemAvailable) > 1<<64/1024-1: // in kB; the library's number of bytes would overflow
 		return Memory{}, &sysfs.Error{Path: path, Reason: sysfs.ReasonRange,
 			Err: fmt.Errorf("%d kB do not fit in 64 bits", *info.MemTotal)}
 	}
@@ -218,20 +219,20 @@ func ReadMemory(root string) (Memory, error) {
 	return m, nil
 }
 
-// FirstUsers reports whether a process is in the first user namespace, where capabilities count for devices.
+// FirstUsers reports whether a process is in the initial user namespace, in which capabilities apply to devices.
 func FirstUsers(root string, pid int) bool {
 	text, _, err := Head(file(root, pid, "uid_map"), sysfs.MaxFile)
 	return err != nil || strings.Join(strings.Fields(text), " ") == "0 0 4294967295"
 }
 
-// Now returns the time on the clock of Stat.Start, in ticks.
+// Now returns the current time on the clock of Stat.Start, in ticks.
 func Now() uint64 {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail; a process would never have started before 0
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail; 0 would be before the start of any process
 	return uint64(ts.Nano()) / (1e9 / Tick)
 }
 
-// Hidden reports whether a process that procfs does not show exists: procfs is mounted with hidepid, then.
+// Hidden reports whether a process exists that procfs does not show: procfs is then mounted with hidepid.
 func Hidden(root string, pid int) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(root, &st) != nil || st.Type != unix.PROC_SUPER_MAGIC {
@@ -255,7 +256,7 @@ func read[T any](root string, pid int, name string, get func(procfs.Proc) (T, er
 	})
 }
 
-// call calls the library for one file. A panic of the library, about what it cannot parse, is an error of the file.
+// call calls the library for one file. A panic of the library on unexpected content becomes an error of the file.
 func call[T any](root, path string, get func(procfs.FS) (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -273,7 +274,7 @@ func call[T any](root, path string, get func(procfs.FS) (T, error)) (v T, err er
 	return v, nil
 }
 
-// fail is the error of a file: the kernel's errno, or that it could not be parsed.
+// fail returns the error of a file: the kernel's errno, or that it could not be parsed.
 func fail(path string, err error) error {
 	if err == nil {
 		return nil
@@ -292,7 +293,7 @@ func invalid(path, why string) error {
 	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: errors.New(why)}
 }
 
-// KernelThread reports whether a process has no command line, as kernel threads and those that have ended.
+// KernelThread reports whether a process has no command line, like kernel threads and ended processes.
 func KernelThread(root string, pid int) bool {
 	text, _, err := Head(file(root, pid, "cmdline"), 1)
 	return text == "" && err == nil

@@ -19,7 +19,7 @@ import (
 // tail is the end of /proc/PID/stat, after the fields that are used.
 var tail = " 22" + strings.Repeat(" 0", 29)
 
-// procfsWith is a procfs that has one file.
+// procfsWith returns a procfs that has one file.
 func procfsWith(t *testing.T, name, content string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -62,7 +62,7 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// TestLive reads this very process and one of its threads from the real procfs.
+// TestLive reads this process and one of its threads from the real procfs.
 func TestLive(t *testing.T) {
 	const procfs = "/proc"
 	if _, err := os.Stat(filepath.Join(procfs, "self/stat")); err != nil {
@@ -71,7 +71,7 @@ func TestLive(t *testing.T) {
 	tids := make(chan int)
 	hold := make(chan struct{})
 	defer close(hold)
-	for range 2 { // one of them may have the thread that is the process
+	for range 2 { // one of them may run on the main thread
 		go func() {
 			runtime.LockOSThread() // and never unlock: the thread must stay
 			tids <- unix.Gettid()
@@ -123,7 +123,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestBounded: a bounded part of a file is read; a variable that was cut is dropped, and opening a pipe does not block.
+// TestBounded: only a part of a file is read, a variable that was cut is dropped, and opening a pipe does not
+// block.
 func TestBounded(t *testing.T) {
 	root := procfsWith(t, "7/environ", "A=1\x00"+strings.Repeat("x", 1<<20)+"\x00B=2")
 	env, cut, err := Environ(root, 7, func(name string) bool { return len(name) == 1 })
@@ -135,8 +136,9 @@ func TestBounded(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"A": "1"}, env); diff != "" || !cut || err != nil {
 		t.Error(err, cut, diff)
 	}
-	if env, cut, err = Environ(procfsWith(t, "7/environ", "A=1"), 7,
-		func(string) bool { return true }); env["A"] != "1" || cut || err != nil {
+	env, cut, err = Environ(procfsWith(t, "7/environ", "A=1"), 7,
+		func(string) bool { return true })
+	if env["A"] != "1" || cut || err != nil {
 		t.Error("without a zero byte at the end:", env, cut, err)
 	}
 	if err := errors.Join(os.Remove(filepath.Join(root, "7/environ")), unix.Mkfifo(filepath.Join(root, "7/environ"),
@@ -212,7 +214,7 @@ func TestSeesHost(t *testing.T) {
 	}
 }
 
-// TestHidden: a process that exists and that procfs does not show is hidden, but not in a capture.
+// TestHidden: a process that exists but is not in procfs is hidden, except in a capture.
 func TestHidden(t *testing.T) {
 	for _, tt := range []struct {
 		procfs string

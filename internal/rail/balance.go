@@ -5,8 +5,9 @@ import "math"
 // ImbalancedAbove is the imbalance above which rails count as imbalanced: one carries less than 75 % of the best.
 const ImbalancedAbove = 0.25
 
-// Group is a set of rails that are compared: those of one role, one link layer and one highest rate so far, so that a
-// port that trains down stays. Rails of unknown rate (0) join the largest group of their role and link layer.
+// Group is a set of rails that are compared: those with one role, one link layer and one highest rate so far, so
+// that a port that trains down stays in its group. Rails of unknown rate (0) join the largest group with their role
+// and link layer.
 type Group struct {
 	Role      string
 	LinkLayer string
@@ -17,10 +18,10 @@ type Group struct {
 type Load struct {
 	Group    Group
 	Rate     float64 // bytes per second
-	Capacity float64 // bytes per second; 0 unknown
+	Capacity float64 // bytes per second; 0 if unknown
 }
 
-// Imbalance is the highest of [Imbalances]. known is false if there is none.
+// Imbalance returns the highest of [Imbalances]. known is false if there is none.
 func Imbalance(loads []Load) (imbalance float64, known bool) {
 	for _, of := range Imbalances(loads) {
 		imbalance, known = max(imbalance, of), true
@@ -28,8 +29,8 @@ func Imbalance(loads []Load) (imbalance float64, known bool) {
 	return imbalance, known
 }
 
-// Imbalances is 1 − the smallest share, by role; a role without a share in [Shares] is absent. One rail at 61 % of the
-// others gives 0.39, one that carries nothing gives 1, for any number of rails.
+// Imbalances returns 1 − the smallest share, by role; a role without a share in [Shares] is absent. One rail at 61
+// % of the others gives 0.39, one without traffic gives 1, for any number of rails.
 func Imbalances(loads []Load) map[string]float64 {
 	list := map[string]float64{}
 	for i, share := range Shares(loads) {
@@ -40,9 +41,9 @@ func Imbalances(loads []Load) map[string]float64 {
 	return list
 }
 
-// Shares returns each rail's load ÷ capacity relative to the best rail of its group: 1 for the best, 0 for one that
-// carried nothing. It is NaN for a rail that is alone in its group or in a group without traffic, and for a rail whose
-// capacity is unknown while those of others in its group are known.
+// Shares returns each rail's load ÷ capacity relative to the best rail of its group: 1 for the best, 0 for one
+// without traffic. It is NaN for a rail that is alone in its group or in a group without traffic, and for a rail of
+// unknown capacity if capacities of others in its group are known.
 func Shares(loads []Load) []float64 {
 	shares := make([]float64, len(loads))
 	groups := map[Group][]int{}
@@ -59,7 +60,8 @@ func Shares(loads []Load) []float64 {
 	return shares
 }
 
-// join moves rails of unknown rate to the largest group of their link layer, the faster one of two.
+// join moves rails of unknown rate to the largest group of their link layer; of two equally large groups, to the
+// faster one.
 func join(groups map[Group][]int) {
 	for unknown, members := range groups {
 		if unknown.Rate > 0 {
@@ -79,7 +81,7 @@ func join(groups map[Group][]int) {
 	}
 }
 
-// compare fills in the shares of a group. With fewer than two known capacities, its members count as equal.
+// compare sets the shares of a group. With fewer than two known capacities, its members count as equal.
 func compare(loads []Load, members []int, shares []float64) {
 	capacities, moved := 0, false
 	for _, i := range members {
@@ -101,7 +103,7 @@ func compare(loads []Load, members []int, shares []float64) {
 		case known(l.Capacity):
 			shares[i] = l.Rate / l.Capacity
 		}
-		if shares[i] > best { // not NaN
+		if shares[i] > best { // false for NaN
 			best = shares[i]
 		}
 	}

@@ -13,7 +13,7 @@ var exactly = cmp.Options{cmpopts.EquateApprox(0, 1e-12), cmpopts.EquateNaNs()}
 
 const gbps = 1e9 / 8 // bytes per second
 
-// rails are Ethernet rails of one rate in Gb/s that carry these parts of it.
+// rails returns Ethernet rails of one rate in Gb/s that carry these fractions of it.
 func rails(rate float64, parts ...float64) (list []Load) {
 	for _, part := range parts {
 		list = append(list, Load{Group{Compute, "Ethernet", rate * gbps}, part * rate * gbps, rate * gbps})
@@ -21,7 +21,7 @@ func rails(rate float64, parts ...float64) (list []Load) {
 	return list
 }
 
-// withUnknown is a rail that was never up: neither rate nor capacity is known.
+// withUnknown adds a rail that was never up: neither rate nor capacity is known.
 func withUnknown(carried float64, list ...Load) []Load {
 	return append([]Load{{Group{Compute, "Ethernet", 0}, carried, 0}}, list...)
 }
@@ -34,7 +34,7 @@ func TestImbalance(t *testing.T) {
 		name   string
 		loads  []Load
 		shares []float64
-		want   float64 // NaN: not judged
+		want   float64 // NaN if not judged
 	}{
 		{"no rail", nil, []float64{}, nan},
 		{"one rail", rails(400, 0.7), []float64{nan}, nan},
@@ -96,8 +96,7 @@ func TestImbalance(t *testing.T) {
 	}
 }
 
-// TestImbalanceOfMany: one rail at a part of the others gives 1 − that part,
-// however many rails there are.
+// TestImbalanceOfMany: one rail at a fraction of the others gives 1 − that fraction, for any number of rails.
 func TestImbalanceOfMany(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8, 16} {
 		for _, part := range []float64{0, 0.25, 0.61, 0.9, 1} {
@@ -113,8 +112,8 @@ func TestImbalanceOfMany(t *testing.T) {
 	}
 }
 
-// TestImbalanceProperties: within 0 and 1, whatever the rails are; the same at
-// any scale and in any order; and as bad as the worst of two machines in one.
+// TestImbalanceProperties: for any rails, the imbalance is within 0 and 1, the same at any scale and in any order,
+// and for two machines together that of the worse one.
 func TestImbalanceProperties(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(1, seed))

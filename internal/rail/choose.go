@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Choice is the GID that a connection over a rail would use, and why.
+// Choice is the GID for a connection over a rail, and the reason.
 type Choice struct {
 	GID    GID
 	Rank   GIDRank
@@ -25,10 +25,10 @@ type Choice struct {
 // OK reports whether an entry can be used.
 func (c Choice) OK() bool { return c.Rank != NoGID }
 
-// GIDRank is how good an entry of an Ethernet port is; the higher the better. Elsewhere it makes no difference.
+// GIDRank says how suitable an entry of an Ethernet port is; higher is better. On other ports it is not used.
 type GIDRank int
 
-// The ranks. Other is an interface that is not the rail's own.
+// Ranks of entries. Other means an interface that is not the rail's own.
 const (
 	NoGID GIDRank = iota
 	OnlyRoCEv1
@@ -36,21 +36,27 @@ const (
 	OtherIPv6
 	OwnLinkLocal
 	OtherIPv4
+	OwnLinkLocalIPv4 // 169.254.0.0/16, which NCCL uses and the other end of a direct cable
 	OwnIPv6
 	OwnIPv4
 )
 
 // LinkLocal reports whether the entry cannot be routed.
-func (r GIDRank) LinkLocal() bool { return r == OwnLinkLocal || r == OtherLinkLocal }
+func (r GIDRank) LinkLocal() bool {
+	return r == OwnLinkLocal || r == OwnLinkLocalIPv4 || r == OtherLinkLocal
+}
 
-// ChooseGID returns the entry for a connection: RoCE v2 over IPv4 on the rail's own interface if there is one, else the
-// next best. own reports whether an interface is the rail's own; see [Own]. Ties go to the lowest index.
+// ChooseGID returns the entry for a connection: RoCE v2 over IPv4 on the rail's own interface if there is one, else
+// the next best. own reports whether an interface is the rail's own; see [Own]. Of equal entries, the lowest index
+// is chosen.
 func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choice {
 	switch {
 	case len(table) == 0 && !isEthernet(linkLayer):
 		return Choice{Reason: "the GID table is empty"}
 	case len(table) == 0:
 		return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
+	case linkLayer == USNIC:
+		return Choice{table[0], OwnIPv4, "usNIC, not RoCE: its GID has the address of the interface"}
 	case linkLayer == IWARP:
 		return Choice{table[0], OwnIPv4, "iWARP, which is RDMA over TCP: its GID is no address"}
 	case !isEthernet(linkLayer):
@@ -66,12 +72,13 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 	return best
 }
 
-// isEthernet reports whether the type and interface of GIDs count. EFA's link layer is Unspecified.
+// isEthernet reports whether types and interfaces of GIDs are relevant. EFA's link layer is Unspecified in ibverbs,
+// and Unknown in sysfs.
 func isEthernet(linkLayer string) bool {
-	return !slices.Contains([]string{"InfiniBand", "Unspecified", IWARP}, linkLayer)
+	return !slices.Contains([]string{infiniBand, "Unspecified", "Unknown", IWARP, USNIC}, linkLayer)
 }
 
-// rankGID returns the rank of an Ethernet port's entry, and what speaks for or against it.
+// rankGID returns the rank of an Ethernet port's entry, and the reason for it.
 func rankGID(g GID, own func(netdev string) bool) (rank GIDRank, reason string) {
 	if g.Type != TypeRoCEv2 {
 		return OnlyRoCEv1, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"
@@ -83,6 +90,8 @@ func rankGID(g GID, own func(netdev string) bool) (rank GIDRank, reason string) 
 		return OwnIPv6, "RoCE v2, IPv6: the interface has no IPv4 address"
 	case global && g.IPv4():
 		return OtherIPv4, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"
+	case ours && g.IPv4():
+		return OwnLinkLocalIPv4, "RoCE v2, IPv4, link-local: it reaches the other end of one cable"
 	case ours:
 		return OwnLinkLocal, "RoCE v2, link-local only: give the interface an IPv4 address"
 	case global:
@@ -91,8 +100,8 @@ func rankGID(g GID, own func(netdev string) bool) (rank GIDRank, reason string) 
 	return OtherLinkLocal, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"
 }
 
-// UsableGIDs returns at most limit usable entries in order of index, the best by [ChooseGID], up to 1/4 of them on
-// another interface than the rail's. With only RoCE v1, it is ChooseGID's entry.
+// UsableGIDs returns at most limit usable entries sorted by index: the best by [ChooseGID], up to 1/4 of them on
+// interfaces other than the rail's. If all are RoCE v1, it returns ChooseGID's entry.
 func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, limit int) []GID {
 	if !isEthernet(linkLayer) {
 		return table[:min(len(table), limit)]
@@ -102,7 +111,7 @@ func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, lim
 		rank, _ := rankGID(g, own)
 		kinds[rank] = append(kinds[rank], g)
 	}
-	mine := slices.Concat(kinds[OwnIPv4], kinds[OwnIPv6], kinds[OwnLinkLocal])
+	mine := slices.Concat(kinds[OwnIPv4], kinds[OwnIPv6], kinds[OwnLinkLocalIPv4], kinds[OwnLinkLocal])
 	theirs := slices.Concat(kinds[OtherIPv4], kinds[OtherIPv6], kinds[OtherLinkLocal])
 	if len(mine)+len(theirs) == 0 {
 		return table[:min(len(table), 1)]
@@ -114,7 +123,8 @@ func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, lim
 }
 
 // Misbound reports whether all RoCE v2 IPv4 GIDs of the port belong to interfaces that are not the rail's own. This
-// happens when the interface joins a bond, and connections then use another port. ok is false without such a GID.
+// happens when the interface joins a bond, and connections then use another port. ok is false if there is no such
+// GID.
 func Misbound(table []GID, own func(netdev string) bool) (misbound, ok bool) {
 	for _, g := range table {
 		if !g.IPv4() {
@@ -128,8 +138,8 @@ func Misbound(table []GID, own func(netdev string) bool) (misbound, ok bool) {
 	return ok, ok
 }
 
-// Own returns a function that reports whether an interface is the rail's own: the rail's netdev, or one stacked on it
-// (a VLAN, a macvlan), but not a bond or bridge over it, which may send over any of its members.
+// Own returns a function that reports whether an interface is the rail's own: the rail's netdev, or one stacked on
+// it (a VLAN, a macvlan), but not a bond or bridge over it, which may send over any of its members.
 func Own(sysfsRoot, netdev string) func(string) bool {
 	return func(name string) bool {
 		if name == netdev {
@@ -148,7 +158,7 @@ func exists(elem ...string) bool {
 	return err == nil
 }
 
-// GID types as the kernel prints them in gid_attrs/types (drivers/infiniband/core/cache.c, gid_type_str).
+// GID types in the kernel's format, gid_attrs/types (drivers/infiniband/core/cache.c, gid_type_str).
 const (
 	TypeRoCEv1 = "IB/RoCE v1"
 	TypeRoCEv2 = "RoCE v2"
@@ -158,30 +168,30 @@ const (
 type GID struct {
 	Index  int        `json:"index"`
 	Addr   netip.Addr `json:"addr"`   // 128 bits; an IPv4 address is in its mapped form
-	Type   string     `json:"type"`   // TypeRoCEv1, TypeRoCEv2, or another text of the kernel; empty on InfiniBand
+	Type   string     `json:"type"`   // TypeRoCEv1, TypeRoCEv2, or another text from the kernel; empty on InfiniBand
 	Netdev string     `json:"netdev"` // interface of the entry; empty on InfiniBand
 }
 
 // IPv4 reports whether a connection over this entry is RoCE v2 over IPv4.
 func (g GID) IPv4() bool { return g.Type == TypeRoCEv2 && g.Addr.Is4In6() }
 
-// ErrNoTable means that a port has no GID table, as on a captured tree.
+// ErrNoTable is returned if a port has no GID table, as in a captured tree.
 var ErrNoTable = errors.New("no GID table")
 
-// GIDTable reads a port's GID table. An mlx5 port has 256 entries and rxe 1024, most of them empty, and the kernel puts
-// a new one at the first empty index (drivers/infiniband/core/cache.c, find_gid). So a read stops after a long run of
-// empty entries, and only the first one and one every 10 minutes cover the table. Not safe for concurrent use.
+// GIDTable reads a port's GID table. An mlx5 port has 256 entries and rxe 1024, most of them empty, and the kernel uses
+// the first empty index for a new one (cache.c, find_gid). A read therefore stops after a long run of empty entries;
+// the first read and one every 10 minutes cover the whole table. Not safe for concurrent use.
 type GIDTable struct {
 	dir   string    // <device>/ports/<port>
-	size  int       // entries, at the last full read
+	size  int       // number of entries, at the last full read
 	last  int       // highest index in use, at the last read
-	swept time.Time // last full read
+	swept time.Time // time of the last full read
 }
 
 const (
-	gidGap     = 32 // empty entries after which a read stops
+	gidGap     = 32 // run of empty entries after which a read stops
 	sweepEvery = 10 * time.Minute
-	maxGIDs    = 4096 // bound for untrusted trees; the kernel's largest table has 1024 entries
+	maxGIDs    = 4096 // limit for untrusted trees; the kernel's largest table has 1024 entries
 )
 
 // NewGIDTable returns the reader for one port of the device at dir.
@@ -189,7 +199,7 @@ func NewGIDTable(dir string, port int) *GIDTable {
 	return &GIDTable{dir: filepath.Join(dir, "ports", strconv.Itoa(port))}
 }
 
-// Read returns the used entries in order, and a [*sysfs.Error] for each that failed, or one [ErrNoTable].
+// Read returns the used entries in order, and a [*sysfs.Error] for each that failed, or only [ErrNoTable].
 func (t *GIDTable) Read() (table []GID, errs []error) {
 	sweep := time.Since(t.swept) >= sweepEvery
 	if sweep {
@@ -198,6 +208,25 @@ func (t *GIDTable) Read() (table []GID, errs []error) {
 		}
 		t.swept = time.Now()
 	}
+	return t.read(sweep)
+}
+
+// ReadUntil is like Read, but stops early: if enough accepts the entries before the first long gap, the rest of up
+// to 1024 is not read.
+func (t *GIDTable) ReadUntil(enough func([]GID) bool) (table []GID, errs []error) {
+	if t.size == 0 {
+		if err := t.resize(); err != nil {
+			return nil, []error{err}
+		}
+	}
+	table, errs = t.read(false)
+	if enough(table) || time.Since(t.swept) < sweepEvery {
+		return table, errs
+	}
+	return t.Read()
+}
+
+func (t *GIDTable) read(sweep bool) (table []GID, errs []error) {
 	last := 0
 	for i := 0; i < t.size && (sweep || i <= max(last, t.last)+gidGap); i++ {
 		g, used, err := t.entry(strconv.Itoa(i))
@@ -227,6 +256,9 @@ func (t *GIDTable) resize() error {
 			t.size = max(t.size, i+1)
 		}
 	}
+	if err == nil && t.size == 0 { // the uplink of an adapter in switchdev mode
+		err = fmt.Errorf("%w: %s is empty", ErrNoTable, filepath.Join(t.dir, "gids"))
+	}
 	return err
 }
 
@@ -236,13 +268,15 @@ func (t *GIDTable) entry(index string) (g GID, used bool, err error) {
 	if err != nil {
 		return g, false, unlessEmpty(err)
 	}
-	if g.Addr, err = netip.ParseAddr(text); err != nil || !g.Addr.Is6() {
+	g.Addr, err = netip.ParseAddr(text)
+	if err != nil || !g.Addr.Is6() {
 		return g, false, sysfs.Invalid(filepath.Join(t.dir, "gids", index), []byte(text), "not a GID")
 	}
 	if g.Addr.IsUnspecified() {
 		return g, false, nil
 	}
-	if g.Type, err = t.attribute("types", index); err == nil {
+	g.Type, err = t.attribute("types", index)
+	if err == nil {
 		g.Netdev, err = t.attribute("ndevs", index)
 	}
 	return g, err == nil, err
@@ -257,7 +291,7 @@ func (t *GIDTable) attribute(name, index string) (string, error) {
 	return text, nil
 }
 
-// unlessEmpty returns err, or nil if it means an empty entry, whose files fail with EINVAL or do not exist.
+// unlessEmpty returns err, or nil if err means an empty entry, whose files fail with EINVAL or do not exist.
 func unlessEmpty(err error) error {
 	if r := sysfs.Reason(err); r == sysfs.ReasonVanished || r == sysfs.ReasonUnsupported {
 		return nil

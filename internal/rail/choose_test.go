@@ -14,10 +14,10 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// addresses compares addresses by what they are, not by their fields.
+// addresses compares addresses by value, not by their fields.
 var addresses = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-// gid makes an entry; an IPv4 address goes in as it stands in a GID table.
+// gid makes an entry; an IPv4 address has the form of a GID table.
 func gid(index int, addr, typ, netdev string) GID {
 	a := netip.MustParseAddr(addr)
 	return GID{Index: index, Addr: netip.AddrFrom16(a.As16()), Type: typ, Netdev: netdev}
@@ -34,7 +34,7 @@ func TestChooseGID(t *testing.T) {
 		name   string
 		layer  string
 		table  []GID
-		index  int // -1: none
+		index  int // -1 if none
 		rank   GIDRank
 		reason string
 	}{
@@ -56,8 +56,10 @@ func TestChooseGID(t *testing.T) {
 			"RoCE v2, IPv4, but on an unknown interface, not on the rail's own interface"},
 		{"link-local of its own", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own)), 1, OwnLinkLocal,
 			"RoCE v2, link-local only: give the interface an IPv4 address"},
-		{"link-local IPv4 of its own", "", table(gid(1, "169.254.3.4", v2, own)), 1, OwnLinkLocal,
-			"RoCE v2, link-local only: give the interface an IPv4 address"},
+		{"link-local IPv4 of its own", "", table(gid(1, "169.254.3.4", v2, own)), 1, OwnLinkLocalIPv4,
+			"RoCE v2, IPv4, link-local: it reaches the other end of one cable"},
+		{"link-local IPv4 after link-local IPv6", "", table(gid(1, ll, v2, own), gid(3, "169.254.3.4", v2, own)), 3,
+			OwnLinkLocalIPv4, "RoCE v2, IPv4, link-local: it reaches the other end of one cable"},
 		{"IPv6 of the bond", "", table(gid(1, ll, v2, up), gid(3, ip6, v2, up)), 3, OtherIPv6,
 			"RoCE v2, IPv6, and on bond0, not on the rail's own interface"},
 		{"link-local of the bond", "", table(gid(0, ll, v1, own), gid(1, ll, v2, up)), 1, OtherLinkLocal,
@@ -148,8 +150,8 @@ func TestMisbound(t *testing.T) {
 	}
 }
 
-// The trap itself: two Soft-RoCE devices after a bond took their interfaces.
-// Both ports stay ACTIVE, and rxe1 sends by eth0.
+// The original fault: two Soft-RoCE devices after a bond took their interfaces. Both ports stay ACTIVE, and rxe1
+// sends over eth0.
 func TestMisboundByBond(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/rxe-bonded.txtar")
 	rails, err := NewFinder(root.Sys(), Options{}, nil, time10).Rails()
@@ -182,7 +184,7 @@ func TestMisboundByBond(t *testing.T) {
 	}
 }
 
-// TestUsableGIDs: entries that a connection could use, and those that it would use by mistake, within the limit.
+// TestUsableGIDs: entries that a connection could use, or would use by mistake, within the limit.
 func TestUsableGIDs(t *testing.T) {
 	const v1, v2, ll, ip4, ip6, eth, bond = TypeRoCEv1, TypeRoCEv2, "fe80::1", "10.0.0.1", "2001:db8::1",
 		"eth0", "bond0"

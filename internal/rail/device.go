@@ -14,22 +14,19 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// device is one RDMA device while it is examined: all of it from the kernel's memory, without firmware commands.
+// device is one RDMA device during its examination. All values come from the kernel's memory, without firmware
+// commands, except for a counter of InfiniBand ports without an interface.
 type device struct {
 	sysfs, dir, name string
 	kernel           Kernel // nil on a captured tree
-	virtual          bool   // examine a virtual function too
+	opts             Options
 }
 
-var (
-	bdf       = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
-	bondNamed = regexp.MustCompile(`_bond_\d+$`) // the one device of a hardware LAG (mlx5_ib)
-)
+var bdf = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 type examined struct {
-	ports   []Rail // without name and ID
-	leftOut []LeftOut
-	bonded  []string // PCI addresses of the functions whose bond this device is
+	ports   []port   // in order, without name and ID
+	bonded  []string // if the device is a bond's: PCI addresses of the bond's functions
 	virtual []VirtualFunction
 	err     error
 
@@ -37,14 +34,11 @@ type examined struct {
 }
 
 func (d device) rail(l location) Rail {
-	r := Rail{Device: d.name, Dir: d.dir, Place: l.place, PCIAddress: l.pciAddress, NUMANode: -1,
-		Software: d.text("parent") != "", Firmware: d.text("fw_ver"), HCAType: d.text("hca_type"),
-		BoardID: d.text("board_id"), NodeGUID: d.text("node_guid"), SystemImageGUID: d.text("sys_image_guid")}
+	r := Rail{Device: d.name, Dir: d.dir, Place: l.place, PCIAddress: l.pciAddress, NUMANode: -1, Software: l.software,
+		Firmware: d.text("fw_ver"), HCAType: d.text("hca_type"), BoardID: d.text("board_id"),
+		NodeGUID: d.text("node_guid"), SystemImageGUID: d.text("sys_image_guid")}
 	if l.function != "" {
-		r.NUMANode = numaNode(l.function)
-		if driver, err := os.Readlink(filepath.Join(l.function, "driver")); err == nil {
-			r.Driver = filepath.Base(driver)
-		}
+		r.NUMANode, r.Driver, r.Guest = numaNode(l.function), driverOf(l.function), inGuest(d.sysfs, l.function)
 	}
 	return r
 }
@@ -55,65 +49,82 @@ func (d device) examine(excluded bool, found *atomic.Pointer[location]) (out exa
 	if excluded {
 		l.nodeGUID = d.text("node_guid")
 	}
-	if found.Store(&l); excluded {
-		return out
+	found.Store(&l)
+	numbers, err := d.portNumbers()
+	if err != nil && !excluded {
+		return examined{err: err}
 	}
 	base := d.rail(l)
 	out.function = function{l.function, base.NUMANode}
-	ports, err := sysfs.List(filepath.Join(d.dir, "ports"))
-	if err != nil {
-		return examined{err: err}
+	for _, n := range numbers {
+		p := port{Rail: base}
+		p.Port = n
+		switch {
+		case excluded:
+			p.reason, p.of = cmp.Or(l.reason, ReasonExcluded), l.of
+		case l.reason == "":
+			d.describe(&p, &out, l, len(numbers) == 1)
+		case l.physical != "" && d.opts.VirtualFunctions:
+			out.virtual = append(out.virtual, virtualFunction(p.Rail, l))
+		}
+		out.ports = append(out.ports, p)
 	}
-	for _, e := range ports {
-		n, err := strconv.Atoi(e.Name)
-		if err != nil || n < 1 {
-			continue
-		}
-		r := base
-		if l.reason != "" {
-			out.leftOut = append(out.leftOut, LeftOut{Device: d.name, Port: n, Reason: l.reason})
-			if r.Port = n; l.physical != "" && d.virtual {
-				out.virtual = append(out.virtual, virtualFunction(r, l))
-			}
-			continue
-		}
-		r.Port, r.LinkLayer, r.Netdev = n, d.text("ports", e.Name, "link_layer"), d.netdev(n)
-		if strings.HasPrefix(d.text("node_type"), "4:") { // RDMA_NODE_RNIC
-			r.LinkLayer = IWARP
-		}
-		out.ports = append(out.ports, r)
+	if excluded {
+		return out
 	}
-	slices.SortFunc(out.ports, func(a, b Rail) int { return a.Port - b.Port })
-	if len(out.ports) > 0 && out.ports[0].Netdev != "" && bondNamed.MatchString(d.name) {
-		for _, member := range BondMembers(filepath.Join(d.sysfs, "class/net", out.ports[0].Netdev)) {
-			if function := Function(filepath.Join(d.sysfs, "class/net", member)); function != "" {
-				out.bonded = append(out.bonded, filepath.Base(function))
-			}
-		}
-		for i := range out.ports {
-			out.ports[i].Members = len(out.bonded)
-		}
+	attached := slices.ContainsFunc(out.ports, func(p port) bool { return p.Netdev != "" })
+	for i := range out.ports {
+		d.decide(&out.ports[i], l, len(numbers) > 1, attached)
 	}
 	return out
 }
 
-// BondMembers returns the members of the bond whose interface is at dir, sorted, by the links there: reading
-// bonding/slaves waits for the RTNL lock. An interface that is not a bond has none.
-func BondMembers(dir string) (members []string) {
-	if !exists(dir, "bonding") {
-		return nil
-	}
-	list, _ := sysfs.List(dir) // whoever reads the interface reports the error
+func (d device) portNumbers() (numbers []int, err error) {
+	list, err := sysfs.List(filepath.Join(d.dir, "ports"))
 	for _, e := range list {
-		if member, found := strings.CutPrefix(e.Name, "lower_"); found && sysfs.ValidNetdev(member) {
-			members = append(members, member)
+		if n, err := strconv.Atoi(e.Name); err == nil && n >= 1 {
+			numbers = append(numbers, n)
 		}
 	}
-	slices.Sort(members)
-	return members
+	slices.Sort(numbers)
+	return numbers, err
 }
 
-// Function returns the directory of the PCI function that a link in sysfs points to or below; empty if none.
+// describe reads the properties of a port, and the bond to which it may belong.
+func (d device) describe(p *port, out *examined, l location, only bool) {
+	dir := filepath.Join(d.dir, "ports", strconv.Itoa(p.Port))
+	p.LinkLayer, p.Netdev = d.text("ports", strconv.Itoa(p.Port), "link_layer"), d.netdev(p.Port, only)
+	if d.rnic() {
+		p.LinkLayer = IWARP
+	}
+	if strings.Contains(d.text("node_type"), "usNIC") {
+		p.LinkLayer = USNIC
+	}
+	if p.LinkLayer != infiniBand {
+		if of := d.lag(l, p.Port, p.Netdev); of.netdev != "" {
+			p.Netdev, p.Members, out.bonded = of.netdev, of.members, of.functions
+			p.Functions = strings.Join(of.functions, " ")
+		}
+		p.Synthetic = d.synthetic(p.Netdev)
+	}
+	if p.Software && p.Netdev != "" {
+		p.NetdevPeriod = interfacePeriod(filepath.Join(d.sysfs, "class/net", p.Netdev))
+	}
+	if p.LinkLayer == infiniBand || !only && p.Netdev == "" { // other ports' GIDs have no influence
+		gid, err := sysfs.ReadString(dir, "gids/0")
+		p.gids = err == nil && strings.Trim(gid, "0:") != "" || len(d.gidNetdevs(p.Port)) > 0
+	}
+	p.answer = true
+	if p.LinkLayer == infiniBand && p.Netdev == "" { // other ports are not read here
+		_, err := sysfs.ReadUint(dir, "counters/port_xmit_data")
+		p.answer = sysfs.Reason(err) != sysfs.ReasonUnsupported
+	}
+}
+
+// rnic reports whether the device has RDMA over TCP (RDMA_NODE_RNIC).
+func (d device) rnic() bool { return strings.HasPrefix(d.text("node_type"), "4:") }
+
+// Function returns the directory of the PCI function at or above the target of a link in sysfs; empty if none.
 func Function(link string) string {
 	function, err := filepath.EvalSymlinks(link)
 	if err != nil {
@@ -129,20 +140,25 @@ func Function(link string) string {
 	return function
 }
 
-// location is what links in sysfs say of a device, without a call of its driver.
+// location is what sysfs links show about a device, without a call of its driver.
 type location struct {
 	function          string // directory of the PCI function; empty for a software device
 	place, pciAddress string
-	reason            string // why its ports are not rails; empty if they are
-	physical          string // of a virtual function, the directory of its physical function
-	nodeGUID          string // only of an excluded device
+	software          bool
+	reason            Reason // reason why its ports are not rails; empty if they are
+	of                string // PCI address of the function to which the ports belong
+	physical          string // directory of the physical function; only for a virtual function
+	nodeGUID          string // only for an excluded device
 }
 
-// locate finds where the device is: a software device at the PCI function of its interface, or on the interface.
+// locate finds the place of the device. A software device is at the PCI function of its interface, or on the
+// interface.
 func (d device) locate() (l location) {
 	link := filepath.Join(d.dir, "device")
-	if l.function = Function(link); l.function == "" {
-		if netdev := d.text("parent"); netdev != "" {
+	l.function = Function(link)
+	if netdev := d.softwareNetdev(l.function); netdev != "" || l.function == "" {
+		l.function, l.software = "", netdev != ""
+		if l.software {
 			l.place = "net:" + netdev
 			if function := Function(filepath.Join(d.sysfs, "class/net", netdev)); function != "" {
 				port, _ := sysfs.ReadUint(d.sysfs, "class/net", netdev, "dev_port") // 0 if there is only one
@@ -156,66 +172,29 @@ func (d device) locate() (l location) {
 	if real, err := filepath.EvalSymlinks(link); err == nil && real != l.function {
 		l.place += "/" + filepath.Base(real) // an auxiliary device, for example mlx5_core.sf.4
 		if strings.Contains(filepath.Base(real), ".sf.") {
-			l.reason = "subfunction of " + l.pciAddress
+			l.reason, l.of = ReasonSubfunction, l.pciAddress
 		}
 	}
 	if physfn, err := os.Readlink(filepath.Join(l.function, "physfn")); err == nil {
-		l.reason = "virtual function of " + filepath.Base(physfn)
+		l.reason, l.of = ReasonVirtualFunction, filepath.Base(physfn)
 		l.physical = filepath.Join(l.function, physfn)
 	}
 	return l
 }
 
-// netdev returns the network interface of a port from the first source that has it: the kernel
-// (RDMA_NLDEV_CMD_PORT_GET), the parent of a software device (drivers/infiniband/sw/rxe/rxe_verbs.c, parent_show), the
-// interface of the PCI function whose dev_port is the port's, or the first GID with an interface.
-func (d device) netdev(port int) string {
-	if d.kernel != nil {
-		if name, err := d.kernel.PortNetdev(d.name, port); err == nil {
-			return name
-		}
+// softwareNetdev returns the interface of a software device: rxe names it. siw, which has the same parent as its
+// interface, is an RNIC without firmware (drivers/infiniband/sw/siw/siw_main.c). Empty for hardware.
+func (d device) softwareNetdev(function string) string {
+	if netdev := d.text("parent"); netdev != "" {
+		return netdev
 	}
-	if name := d.text("parent"); name != "" {
-		return name
+	if !d.rnic() || d.text("fw_ver") != "" || d.text("hca_type") != "" || function != "" && d.text("hw_rev") != "" {
+		return ""
 	}
-	if name := d.functionNetdev(port); name != "" {
-		if bondNamed.MatchString(d.name) {
-			if master, err := os.Readlink(filepath.Join(d.sysfs, "class/net", name, "master")); err == nil {
-				return filepath.Base(master)
-			}
-		}
-		return name
-	}
-	return d.gidNetdev(filepath.Join(d.dir, "ports", strconv.Itoa(port), "gid_attrs/ndevs"))
+	return d.netdev(1, true)
 }
 
-// functionNetdev returns the PCI function's interface that belongs to the port: the only one, or that of its number.
-func (d device) functionNetdev(port int) string {
-	dir := filepath.Join(d.dir, "device/net")
-	list, err := sysfs.List(dir)
-	if err == nil && len(list) == 1 {
-		return list[0].Name
-	}
-	for _, e := range list {
-		if n, err := sysfs.ReadUint(dir, e.Name, "dev_port"); err == nil && n == uint64(port-1) {
-			return e.Name
-		}
-	}
-	return ""
-}
-
-func (d device) gidNetdev(dir string) string {
-	list, _ := sysfs.List(dir)
-	slices.SortFunc(list, func(a, b sysfs.Entry) int { return NaturalCompare(a.Name, b.Name) })
-	for _, e := range list {
-		if name, err := sysfs.ReadString(dir, e.Name); err == nil && name != "" {
-			return name
-		}
-	}
-	return ""
-}
-
-// text returns one of the device's small files, empty if it cannot be read: none is required.
+// text returns one of the device's small files, or "" if it cannot be read: none is required.
 func (d device) text(elem ...string) string {
 	s, err := sysfs.ReadString(append([]string{d.dir}, elem...)...)
 	if err != nil || !printable(s) {
@@ -229,7 +208,7 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' })
 }
 
-// NaturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: by number, and without case.
+// NaturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: by number, and ignoring case.
 func NaturalCompare(a, b string) int {
 	return cmp.Or(strings.Compare(naturalKey(a), naturalKey(b)), strings.Compare(a, b))
 }

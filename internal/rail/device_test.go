@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -27,13 +28,12 @@ func TestNaturalCompare(t *testing.T) {
 		{"rocep1s0f0", "rocep1s0f1", -1},
 		{"rocep1s0f1", "rocep2s0f0", -1},
 		{"rocep9s0", "rocep23s0", -1},
-		// Whatever their case, so that a DGX Spark's PCI domain 0 comes before its
-		// domain 2.
+		// Case is ignored, so that a DGX Spark's PCI domain 0 comes before its domain 2.
 		{"rocep1s0f1", "roceP2p1s0f0", -1},
 		{"rocep2s0f0", "roceP2p1s0f0", 1},
-		{"ROCE", "roce", -1}, // and only then byte by byte
+		{"ROCE", "roce", -1}, // then byte by byte
 		{"0000:09:00.0", "0000:10:00.0", -1},
-		{"rxe007", "rxe7", -1}, // zeros in front make no number greater, but names differ
+		{"rxe007", "rxe7", -1}, // leading zeros do not change a number, but names differ
 		{"rxe007", "rxe8", -1},
 		{"a1b2", "a1b10", -1},
 		{"99999999999999999998", "99999999999999999999", -1}, // more than 64 bits
@@ -49,8 +49,7 @@ func TestNaturalCompare(t *testing.T) {
 	}
 }
 
-// An order in which a < b < c < a would make the numbers of rails depend on the
-// order of a directory.
+// With an order in which a < b < c < a, the numbers of rails would depend on the order of a directory.
 func FuzzNaturalCompare(f *testing.F) {
 	f.Add("mlx5_2", "mlx5_10", "mlx5_bond_0")
 	f.Add("0", "00", "a")
@@ -68,7 +67,7 @@ type kernelFunc func(device string, port int) (string, error)
 
 func (f kernelFunc) PortNetdev(device string, port int) (string, error) { return f(device, port) }
 
-// TestNetdev takes away one way to learn a port's interface after the other.
+// TestNetdev removes the ways to find a port's interface one after another.
 func TestNetdev(t *testing.T) {
 	answer := func(name string) Kernel {
 		return kernelFunc(func(device string, port int) (string, error) {
@@ -86,10 +85,10 @@ func TestNetdev(t *testing.T) {
 			"class/infiniband/mlx5_0/device/net/second/dev_port --\n1\n"
 		alike = "-- class/infiniband/mlx5_0/device/net/first/dev_port --\n0\n-- " +
 			"class/infiniband/mlx5_0/device/net/rep/dev_port --\n0\n"
-		bonded = one + "-- class/net/only/master --\n-> ../bond0\n"
+		unnumbered = "-- class/infiniband/mlx5_0/device/net/only/ifindex --\n3\n"
 	)
-	gids := "-- class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/2 --\n\n" // as good as none
-	// so many that the directory's order is not the numbers'
+	gids := "-- class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/2 --\n\n" // an empty name
+	// enough entries that the directory's order differs from that of the numbers
 	for i := range 60 {
 		gids += fmt.Sprintf("-- class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/%d --\nfrom-gid-%[1]d\n", 9+i)
 	}
@@ -102,8 +101,8 @@ func TestNetdev(t *testing.T) {
 		{"the kernel knows best", answer("from-kernel"), parent + one + gids, "from-kernel"},
 		{"the kernel has no answer", silent, parent + one + gids, "from-parent"},
 		{"the parent of a software device", nil, parent + one + gids, "from-parent"},
-		{"the only interface of the function", nil, one + gids, "only"},
-		{"that interface, though a bond took it", nil, bonded + gids, "only"},
+		{"the only interface of the function, of another port", nil, one + gids, "from-gid-9"},
+		{"the only interface of the function, without a number", nil, unnumbered + gids, "from-gid-9"},
 		{"the interface with the port's number", nil, ports + gids, "second"},
 		{"no interface with the port's number", nil, alike + gids, "from-gid-9"},
 		{"the lowest GID that has one", nil, gids, "from-gid-9"},
@@ -112,14 +111,14 @@ func TestNetdev(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sys := sysfstest.Write(t, t.TempDir(), []byte(tt.tree)).Dir
 			d := device{sysfs: sys, dir: sys + "/class/infiniband/mlx5_0", name: "mlx5_0", kernel: tt.kernel}
-			if got := d.netdev(2); got != tt.want {
+			if got := d.netdev(2, false); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestPlace: the links that say where a device is can point anywhere.
+// TestPlace: the links that locate a device can point anywhere.
 func TestPlace(t *testing.T) {
 	type place struct {
 		PCI, Driver string
@@ -156,12 +155,12 @@ func TestPlace(t *testing.T) {
 			"a virtual function",
 			"-- devices/pci0000:00/0000:18:00.1/physfn --\n-> ../0000:18:00.0\n-- class/infiniband/x/device --\n-> " +
 				"../../../devices/pci0000:00/0000:18:00.1\n",
-			place{"0000:18:00.1", "", -1, "virtual function of 0000:18:00.0"},
+			place{"0000:18:00.1", "", -1, "virtual_function 0000:18:00.0"},
 		},
 		{
 			"a subfunction", "-- devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4/sfnum --\n88\n-- " +
 				"class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4\n",
-			place{"0000:18:00.0", "", -1, "subfunction of 0000:18:00.0"},
+			place{"0000:18:00.0", "", -1, "subfunction 0000:18:00.0"},
 		},
 	} {
 		for _, relative := range []bool{false, true} {
@@ -174,7 +173,8 @@ func TestPlace(t *testing.T) {
 				d := device{sysfs: sys, dir: sys + "/class/infiniband/x", name: "x"}
 				l := d.locate()
 				r := d.rail(l)
-				if diff := gocmp.Diff(tt.want, place{r.PCIAddress, r.Driver, r.NUMANode, l.reason}); diff != "" {
+				why := strings.TrimSpace(string(l.reason) + " " + l.of)
+				if diff := gocmp.Diff(tt.want, place{r.PCIAddress, r.Driver, r.NUMANode, why}); diff != "" {
 					t.Error(diff)
 				}
 			})

@@ -19,10 +19,9 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-const time10 = 10 * time.Second // a budget that no test comes near
+const time10 = 10 * time.Second // a budget that is never exceeded
 
-// line is a rail as one line, all of it but Dir and what changes with the
-// inode.
+// line formats a rail as one line, without Dir and values that change with the inode.
 func line(r Rail) string {
 	s := fmt.Sprintf("%s %s/%d netdev=%s %s pci=%s numa=%d driver=%s hca=%s board=%s fw=%s node=%s image=%s",
 		r.Name, r.Device, r.Port, r.Netdev, r.LinkLayer, r.PCIAddress, r.NUMANode, r.Driver, r.HCAType, r.BoardID,
@@ -33,7 +32,7 @@ func line(r Rail) string {
 	return s
 }
 
-// TestIWARP: the kernel calls the link layer of an RNIC Ethernet.
+// TestIWARP: the kernel reports Ethernet as the link layer of an RNIC.
 func TestIWARP(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/mlx5-bond.txtar")
 	file := root.Sys("class/infiniband/mlx5_bond_0/node_type")
@@ -62,7 +61,7 @@ func viewOf(t *testing.T, s Snapshot, show func(Rail) string) view {
 		}
 	}
 	for _, l := range s.LeftOut {
-		v.LeftOut = append(v.LeftOut, fmt.Sprintf("%s/%d: %s", l.Device, l.Port, l.Reason))
+		v.LeftOut = append(v.LeftOut, l.String())
 	}
 	if s.Err != nil {
 		v.Err = s.Err.Error()
@@ -84,7 +83,7 @@ func TestFinderOnMachines(t *testing.T) {
 			"board=MT_0000000838 fw=28.38.1900 node=a088:c203:0029:0200 image=a088:c203:0029:0200",
 		"9 mlx5_11/1 netdev=ens21np0 Ethernet pci=0000:c1:00.0 numa=1 driver=mlx5_core hca=MT4129 "+
 			"board=MT_0000000838 fw=28.38.1900 node=a088:c203:00c0:0200 image=a088:c203:00c0:0200")
-	hgx.LeftOut = []string{"mlx5_8/1: virtual function of 0000:18:00.0", "mlx5_9/1: virtual function of 0000:18:00.0"}
+	hgx.LeftOut = []string{"mlx5_8 port 1: virtual_function of 0000:18:00.0", "mlx5_9 port 1: virtual_function of 0000:18:00.0"}
 	for _, tt := range []struct {
 		machine string
 		want    view
@@ -142,26 +141,32 @@ func TestFinderOptions(t *testing.T) {
 	look()
 	f.SetOptions(Options{Include: storage, Names: map[string]string{"mlx5_11/1": "west", "mlx5_7/1": "not included",
 		"mlx5_10/2": "no such port"}})
-	look() // at once: a reload is not to wait
+	look() // at once: a reload must not wait
 	f.SetOptions(Options{Include: regexp.MustCompile(`^mlx5_(0|8|1\d)$`)})
 	look()
 	if diff := cmp.Diff([]string{"mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"},
 		f.Snapshot().Excluded); diff != "" {
 		t.Errorf("excluded, without virtual functions (-want +got):\n%s", diff)
 	}
+	excluded := func(from, to int) (list []string) {
+		for n := from; n <= to; n++ {
+			list = append(list, fmt.Sprintf("mlx5_%d port 1: excluded", n))
+		}
+		return append(list, "mlx5_8 port 1: virtual_function of 0000:18:00.0",
+			"mlx5_9 port 1: virtual_function of 0000:18:00.0")
+	}
 	want := []view{
-		{Rails: []string{"rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"}},
-		{Rails: []string{"rail 0 (mlx5_10/1)", "rail west (mlx5_11/1)"}},
-		// Numbers that were given stay: mlx5_0 comes first and is rail 2.
-		{Rails: []string{"rail 2 (mlx5_0/1)", "rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"},
-			LeftOut: []string{"mlx5_8/1: virtual function of 0000:18:00.0"}},
+		{Rails: []string{"rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"}, LeftOut: excluded(0, 7)},
+		{Rails: []string{"rail 0 (mlx5_10/1)", "rail west (mlx5_11/1)"}, LeftOut: excluded(0, 7)},
+		// Given numbers stay: mlx5_0 comes first and is rail 2.
+		{Rails: []string{"rail 2 (mlx5_0/1)", "rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"}, LeftOut: excluded(1, 7)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestFinderFollows: devices vanish, return and change, in fake time.
+// TestFinderFollows: devices disappear, return and change, in fake time.
 func TestFinderFollows(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")
@@ -198,7 +203,7 @@ func TestFinderFollows(t *testing.T) {
 			t.Errorf("lives of mlx5_1: %s, then %s", first, second)
 		}
 
-		// Made anew between two looks: the names are as they were.
+		// Recreated between two scans: the names stay.
 		m.remove("mlx5_1")
 		m.add("mlx5_1", "eth1")
 		time.Sleep(settle)
@@ -214,7 +219,7 @@ func TestFinderFollows(t *testing.T) {
 		expect("netdev renamed", "0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 ens9 1", "3 mlx5_3 eth3 1")
 
 		examined := time.Now()
-		m.write("2\n", "class/infiniband/mlx5_0/fw_ver") // no listing shows that
+		m.write("2\n", "class/infiniband/mlx5_0/fw_ver") // a listing does not show that
 		time.Sleep(examineEvery - time.Nanosecond)
 		expect("within the minute", "0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 ens9 1", "3 mlx5_3 eth3 1")
 		time.Sleep(settle)
@@ -231,7 +236,7 @@ func TestFinderFollows(t *testing.T) {
 	})
 }
 
-// Ports count as numbers, too, whatever the order of the directory.
+// Ports are sorted as numbers, in any order of the directory.
 func TestFinderManyPorts(t *testing.T) {
 	m := newMachine(t)
 	var want view
@@ -282,7 +287,7 @@ func TestFinderBrokenDevices(t *testing.T) {
 		return fmt.Sprintf("%s: read %s: %s", device, m.path("class/infiniband", device, "ports"), why)
 	}
 	want := view{
-		Rails: []string{"0 mlx5_0 eth0 1", "5 mlx5_6 eth6 "}, // those that could not be examined keep their places
+		Rails: []string{"0 mlx5_0 eth0 1", "5 mlx5_6 eth6 "}, // devices that could not be examined keep their places
 		Err: strings.Join([]string{
 			ports("mlx5_1", "no such file or directory"), ports("mlx5_2", "not a directory"),
 			ports("mlx5_4", "no such file or directory"), ports("mlx5_5", "too many levels of symbolic links"),
@@ -291,7 +296,7 @@ func TestFinderBrokenDevices(t *testing.T) {
 	if diff := cmp.Diff(want, viewOf(t, s, brief)); diff != "" {
 		t.Error(diff)
 	}
-	// Whoever counts errors wants the device and the reason.
+	// Counting errors requires the device and the reason.
 	got := map[string]string{}
 	for _, err := range s.Err.(interface{ Unwrap() []error }).Unwrap() {
 		if d, ok := errors.AsType[*DeviceError](err); ok {
@@ -304,7 +309,7 @@ func TestFinderBrokenDevices(t *testing.T) {
 	}
 }
 
-// A failure is examined again at the next scan, not only after the minute.
+// A failed device is examined again at the next scan, not only after a minute.
 func TestFinderLooksAgainAfterError(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0")
@@ -322,8 +327,8 @@ func TestFinderLooksAgainAfterError(t *testing.T) {
 	})
 }
 
-// A device that hangs costs the others nothing, is named, and stays what it was:
-// its own readings will tell what it can still say.
+// A device that hangs does not affect others, is named, and keeps its last result: its own readings show what still
+// works.
 func TestFinderStuckDevice(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")

@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// gidTree is the GID table of port 1 of a device, in files.
+// gidTree is the GID table of port 1 of a device, as files.
 type gidTree struct {
 	t   *testing.T
 	dir string
@@ -25,8 +25,7 @@ type gidTree struct {
 
 const zeroGID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
-// newGIDTree makes a table of n empty entries. Their type and netdev, whose
-// reading fails with EINVAL in sysfs, are absent.
+// newGIDTree makes a table of n empty entries. Their types and netdevs, which return EINVAL in sysfs, are absent.
 func newGIDTree(t *testing.T, n int) gidTree {
 	t.Helper()
 	g := gidTree{t, t.TempDir()}
@@ -68,7 +67,7 @@ func (g gidTree) clear(index int) {
 	os.Remove(g.path("gid_attrs/ndevs", index))
 }
 
-// read is one Read that must bring no error.
+// read calls Read, which must not return an error.
 func (g gidTree) read(table *GIDTable) []GID {
 	g.t.Helper()
 	list, errs := table.Read()
@@ -130,13 +129,13 @@ func TestGIDTableFollows(t *testing.T) {
 	})
 }
 
-// The table's size is the kernel's; it is looked at with each sweep.
+// The kernel determines the table's size, which is checked with each full read.
 func TestGIDTableGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tree := newGIDTree(t, 2)
 		first, tenth := gid(0, "10.0.0.1", TypeRoCEv2, "eth0"), gid(10, "10.0.0.10", TypeRoCEv2, "eth0")
 		tree.set(first)
-		tree.file("gids", maxGIDs, "2001:0db8:0000:0000:0000:0000:0000:0001") // beyond the bound: not there
+		tree.file("gids", maxGIDs, "2001:0db8:0000:0000:0000:0000:0000:0001") // beyond the limit: ignored
 		table := NewGIDTable(tree.dir, 1)
 		tree.expect(table, "small", first)
 		tree.set(tenth)
@@ -150,16 +149,15 @@ func TestGIDTableIncomplete(t *testing.T) {
 	tree.file("gids", 0, "fe80:0000:0000:0000:a288:c2ff:fe18:0100") // InfiniBand: neither type nor interface
 	tree.set(gid(1, "10.0.0.1", TypeRoCEv2, "eth0"), gid(2, "10.0.0.2", "RoCE v\x01", "eth\xff"))
 	os.Remove(tree.path("gid_attrs/ndevs", 1))
-	os.Remove(tree.path("gids", 3)) // a hole
+	os.Remove(tree.path("gids", 3)) // an unused index
 	tree.set(gid(4, "10.0.0.4", TypeRoCEv2, "eth0"))
 	table := NewGIDTable(tree.dir, 1)
 	tree.expect(table, "incomplete", gid(0, "fe80::a288:c2ff:fe18:100", "", ""), gid(1, "10.0.0.1", TypeRoCEv2, ""),
 		gid(2, "10.0.0.2", "", ""), gid(4, "10.0.0.4", TypeRoCEv2, "eth0"))
 }
 
-// What a driver has not is EINVAL in sysfs, and no fault: an empty entry's type
-// and interface, and on some kernels its gid. The loopback interface's speed
-// reads so on every machine.
+// A value that a driver lacks is EINVAL in sysfs, which is not a fault: an empty entry's type and interface, and on
+// some kernels its GID. The loopback interface's speed returns EINVAL on every machine.
 func TestGIDTableUnsupported(t *testing.T) {
 	const speed = "/sys/class/net/lo/speed"
 	if _, err := os.ReadFile(speed); !errors.Is(err, unix.EINVAL) {
@@ -181,18 +179,18 @@ func TestGIDTableUnsupported(t *testing.T) {
 	tree.expect(table, "unsupported", gid(1, "2001:db8::1", "", ""))
 }
 
-// What fails does so at every read, wherever it stands, and hides nothing.
+// A file that fails is reported by every read, at any index, and hides no other entry.
 func TestGIDTableErrors(t *testing.T) {
 	tree := newGIDTree(t, 256)
 	well, far := gid(1, "10.0.0.1", TypeRoCEv2, "eth0"), gid(201, "10.0.0.9", TypeRoCEv2, "eth0")
 	tree.set(well, far)
 	tree.file("gids", 0, "garbage")
-	tree.file("gids", 2, "10.0.0.1") // an address, but no GID
+	tree.file("gids", 2, "10.0.0.1") // an address that is not a GID
 	tree.file("gids", 3, "")
 	tree.file("gids", 200, strings.Repeat("f", 100))
 	tree.set(gid(4, "10.0.0.4", TypeRoCEv2, "eth0"), gid(5, "10.0.0.5", TypeRoCEv2, "eth0"))
 	for _, kind := range []string{"gid_attrs/types/4",
-		"gid_attrs/ndevs/5"} { // without these it would look like another entry
+		"gid_attrs/ndevs/5"} { // without these files it would look like another entry
 		path := filepath.Join(tree.dir, "ports/1", kind)
 		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
 			t.Fatal(err)
@@ -226,7 +224,7 @@ func TestGIDTableErrors(t *testing.T) {
 	}
 }
 
-// An entry that fails for once is not taken for empty.
+// An entry that fails once is not treated as empty.
 func TestGIDTableFailsOnce(t *testing.T) {
 	tree := newGIDTree(t, 256)
 	far := gid(100, "10.0.0.1", TypeRoCEv2, "eth0")

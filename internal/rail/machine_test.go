@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// machine is a small tree that changes: devices with one port, each on a
-// network interface.
+// machine is a small tree that changes: devices with one port, each on a network interface.
 type machine struct {
 	t      *testing.T
 	dir    string
@@ -51,8 +50,7 @@ func (m *machine) add(device, netdev string) {
 	m.write("1500\n", "class/net", netdev, "mtu")
 }
 
-// remove takes a device away. What it was is kept elsewhere, so that no inode
-// is used again.
+// remove removes a device. Its files are kept elsewhere, so that no inode is reused.
 func (m *machine) remove(device string) {
 	m.t.Helper()
 	m.graves++

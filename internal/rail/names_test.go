@@ -14,7 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// called is the names of the rails by device, and what is missing.
+// called returns the names of the rails by device, and the missing rails.
 func called(s Snapshot) string {
 	var out []string
 	for _, r := range s.Rails {
@@ -34,8 +34,7 @@ func (m *machine) expect(f *Finder, when, want string) {
 	}
 }
 
-// TestSlowDeviceKeepsItsPlace: who answers first does not decide who is called
-// what, and neither does a restart meanwhile.
+// TestSlowDeviceKeepsItsPlace: neither the order in which devices answer nor a restart changes the names.
 func TestSlowDeviceKeepsItsPlace(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")
@@ -60,8 +59,7 @@ func TestSlowDeviceKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// TestUdevRenames: devices renamed while serving stay who they are, and so they do
-// over reloads.
+// TestUdevRenames: devices that are renamed while serving keep their names as rails, also across reloads.
 func TestUdevRenames(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")
@@ -99,7 +97,7 @@ func TestUdevRenames(t *testing.T) {
 	})
 }
 
-// TestPlaces: what the tree says of where devices sit is what they are known by.
+// TestPlaces: devices are identified by their place in the tree.
 func TestPlaces(t *testing.T) {
 	for machine, want := range map[string][]string{
 		"dgx-spark":         {"0000:01:00.0", "0000:01:00.1", "0002:01:00.0", "0002:01:00.1"},
@@ -118,8 +116,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestAuxiliaryPlace: a device on an auxiliary bus sits behind its PCI function,
-// and is another one than its neighbour there.
+// TestAuxiliaryPlace: a device on an auxiliary bus is behind its PCI function, and differs from its neighbour
+// there.
 func TestAuxiliaryPlace(t *testing.T) {
 	m := newMachine(t)
 	for _, aux := range []string{"mana.rdma.0", "mana.rdma.1"} {
@@ -139,8 +137,8 @@ func TestAuxiliaryPlace(t *testing.T) {
 	}
 }
 
-// TestBondTakesFunctions: the second function of an adapter is not missing while
-// the driver has made one device of both; it is when the bond has lost it.
+// TestBondTakesFunctions: the second function of an adapter is not missing while the driver has combined both into
+// one device. It is missing after the bond has lost it.
 func TestBondTakesFunctions(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/mlx5-bond.txtar")
 	before := []Record{
@@ -170,7 +168,7 @@ func TestBondTakesFunctions(t *testing.T) {
 	}
 }
 
-// TestExcludedIsNotMissing: what the configuration leaves out keeps its number.
+// TestExcludedIsNotMissing: a port that the configuration excludes keeps its number.
 func TestExcludedIsNotMissing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1")
@@ -195,8 +193,8 @@ func TestExcludedIsNotMissing(t *testing.T) {
 	})
 }
 
-// TestRememberRefuses: records that this version did not write are not used, and
-// what is found is saved in their place.
+// TestRememberRefuses: records that this version did not write are not used, and the rails that are found are saved
+// instead.
 func TestRememberRefuses(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0")

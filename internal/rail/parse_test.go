@@ -15,7 +15,7 @@ func TestParseRate(t *testing.T) {
 		"2.5 Gb/sec (1X SDR)":   312.5e6,
 		"10 Gb/sec (1X FDR10)":  1.25e9,
 		"100 Gb/sec":            12.5e9,
-		"0 Gb/sec (0X)":         0, // 0 stands for an error
+		"0 Gb/sec (0X)":         0, // 0 means an error
 		"-1 Gb/sec":             0,
 		"NaN Gb/sec":            0,
 		"Inf Gb/sec":            0,
@@ -33,8 +33,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// TestPortState: a state is a number, a colon and a word; whatever else a file
-// holds is an error with a reason.
+// TestPortState: a state is a number, a colon and a word; other content is an error with a reason.
 func TestPortState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "class/infiniband/mlx5_0/ports/1/state")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -61,7 +60,7 @@ func TestPortState(t *testing.T) {
 	}
 }
 
-// FuzzRate: whatever a file holds is a rate that the text can mean, or an error.
+// FuzzRate: any content is a plausible rate or an error.
 func FuzzRate(f *testing.F) {
 	for _, seed := range []string{"400 Gb/sec (4X NDR)\n", "N/A (no PMA)\n", "", "\xff:"} {
 		f.Add(seed)

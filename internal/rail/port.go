@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,25 +17,27 @@ import (
 // StateActive is the state of a port that carries data (enum ib_port_state, IB_PORT_ACTIVE).
 const StateActive = 4
 
-// maxLanes is more than any PCIe link has.
+const stateDown = 1 // IB_PORT_DOWN
+
+// maxLanes exceeds the number of lanes of any PCIe link.
 const maxLanes = 32
 
-// ErrNoLink means that a function has no PCIe link, as in a processor or a virtual machine. It is always wrapped.
+// ErrNoLink is returned, always wrapped, if a function has no PCIe link, as in a processor or a virtual machine.
 var ErrNoLink = errors.New("no PCIe link")
 
 // File is a small file that is kept open; [sysfs.File] is one.
 type File interface {
 	// Read reads the file from its start into buf and returns the part filled.
 	Read(buf []byte) ([]byte, error)
-	// Opens returns how often it was opened. If it has changed, the path may belong to another device.
+	// Opens returns how many times it was opened. If the number has changed, the path may belong to another device.
 	Opens() int
 	Close()
 }
 
-// OpenFile returns the file at a path; it is opened by the first read.
+// OpenFile returns the file at a path. The first read opens it.
 type OpenFile func(path string) File
 
-// KeepOpen is the OpenFile of real files.
+// KeepOpen is the OpenFile for real files.
 func KeepOpen(path string) File { return &sysfs.File{Path: path} }
 
 // portFile is a file that knows its path, for errors.
@@ -52,30 +55,30 @@ func (f portFile) uint(buf []byte) (uint64, error) {
 	return v, sysfs.At(f.path, err)
 }
 
-// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Nothing else reads them, so that no two
-// places can disagree. A file is opened by its first read and kept open until Close. Errors are [*sysfs.Error]. Not
-// safe for concurrent use, and a read may hang: each user has its own Port, in a lane.
+// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. No other code reads them, so that results
+// always agree. A file is opened by its first read and kept open until Close. Errors are [*sysfs.Error]. Not safe
+// for concurrent use, and a read may hang: each user has its own Port, in a lane.
 type Port struct {
 	rail   Rail
-	sysfs  string // root
+	sysfs  string // root of sysfs
 	open   OpenFile
-	netdev string // directory of the interface; empty if there is none
+	netdev string // directory of the interface; empty if the port has none
 
 	state, physState, rate, mtu portFile
 
-	portKey func() string // read once
+	portKey func() string // reads the key once
 
 	gids   *GIDTable
 	bytes  byteCounter
-	rdma   [Directions]portFile // packets of a software device
-	events [2][]*sysfs.Attr     // retransmits and repeats; see Traffic
+	rdma   [Directions]portFile // RDMA packets of a software device
+	events [2][]*sysfs.Attr     // counters of retransmits and repeats; see Traffic
 	buf    [128]byte
 
 	statistics *Statistics // nil: not used
-	pace       pace        // of the bytes that Traffic reads
+	pace       Pace        // pace of the bytes that Traffic reads
 }
 
-// NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [KeepOpen].
+// NewPort returns a reader of a rail's port in the tree at sysfsRoot. open may be nil, which means [KeepOpen].
 func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 	if open == nil {
 		open = KeepOpen
@@ -108,7 +111,7 @@ func (p *Port) file(elem ...string) portFile {
 	return portFile{p.open(path), path}
 }
 
-// Close closes all files and frees all memory. A later read opens what it needs.
+// Close closes all files and frees all memory. A later read reopens what it needs.
 func (p *Port) Close() {
 	p.closeFiles()
 	if p.statistics != nil {
@@ -134,7 +137,7 @@ func (p *Port) State() (int, error) { return p.id(p.state) }
 // PhysState returns the physical state (enum ib_port_phys_state).
 func (p *Port) PhysState() (int, error) { return p.id(p.physState) }
 
-// id reads "4: ACTIVE" as 4.
+// id parses "4: ACTIVE" as 4.
 func (p *Port) id(f portFile) (int, error) {
 	b, err := f.Read(p.buf[:])
 	if err != nil {
@@ -151,9 +154,27 @@ func (p *Port) id(f portFile) (int, error) {
 	return int(id), nil
 }
 
-// Rate returns the rate in bytes per second. It is meaningless unless the port is active, and costs firmware commands
-// on mlx5.
+// defaultRates are the rates that drivers report for an unknown speed (mlx5_ib, translate_eth_ext_proto_oper), and
+// the kernel for an attribute that no driver sets (ib_uverbs_query_port).
+func defaultRates() []float64 { return []float64{2.5 * 125e6, 10 * 125e6, 40 * 125e6} }
+
+// Rate returns the rate in bytes per second. If the port reports its driver's default, it is the interface's speed.
+// It is meaningless unless the port is active, and costs firmware commands on mlx5.
 func (p *Port) Rate() (float64, error) {
+	rate, err := p.reportedRate()
+	if err != nil {
+		return 0, err
+	}
+	if !slices.Contains(defaultRates(), rate) {
+		return rate, nil
+	}
+	if speed := p.speed(); speed > 0 && p.disagree(rate, speed) {
+		return speed, nil
+	}
+	return rate, nil
+}
+
+func (p *Port) reportedRate() (float64, error) {
 	b, err := p.rate.Read(p.buf[:])
 	if err != nil {
 		return 0, err
@@ -165,7 +186,41 @@ func (p *Port) Rate() (float64, error) {
 	return rate, nil
 }
 
-// Link returns the PCIe link as it is now (current_link_speed and current_link_width). Without one the error wraps
+// RateDisagreement returns the rate that an active RoCE port reports and the speed of its interface, in bytes per
+// second, if they differ. Both are 0 if they agree or one is unknown.
+func (p *Port) RateDisagreement() (rate, speed float64) {
+	rate, err := p.reportedRate()
+	if err != nil || p.rail.Software { // the rate of a software device is arbitrary
+		return 0, 0
+	}
+	speed = p.speed()
+	if speed == 0 || !p.disagree(rate, speed) {
+		return 0, 0
+	}
+	return rate, speed
+}
+
+// disagree reports whether a rate and a speed differ by more than rounding. A bond's speed is that of all its
+// members.
+func (p *Port) disagree(rate, speed float64) bool {
+	return p.rail.Members == 0 && math.Abs(rate-speed) > 0.02*speed
+}
+
+// speed returns the speed of a RoCE port's own interface in bytes per second; 0: unknown, or not comparable. The
+// kernel asks the driver, which may ask the adapter (net/core/net-sysfs.c, speed_show).
+func (p *Port) speed() float64 {
+	if p.netdev == "" || p.rail.LinkLayer != "Ethernet" && p.rail.LinkLayer != IWARP {
+		return 0
+	}
+	text, err := sysfs.ReadString(p.netdev, "speed")
+	megabits, parseErr := strconv.ParseFloat(text, 64)
+	if err != nil || parseErr != nil || megabits < 1 || megabits > 1e7 { // SPEED_UNKNOWN is -1
+		return 0
+	}
+	return megabits * 125e3
+}
+
+// Link returns the current PCIe link (current_link_speed and current_link_width). If there is none, the error wraps
 // [ErrNoLink].
 func (p *Port) Link() (Link, error) {
 	if p.rail.PCIAddress == "" {
@@ -174,7 +229,7 @@ func (p *Port) Link() (Link, error) {
 	return ReadLink(filepath.Join(p.rail.Dir, "device"), "current")
 }
 
-// ReadLink reads speed and width of the link of the PCI function at dir, kind being current or max. Errors are
+// ReadLink reads speed and width of the link of the PCI function at dir; kind is current or max. Errors are
 // [*sysfs.Error], or wrap [ErrNoLink].
 func ReadLink(dir, kind string) (Link, error) {
 	path := filepath.Join(dir, kind+"_link_speed")
@@ -197,13 +252,13 @@ func ReadLink(dir, kind string) (Link, error) {
 	case lanes == 0:
 		return Link{}, fmt.Errorf("%s: %w", path, ErrNoLink)
 	case lanes > maxLanes:
-		return Link{}, &sysfs.Error{Path: path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("a link of %d lanes", lanes)}
+		return Link{}, &sysfs.Error{Path: path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("invalid width %d", lanes)}
 	}
 	return Link{GigaTransfers: transfers, Width: int(lanes)}, nil
 }
 
-// MTU returns the MTU of the network interface in bytes, and the RoCE MTU that the kernel derives from it, 0 on
-// InfiniBand. Both are 0 for a port without an interface.
+// MTU returns the MTU of the network interface in bytes, and the RoCE MTU that the kernel derives from it, which is
+// 0 on InfiniBand. Both are 0 for a port without an interface.
 func (p *Port) MTU() (netdev, active int, err error) {
 	if p.netdev == "" {
 		return 0, 0, nil
@@ -213,7 +268,7 @@ func (p *Port) MTU() (netdev, active int, err error) {
 		return 0, 0, err
 	}
 	if mtu > math.MaxInt32 {
-		return 0, 0, &sysfs.Error{Path: p.mtu.path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("an MTU of %d", mtu)}
+		return 0, 0, &sysfs.Error{Path: p.mtu.path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("invalid MTU %d", mtu)}
 	}
 	if p.rail.LinkLayer != "InfiniBand" {
 		active = p.rail.ActiveMTU(int(mtu))
@@ -224,15 +279,15 @@ func (p *Port) MTU() (netdev, active int, err error) {
 // GIDs reads the GID table; see [GIDTable.Read].
 func (p *Port) GIDs() ([]GID, []error) { return p.gids.Read() }
 
-// LimitsIn returns what bounds the rail in a state that has just been read. Figures that cannot be read are 0. The rate
-// of a port that is not active is meaningless and is not read.
+// LimitsIn returns the limits of the rail in a state that has just been read. Values that cannot be read are 0. The
+// rate of an inactive port is meaningless and is not read.
 func (p *Port) LimitsIn(state int) Limits {
 	l := Limits{Active: state == StateActive, PortKey: p.portKey()}
 	if l.Active {
 		l.Rate, _ = p.Rate()
 	}
 	if p.rail.PCIAddress != "" {
-		l.LinkKey = LinkKey(p.rail.PCIAddress)
+		l.LinkKey = p.rail.LinkKey()
 		if link, err := p.Link(); err == nil {
 			l.Link = link.BytesPerSecond()
 		}

@@ -26,7 +26,7 @@ func writeFile(t *testing.T, content string, elem ...string) {
 	}
 }
 
-// TestPortBytes: what counts a rail's bytes, by driver.
+// TestPortBytes: the byte counters of a rail, by driver.
 func TestPortBytes(t *testing.T) {
 	const counters, hw, net = "ports/1/counters/", "ports/1/hw_counters/", "class/net/eth0/statistics/"
 	for name, tc := range map[string]struct {
@@ -65,7 +65,7 @@ func TestPortBytes(t *testing.T) {
 					t.Errorf("direction %d: %d, %v; want %d, %v", d, got, err, want, tc.err)
 				}
 			}
-			// The probe's view of the same port.
+			// The same port as the probe reads it.
 			got, err := NewPort(dir, r, nil).Traffic()
 			if got.Receive != tc.want[Receive] || got.Transmit != tc.want[Transmit] ||
 				(got.Period >= sharedPeriod) != tc.shared || !errors.Is(err, tc.err) {
@@ -75,7 +75,7 @@ func TestPortBytes(t *testing.T) {
 	}
 }
 
-// refusing is a file that a driver refuses to read, for some time.
+// refusing is a file whose reads a driver refuses for some time.
 type refusing struct {
 	*sysfs.File
 	refuses func() bool
@@ -90,8 +90,8 @@ func (f refusing) Read(buf []byte) ([]byte, error) {
 	return f.File.Read(buf)
 }
 
-// TestPortRefused: a counter that the firmware refuses is left alone for a minute, whoever asks and however often, and
-// the error stays the same meanwhile.
+// TestPortRefused: a counter that the firmware refuses is not read for a minute, for any number of callers, and the
+// error stays the same meanwhile.
 func TestPortRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -134,7 +134,7 @@ func TestPortRefused(t *testing.T) {
 	})
 }
 
-// TestPortReads: what a port reports, and why it does not.
+// TestPortReads: the values of a port, and the errors of missing ones.
 func TestPortReads(t *testing.T) {
 	dir := t.TempDir()
 	r := Rail{Device: "mlx5_0", Port: 1, Dir: dir, PCIAddress: "0000:01:00.0", Netdev: "eth0", LinkLayer: "Ethernet"}
@@ -158,7 +158,7 @@ func TestPortReads(t *testing.T) {
 	for _, tc := range []struct {
 		read, path, content string
 		want                float64
-		reason              string // of the error
+		reason              string // reason of the error
 	}{
 		{"state", "ports/1/state", "4: ACTIVE\n", 4, ""},
 		{"state", "ports/1/state", "4\n", 0, sysfs.ReasonInvalid},
@@ -168,7 +168,7 @@ func TestPortReads(t *testing.T) {
 		{"rate", "ports/1/rate", "400 Gb/sec (4X NDR)\n", 50e9, ""},
 		{"rate", "ports/1/rate", "fast\n", 0, sysfs.ReasonInvalid},
 		{"rate", "ports/1/rate", "\n", 0, sysfs.ReasonEmpty},
-		{"link", speed, "32.0 GT/s PCIe\n", 0, sysfs.ReasonVanished}, // of the width
+		{"link", speed, "32.0 GT/s PCIe\n", 0, sysfs.ReasonVanished}, // error of the width
 		{"link", width, "16\n", 512, ""},
 		{"link", width, "64\n", 0, sysfs.ReasonRange},
 		{"link", speed, "fast\n", 0, sysfs.ReasonInvalid},

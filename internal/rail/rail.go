@@ -1,6 +1,6 @@
-// Package rail defines what a rail is: one RDMA port of this node that is not a virtual function. It finds and names
-// the rails, reads their ports, and computes what each could carry, which GID a connection would use, and how balanced
-// a load is. It does not depend on collectors, probes or Prometheus.
+// Package rail defines rails: a rail is an RDMA port of this node without a [Reason] against it. It finds and names
+// the rails, reads their ports, and computes their capacities, the GID for a connection, and the balance of a load.
+// It does not depend on collectors, probes or Prometheus.
 package rail
 
 import (
@@ -10,59 +10,69 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// IWARP is the link layer of a device that has RDMA over TCP.
+// IWARP is the link layer of a device with RDMA over TCP.
 const IWARP = "iWARP"
 
-// MaxQueuePairs is the most that the probe connects over one rail.
+// USNIC is the link layer of a device whose datagrams only its vendor's libfabric provider can send.
+const USNIC = "usNIC"
+
+const infiniBand = "InfiniBand"
+
+// MaxQueuePairs is the maximum number of queue pairs that the probe connects over one rail.
 const MaxQueuePairs = 16
 
-// Rail is one RDMA port with its device and interface. Values are not changed after the finder returned them.
+// Rail is one RDMA port with its device and interface. The values are not modified after the finder returned them.
 type Rail struct {
 	Name   string `json:"rail"`   // "0", "1", … in natural order of devices and ports, or as configured
 	Device string `json:"device"` // RDMA device, for example mlx5_0
-	Port   int    `json:"port"`   // port of the device, from 1
+	Port   int    `json:"port"`   // port number on the device, from 1
 
-	// ID changes when the device is removed and comes back under the same name.
+	// ID changes when the device is removed and returns under the same name.
 	ID string `json:"-"`
 	// Dir is the device's directory, <sysfs>/class/infiniband/<device>.
 	Dir string `json:"-"`
 
-	// Netdev is the network interface of the port, that of the bond if the device is one of a bond; empty if unknown.
+	// Netdev is the network interface of the port, or of the bond if the device belongs to one; empty if unknown.
 	Netdev     string `json:"netdev"`
-	LinkLayer  string `json:"link_layer"`  // Ethernet or InfiniBand, as the kernel says; [IWARP] of an RNIC
+	LinkLayer  string `json:"link_layer"`  // Ethernet or InfiniBand, as the kernel reports; [IWARP] for an RNIC
 	PCIAddress string `json:"pci_address"` // domain:bus:device.function; empty for a software device
 	NUMANode   int    `json:"numa_node"`   // -1 if unknown
 
 	Role        string   `json:"role"`         // [Compute], [Other], or as configured
 	GPU         string   `json:"gpu"`          // PCI address of the nearest GPU; empty without one
-	GPUDistance Distance `json:"gpu_distance"` // of that GPU; empty without one
+	GPUDistance Distance `json:"gpu_distance"` // distance of that GPU; empty without one
 
-	Leaf     string `json:"-"` // switch that it is plugged into, as configured; empty: not known
-	Place    string `json:"-"` // PCI address and auxiliary device, or net: and that of a software device's interface
-	Members  int    `json:"-"` // functions in the bond whose only device this is; 0: no bond
-	Software bool   `json:"-"` // a device on top of a network interface (rxe, siw)
-	Driver   string `json:"-"` // kernel driver of the PCI function, for example mlx5_core; empty if unknown
+	Leaf string `json:"-"` // configured switch to which it is connected; empty: not known
+	// PCI address and auxiliary device; for a software device net: and the place of its interface
+	Place   string `json:"-"`
+	Members int    `json:"-"` // number of functions in the bond to which this only device belongs; 0: no bond
+	// Functions are the PCI addresses of the functions of that bond, separated by spaces; empty: no bond.
+	Functions string `json:"-"`
+	Named     bool   `json:"-"` // rails.names names it, so it is meant to be used
+	Guest     bool   `json:"-"` // in a virtual machine, whose PCI topology is invented
+	// Synthetic is the hypervisor's interface whose fast path is this rail; empty: none. No job uses such a rail.
+	Synthetic string `json:"-"`
+	Software  bool   `json:"-"` // a device on top of a network interface (rxe, siw)
+	// NetdevPeriod is the interval at which the counters of a software device's interface are updated under load;
+	// 0: current at each read.
+	NetdevPeriod time.Duration `json:"-"`
+	Driver       string        `json:"-"` // kernel driver of the PCI function, for example mlx5_core; empty if unknown
 
-	HCAType, BoardID, Firmware string `json:"-"` // as the kernel reports them; empty if it does not
-	NodeGUID, SystemImageGUID  string `json:"-"` // likewise; functions of one adapter share the latter
+	HCAType, BoardID, Firmware string `json:"-"` // as the kernel reports them; empty if not reported
+	// empty if not reported; functions of one adapter share SystemImageGUID
+	NodeGUID, SystemImageGUID string `json:"-"`
 }
 
-// String is the rail's name with its port, for messages.
+// String returns the rail's name with its port, for messages.
 func (r Rail) String() string { return fmt.Sprintf("rail %s (%s/%d)", r.Name, r.Device, r.Port) }
 
 // Key is the [Key] of the rail's device and port.
 func (r Rail) Key() string { return Key(r.Device, r.Port) }
 
-// LeftOut is an RDMA port that is not a rail, with the reason.
-type LeftOut struct {
-	Device string `json:"device"`
-	Port   int    `json:"port"`
-	Reason string `json:"reason"`
-}
-
-// Key names a port as rails.names does: "device/port" or "PCI address/port".
+// Key returns the name of a port in the form of rails.names: "device/port" or "PCI address/port".
 func Key(device string, port int) string { return device + "/" + strconv.Itoa(port) }
 
 func splitKey(key string) (device string, port int) {
@@ -71,19 +81,23 @@ func splitKey(key string) (device string, port int) {
 	return key[:max(i, 0)], port
 }
 
-// Record is what is remembered of one rail: its number, and what identifies it. It is written to the state directory.
+// Record is the memory of one rail: its number, and what identifies it. It is written to the state directory.
 type Record struct {
 	Number     int    `json:"number"`
-	Device     string `json:"device"` // the last name; identifies the rail only if nothing else does
+	Device     string `json:"device"` // last name; identifies the rail only if there is no other identity
 	Port       int    `json:"port"`
 	Place      string `json:"place,omitempty"` // see Rail.Place
 	PCIAddress string `json:"pci_address,omitempty"`
-	NodeGUID   string `json:"node_guid,omitempty"`  // only while no other device has the same
-	Configured string `json:"configured,omitempty"` // the device/port by which rails.names named it
-	// Superseded is set while the rail is absent and another one is at its place: bus numbers have shifted.
+	NodeGUID   string `json:"node_guid,omitempty"`  // only while no other device has the same GUID
+	Configured string `json:"configured,omitempty"` // device/port by which rails.names named it
+	// Superseded is set while the rail is absent and another one is at its place, because bus numbers have shifted.
 	Superseded bool `json:"superseded,omitempty"`
-	// Reserved is set until the device answers: the number is for its first port.
+	// Synthetic is set for the fast path of a synthetic interface, which the hypervisor may remove at any time.
+	Synthetic bool `json:"synthetic,omitempty"`
+	// Reserved is set until the device answers: the number is reserved for its first port.
 	Reserved bool `json:"reserved,omitempty"`
+
+	Bond bool `json:"-"` // the port is that of a bond's device; only for [Recognize]
 }
 
 // Missing is a known rail that is absent.
@@ -94,7 +108,7 @@ type Missing struct {
 	PCIAddress string `json:"pci_address"`
 }
 
-// Bounds of records, also of those from a file.
+// Limits of records, also of those from a file.
 const (
 	maxRecords = 256
 	maxNumber  = 9999
@@ -143,7 +157,7 @@ func (r Record) check() error {
 }
 
 // Forget returns the records without the rail of that name, and that rail. Its name is the one in names, by
-// "device/port" or "PCI address/port", or its number if several have the same name.
+// "device/port" or "PCI address/port"; if several have the same name, it is the number.
 func Forget(records []Record, name string, names map[string]string) (left []Record, forgotten Record, found bool) {
 	configured := func(r Record) string {
 		return cmp.Or(names[Key(r.Device, r.Port)], names[Key(r.PCIAddress, r.Port)], names[r.Configured])
@@ -166,19 +180,20 @@ func Forget(records []Record, name string, names map[string]string) (left []Reco
 	return left, forgotten, found
 }
 
-// Foreign reports whether rails with these node GUIDs are all of another node, as after a copy of the state with a disk
-// image: this node has adapters with GUIDs, all of them answered, and none has one of these.
+// Foreign reports whether rails with these node GUIDs all belong to another node, as after a copy of the state with
+// a disk image. All adapters of this node must have answered, and their GUIDs must all differ from these.
 func (f *Finder) Foreign(guids []string) bool {
 	recorded := map[string]bool{}
 	for _, guid := range guids {
-		if guid = usableGUID(guid); guid != "" {
+		guid = usableGUID(guid)
+		if guid != "" {
 			recorded[guid] = true
 		}
 	}
 	if len(recorded) == 0 {
 		return false
 	}
-	here := NewFinder(f.sysfs, Options{}, nil, f.budget).Snapshot() // gives no rail of f a number
+	here := NewFinder(f.sysfs, Options{}, nil, f.budget).Snapshot() // assigns no number to a rail of f
 	adapters := 0
 	for _, r := range here.Rails {
 		guid := usableGUID(r.NodeGUID)
@@ -192,7 +207,7 @@ func (f *Finder) Foreign(guids []string) bool {
 	return adapters > 0 && here.Err == nil
 }
 
-// usableGUID returns a node GUID that can identify a device, or nothing.
+// usableGUID returns a node GUID that can identify a device, or "".
 func usableGUID(guid string) string {
 	if strings.Trim(guid, "0:") == "" || len(guid) > maxText || !validText.MatchString(guid) {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// sighting is a port that a scan found, or a device of which less is known.
+// sighting is a port that a scan found, or a device whose ports are unknown.
 type sighting struct {
 	Record
 	kind sightingKind
@@ -18,30 +18,40 @@ type sightingKind int
 const (
 	examinedPort   sightingKind = iota
 	unexamined                  // a device that did not answer: its ports are unknown
-	excludedDevice              // a device that Options.Include leaves out
+	excludedDevice              // a device that Options.Include excludes
 )
 
 // registry recognizes rails and numbers them. Not safe for concurrent use.
 type registry struct {
-	records []*Record // in the order of their first sighting
+	records []*Record // in the order of the first sighting
 }
 
 type matching struct {
 	registry *registry
-	seen     []sighting // in natural order
-	of       []*Record  // of each sighting, nil until one is found; the first one of a device
+	seen     []sighting // in natural order of device and port
+	of       []*Record  // record of each sighting, nil until it is found; for a device, that of the first port
 	held     map[*Record]bool
 	names    map[string]string // "device/port" or "PCI address/port" → configured name
 }
 
-// assign finds the record of each sighting, adds records of new ports, and returns the ports' names in the order of
-// seen, empty for other sightings. bonded are the PCI addresses of functions of a bond's device.
-func (g *registry) assign(seen []sighting, names map[string]string, bonded map[string]bool) ([]string, []Missing) {
-	m := &matching{registry: g, seen: seen, of: make([]*Record, len(seen)), held: map[*Record]bool{}, names: names}
-	m.dropAmbiguousGUIDs()
-	const ports, devices = true, false
-	m.match(ports, func(s sighting, r *Record) bool { return atPlace(s, r) && guidsAgree(s, r) })
-	m.match(ports, func(s sighting, r *Record) bool { return !r.Reserved && sameGUID(s, r) && s.Port == r.Port })
+// absence holds reasons for which known rails may be absent without a fault.
+type absence struct {
+	bonded  map[string]bool // PCI addresses of functions of a bond's device
+	leftOut []LeftOut       // ports that exist and are not rails
+}
+
+func (a absence) explains(r *Record) bool {
+	return r.Synthetic || r.PCIAddress != "" && a.bonded[r.PCIAddress] ||
+		slices.ContainsFunc(a.leftOut, func(l LeftOut) bool { return l.Device == r.Device && l.Port == r.Port })
+}
+
+// assign finds the record of each sighting, adds records for new ports, and returns the ports' names in the order
+// of seen, empty for other sightings.
+func (g *registry) assign(seen []sighting, names map[string]string, absent absence) ([]string, []Missing) {
+	m := newMatching(g, seen)
+	m.names = names
+	m.match(ports, samePort)
+	m.match(ports, sameGUIDPort)
 	m.match(devices, sameGUID)
 	m.match(devices, func(s sighting, r *Record) bool { return s.Place != "" && s.Place == r.Place })
 	m.match(ports, atPlace) // another GUID at the same place: the card was replaced
@@ -54,9 +64,32 @@ func (g *registry) assign(seen []sighting, names map[string]string, bonded map[s
 	m.number()
 	m.resolveCollisions()
 	result := m.name()
-	missing := m.missing(bonded, result)
+	missing := m.missing(absent, result)
 	g.bound(m.held)
 	return result, missing
+}
+
+// Recognize returns the known port of each one seen, or nil: the port at its place, unless their GUIDs differ, else the
+// port with its GUID, else the port at its place: its card was replaced. It clears GUIDs in seen of no single device.
+func Recognize(seen []Record, known []*Record) []*Record {
+	sightings := make([]sighting, len(seen))
+	for i, r := range seen {
+		sightings[i].Record = r
+	}
+	m := newMatching(&registry{records: known}, sightings)
+	for _, fits := range []func(sighting, *Record) bool{samePort, sameGUIDPort, atPlace} {
+		m.match(ports, fits)
+	}
+	for i, s := range sightings {
+		seen[i].NodeGUID = s.NodeGUID
+	}
+	return m.of
+}
+
+func newMatching(g *registry, seen []sighting) *matching {
+	m := &matching{registry: g, seen: seen, of: make([]*Record, len(seen)), held: map[*Record]bool{}}
+	m.dropAmbiguousGUIDs()
+	return m
 }
 
 // dropAmbiguousGUIDs clears GUIDs that several devices have, such as Soft-RoCE devices over the members of a bond.
@@ -83,7 +116,9 @@ func (m *matching) dropAmbiguousGUIDs() {
 	}
 }
 
-// match gives sightings records that fit, present ones first: a port one of them, a device of unknown ports all.
+const ports, devices = true, false // what a match is for
+
+// match assigns matching records to sightings, present ones first: one to a port, all to a device of unknown ports.
 func (m *matching) match(ports bool, fits func(sighting, *Record) bool) {
 	for _, superseded := range []bool{false, true} {
 		for i, s := range m.seen {
@@ -106,9 +141,15 @@ func (m *matching) match(ports bool, fits func(sighting, *Record) bool) {
 	}
 }
 
-// atPlace reports whether the port is where the record's was. A reservation is for the first port of its device.
+// atPlace reports whether the port is at the record's place. A reservation is for the first port of its device.
 func atPlace(s sighting, r *Record) bool {
-	return s.Place != "" && s.Place == r.Place && (s.Port == r.Port || r.Reserved)
+	return s.Place != "" && s.Place == r.Place && s.Bond == r.Bond && (s.Port == r.Port || r.Reserved)
+}
+
+func samePort(s sighting, r *Record) bool { return atPlace(s, r) && guidsAgree(s, r) }
+
+func sameGUIDPort(s sighting, r *Record) bool {
+	return !r.Reserved && sameGUID(s, r) && s.Port == r.Port && s.Bond == r.Bond
 }
 
 func sameGUID(s sighting, r *Record) bool { return s.NodeGUID != "" && s.NodeGUID == r.NodeGUID }
@@ -117,7 +158,7 @@ func guidsAgree(s sighting, r *Record) bool {
 	return s.NodeGUID == "" || r.NodeGUID == "" || s.NodeGUID == r.NodeGUID
 }
 
-// sameName is for a port without place and GUID, and for a reservation that was made without them.
+// sameName matches a port without place and GUID, and a reservation that was made without them.
 func sameName(s sighting, r *Record) bool {
 	if s.Device != r.Device || r.Place != "" || r.NodeGUID != "" {
 		return false
@@ -125,7 +166,7 @@ func sameName(s sighting, r *Record) bool {
 	return r.Reserved || s.Port == r.Port && s.Place == "" && s.NodeGUID == ""
 }
 
-// endReservations drops those of devices that answered and have no rail, such as virtual functions.
+// endReservations drops reservations of devices that answered and have no rail, such as virtual functions.
 func (m *matching) endReservations() {
 	waiting := map[string]bool{}
 	for _, s := range m.seen {
@@ -144,7 +185,8 @@ func (m *matching) update() {
 		if s.kind != examinedPort || r == nil {
 			continue
 		}
-		r.Device, r.Port, r.PCIAddress, r.Reserved, r.Superseded = s.Device, s.Port, s.PCIAddress, false, false
+		r.Device, r.Port, r.PCIAddress, r.Synthetic = s.Device, s.Port, s.PCIAddress, s.Synthetic
+		r.Reserved, r.Superseded = false, false
 		r.Place, r.NodeGUID = cmp.Or(s.Place, r.Place), cmp.Or(s.NodeGUID, r.NodeGUID)
 		for _, other := range m.registry.records {
 			if !m.held[other] && s.Place != "" && other.Place == s.Place && other.Port == s.Port {
@@ -194,7 +236,7 @@ func (m *matching) configured(r Record) string {
 	return m.names[r.Configured] // udev renamed the device
 }
 
-// resolveCollisions renumbers a rail whose number is the configured name of another one.
+// resolveCollisions renumbers a rail whose number equals the configured name of another one.
 func (m *matching) resolveCollisions() {
 	given := slices.Collect(maps.Values(m.names))
 	for _, r := range m.registry.records {
@@ -224,9 +266,9 @@ func (m *matching) name() []string {
 	return result
 }
 
-// missing returns the known rails that are absent: remembered ones, and those that were never seen but have a name in
-// the configuration. A remembered one whose name is among present, the names now in use, is listed by its number.
-func (m *matching) missing(bonded map[string]bool, present []string) (list []Missing) {
+// missing returns the known rails that are absent: remembered ones, and those that were never seen but have a
+// configured name. If its name is among present, the names in use, a remembered rail is listed by its number.
+func (m *matching) missing(absent absence, present []string) (list []Missing) {
 	known := map[string]bool{}
 	for _, r := range m.registry.records {
 		name := m.configured(*r)
@@ -234,16 +276,18 @@ func (m *matching) missing(bonded map[string]bool, present []string) (list []Mis
 		if name == "" || slices.Contains(present, name) {
 			name = strconv.Itoa(r.Number)
 		}
-		if !m.held[r] && !r.Reserved && !(r.PCIAddress != "" && bonded[r.PCIAddress]) {
+		if !m.held[r] && !r.Reserved && !absent.explains(r) {
 			list = append(list, Missing{name, r.Device, r.Port, r.PCIAddress})
 		}
 	}
 	for key, name := range m.names {
 		device, port := splitKey(key)
-		there := func(s sighting) bool { // perhaps with another name
+		there := func(s sighting) bool { // possibly under another name
 			return (s.Device == device || s.PCIAddress == device) && (s.kind != examinedPort || s.Port == port)
 		}
-		if known[name] || bonded[device] || slices.ContainsFunc(m.seen, there) {
+		leftOut := func(l LeftOut) bool { return l.Device == device && l.Port == port }
+		if known[name] || absent.bonded[device] || slices.ContainsFunc(m.seen, there) ||
+			slices.ContainsFunc(absent.leftOut, leftOut) {
 			continue
 		}
 		gone := Missing{Name: name, Device: device, Port: port}
@@ -256,7 +300,7 @@ func (m *matching) missing(bonded map[string]bool, present []string) (list []Mis
 	return list
 }
 
-// bound drops the oldest records of absent rails when there are too many.
+// bound drops the oldest records of absent rails if there are too many.
 func (g *registry) bound(held map[*Record]bool) {
 	for excess := len(g.records) - maxRecords; excess > 0; excess-- {
 		i := slices.IndexFunc(g.records, func(r *Record) bool { return !held[r] })
@@ -265,6 +309,17 @@ func (g *registry) bound(held map[*Record]bool) {
 		}
 		g.records = slices.Delete(g.records, i, i+1)
 	}
+}
+
+// away returns the devices of fast paths that the hypervisor has currently removed.
+func (g *registry) away(present []Rail) (devices []string) {
+	for _, r := range g.records {
+		here := func(o Rail) bool { return o.Device == r.Device }
+		if r.Synthetic && !slices.ContainsFunc(present, here) {
+			devices = append(devices, r.Device)
+		}
+	}
+	return devices
 }
 
 // list returns the records that [CheckRecords] accepts.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// world is what one scan finds: a device a word, in any order.
+// world describes the result of one scan, one device per word in any order.
 //
 //	mlx5_0@18=a      examined: name, bus number, node GUID; /2 behind the name is a second port
 //	mlx5_0@18.4=a    an auxiliary device of the function
@@ -24,7 +24,7 @@ type world struct {
 	when   string
 	sees   string
 	names  map[string]string
-	reboot bool // another process, with what the last one left behind
+	reboot bool // a new process with the state of the previous one
 	want   string
 }
 
@@ -70,7 +70,7 @@ func sightingOf(tb testing.TB, word string) (s sighting) {
 	return s
 }
 
-// show enters a world into the registry, and returns names and what is missing.
+// show passes a world to the registry, and returns names and missing rails.
 func show(tb testing.TB, b *registry, w world) string {
 	tb.Helper()
 	var seen []sighting
@@ -85,7 +85,7 @@ func show(tb testing.TB, b *registry, w world) string {
 	slices.SortStableFunc(seen, func(a, b sighting) int {
 		return NaturalCompare(Key(a.Device, a.Port), Key(b.Device, b.Port))
 	})
-	names, missing := b.assign(seen, w.names, taken)
+	names, missing := b.assign(seen, w.names, absence{bonded: taken})
 	var out []string
 	for i, s := range seen {
 		if s.kind != examinedPort {
@@ -306,10 +306,9 @@ func TestRailsKeepTheirNames(t *testing.T) {
 	}
 }
 
-// TestNamesHold is a model of machines: cards with a GUID of their own sit in
-// slots, are taken out, swapped and replaced, boots shift buses, udev renames,
-// devices hang and are excluded. However that goes, no two rails have one name, and
-// each has the name that it had.
+// TestNamesHold simulates machines: cards with GUIDs are in slots, removed, swapped and replaced; boots shift
+// buses, udev renames devices, devices hang and are excluded. In any sequence, no two rails have one name, and each
+// keeps its name.
 func TestNamesHold(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 11))
@@ -318,15 +317,15 @@ func TestNamesHold(t *testing.T) {
 		present := [8]bool{true, true, true, true, true, true, true, true}
 		letters := strings.Split("1 2 3 4 5 6 7 8", " ")
 		names := map[int]string{}
-		examined := map[int]bool{} // at the last scan
+		examined := map[int]bool{} // devices examined by the last scan
 		var history []string
 		for step := range 40 {
 			event := rng.IntN(6)
 			if step == 0 {
-				event = -1 // at first all are there
+				event = -1 // all are present at first
 			}
 			switch i, j := rng.IntN(8), rng.IntN(8); event {
-			case 4: // replaced in its slot
+			case 4: // a replacement in the same slot
 				if examined[i] {
 					letters[i] = fmt.Sprint(9 + step)
 				}
@@ -334,14 +333,14 @@ func TestNamesHold(t *testing.T) {
 				present[i] = !present[i]
 			case 1:
 				slots[i], slots[j] = slots[j], slots[i]
-			case 2: // a bus shift: all move up
+			case 2: // a bus shift: all bus numbers increase
 				for k := range slots {
 					slots[k] = (slots[k] + 1) % 12
 				}
 			case 3:
 				b = reboot(t, b)
 			}
-			order := rng.Perm(8) // how udev names them
+			order := rng.Perm(8) // order of udev's names
 			var words []string
 			var cards []int
 			for at, card := range order {
@@ -386,7 +385,7 @@ func TestNamesHold(t *testing.T) {
 	}
 }
 
-// TestCheckRecords: what comes from a file is not believed.
+// TestCheckRecords: invalid records from a file are rejected.
 func TestCheckRecords(t *testing.T) {
 	good := Record{Number: 1, Device: "mlx5_0", Port: 1, Place: "0000:18:00.0/mlx5_core.sf.4",
 		PCIAddress: "0000:18:00.0", NodeGUID: guid("1"), Configured: "mlx5_0/1"}
@@ -417,8 +416,8 @@ func TestCheckRecords(t *testing.T) {
 	}
 }
 
-// TestOddNames: a device with a name that no file may hold is numbered
-// like any other, and what is saved beside it is read back.
+// TestOddNames: a device whose name cannot be saved is numbered like others, and the records saved beside it can be
+// read.
 func TestOddNames(t *testing.T) {
 	b := &registry{}
 	odd := "\u202e" + strings.Repeat("x", 2)
@@ -430,7 +429,7 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
-// TestForget: a rail is forgotten by the name that it has now.
+// TestForget: a rail is forgotten by its current name.
 func TestForget(t *testing.T) {
 	b := &registry{}
 	names := map[string]string{"mlx5_1/1": "east", "0000:4b:00.0/1": "west"}
@@ -442,7 +441,7 @@ func TestForget(t *testing.T) {
 			t.Errorf("%s: %v, %v, %d left", name, r, found, len(left))
 		}
 	}
-	// The card of mlx5_1 is gone, and another one has its name.
+	// The card of mlx5_1 is gone, and another card has its name.
 	show(t, b, world{sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d", names: map[string]string{"mlx5_1/1": "east"}})
 	for name, want := range map[string]string{"1": "0000:3a:00.0", "east": ""} {
 		if _, r, found := Forget(b.list(), name,
@@ -452,8 +451,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestMoreThanAreRemembered: of more rails than are remembered, those are that were
-// there first, and what is saved is taken again.
+// TestMoreThanAreRemembered: if there are more rails than can be remembered, the first ones are, and the saved
+// records are accepted again.
 func TestMoreThanAreRemembered(t *testing.T) {
 	b := &registry{}
 	words := make([]string, 0, maxRecords+10)
@@ -469,8 +468,7 @@ func TestMoreThanAreRemembered(t *testing.T) {
 	}
 }
 
-// TestRegistryIsBounded: devices that come under ever other identities are forgotten,
-// those that are there are not.
+// TestRegistryIsBounded: devices that always come with new identities are forgotten; present ones are not.
 func TestRegistryIsBounded(t *testing.T) {
 	b := &registry{}
 	for i := range 3 * maxRecords {

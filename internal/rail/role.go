@@ -12,36 +12,37 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// The roles that rails have without configuration.
+// Roles of rails without configuration.
 const (
 	Compute = "compute" // carries the traffic of jobs
-	Other   = "other"   // no GPU is behind its PCIe switch, but behind those of other rails
+	Other   = "other"   // no GPU is behind its PCIe switch, but behind those of other rails; or no job uses it
 )
 
 // RoleRule gives a role to the rails of devices.
 type RoleRule struct {
 	Role    string
-	Devices *regexp.Regexp // on device names
+	Devices *regexp.Regexp // matches devices, or device/port if it has a slash
 }
 
-// assignRoles sets the role of each rail: that of the first rule which matches its device. Of the others, those with a
-// GPU behind the same switch are for compute if there are any, else all are, unless a rule says which are for compute.
+// assignRoles sets the role of each rail to that of the first rule which matches it. If no rule sets compute, the
+// other rails with a GPU behind the same switch are compute rails, or all other rails if there are none with such a
+// GPU. The fast path of a synthetic interface never is.
 func assignRoles(rails []Rail, near []bool, rules []RoleRule) {
 	some := false
 	for i := range rails {
 		r := &rails[i]
 		r.Role = ""
-		if j := slices.IndexFunc(rules, func(rule RoleRule) bool { return rule.Devices.MatchString(r.Device) }); j >= 0 {
+		if j := slices.IndexFunc(rules, func(rule RoleRule) bool { return Matches(rule.Devices, r.Device, r.Port) }); j >= 0 {
 			r.Role = rules[j].Role
 		} else {
-			some = some || near[i]
+			some = some || near[i] && r.Synthetic == ""
 		}
 	}
 	explicit := slices.ContainsFunc(rules, func(rule RoleRule) bool { return rule.Role == Compute })
 	for i := range rails {
 		switch r := &rails[i]; {
 		case r.Role != "":
-		case explicit || some && !near[i]:
+		case explicit || some && !near[i] || r.Synthetic != "":
 			r.Role = Other
 		default:
 			r.Role = Compute
@@ -49,10 +50,10 @@ func assignRoles(rails []Rail, near []bool, rules []RoleRule) {
 	}
 }
 
-// Distance is how far two PCI functions are from each other, in the words of nvidia-smi topo -m.
+// Distance is the distance between two PCI functions, in the terms of nvidia-smi topo -m.
 type Distance string
 
-// The distances, nearest first (legend of nvidia-smi topo -m; nvml.h nvmlGpuTopologyLevel_t).
+// Distances, nearest first (legend of nvidia-smi topo -m; nvml.h nvmlGpuTopologyLevel_t).
 const (
 	PIX  Distance = "PIX"  // behind the same switch
 	PXB  Distance = "PXB"  // behind several switches below one root port
@@ -73,8 +74,8 @@ type function struct {
 
 var hostBridge = regexp.MustCompile(`^pci[0-9a-f]{4,8}:[0-9a-f]{2}$`)
 
-// bridges returns the host bridge that a function is below, and the bridges and the function itself below that, by the
-// path of its directory; below a virtual bus the host bridge is not at the top (Hyper-V, VMD).
+// bridges returns the host bridge above a function, and the bridges and the function itself below it, as paths of
+// their directories. Below a virtual bus (Hyper-V, VMD) the host bridge is not at the top.
 func (f function) bridges() (host string, below []string) {
 	names := strings.Split(f.path, "/")
 	for i, name := range slices.Backward(names) {
@@ -85,8 +86,8 @@ func (f function) bridges() (host string, below []string) {
 	return "", nil
 }
 
-// PCIAbove returns the PCIe root port above the rail's device, and the upstream port of the switch between, by their
-// addresses; empty: there is none, or it is not known. It reads one link, in the kernel's memory.
+// PCIAbove returns the addresses of the PCIe root port above the rail's device, and of the upstream port of the
+// switch between; empty: none, or unknown. It reads one link, in the kernel's memory.
 func (r Rail) PCIAbove() (rootPort, switchPort string) {
 	path, err := filepath.EvalSymlinks(filepath.Join(r.Dir, "device"))
 	if err != nil {
@@ -102,9 +103,23 @@ func (r Rail) PCIAbove() (rootPort, switchPort string) {
 	return rootPort, switchPort
 }
 
-// distance is empty if the place of one of them is unknown. A switch is a bridge, its upstream port, with bridges below
-// it, its downstream ports: two functions are behind one switch if their paths part at its downstream ports, or if they
-// are on one bus. NUMA nodes of which one is unknown count as the same: the kernel leaves them out where there is one.
+// SoCVendor is the PCI vendor of root ports to which adapters are soldered: NVIDIA's processors, as in a DGX Spark
+// and its siblings.
+const SoCVendor = "0x10de"
+
+// Soldered reports whether the rail's adapter is on such a port.
+func (r Rail) Soldered() bool {
+	path, err := filepath.EvalSymlinks(filepath.Join(r.Dir, "device"))
+	if err != nil {
+		return false
+	}
+	vendor, err := sysfs.ReadString(filepath.Dir(path), "vendor")
+	return err == nil && vendor == SoCVendor
+}
+
+// distance is empty if the place of a or b is unknown. A switch is a bridge (its upstream port) with bridges below
+// it (its downstream ports): two functions are behind one switch if their paths separate at its downstream ports,
+// or if they are on one bus. An unknown NUMA node counts as equal: the kernel omits it if there is only one.
 func distance(a, b function) Distance {
 	hostA, pathA := a.bridges()
 	hostB, pathB := b.bridges()
@@ -135,9 +150,9 @@ type GPU struct {
 	path       string
 }
 
-// GPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order: also those in MIG mode, or that NVML has released,
-// or that a virtual machine has. Virtual functions, of which vGPUs are made, are none. What it reads is in the
-// kernel's memory. The error is of functions of which it is not known what they are.
+// GPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order, including those in MIG mode, released by NVML,
+// or passed to a virtual machine. Virtual functions, which vGPUs use, are not listed. All values come from the
+// kernel's memory. The error is about functions that could not be identified.
 func GPUs(sysfsRoot string) (list []GPU, err error) {
 	dir := filepath.Join(sysfsRoot, "bus/pci/devices")
 	functions, err := sysfs.List(dir)
@@ -153,7 +168,8 @@ func GPUs(sysfsRoot string) (list []GPU, err error) {
 				err = one
 			}
 		}
-		// PCI base and sub class (include/linux/pci_ids.h): display controllers, and AMD's processing accelerators.
+		// PCI base class and subclass (include/linux/pci_ids.h): display controllers, and AMD's processing
+		// accelerators.
 		display := strings.HasPrefix(class, "0x03") && (vendor == nvidia || vendor == amd)
 		if !display && !(vendor == amd && strings.HasPrefix(class, "0x1200")) {
 			continue
@@ -176,7 +192,7 @@ func numaNode(function string) int {
 	return -1
 }
 
-// nearest returns the GPU that is nearest to f, of equally near ones the first; empty if there is none.
+// nearest returns the GPU nearest to f, the first of several equally near ones; empty if there is none.
 func nearest(gpus []GPU, f function) (address string, d Distance) {
 	for _, g := range gpus {
 		if to := distance(f, function{g.path, g.NUMANode}); to != "" && (d == "" || to.rank() < d.rank()) {
@@ -186,7 +202,7 @@ func nearest(gpus []GPU, f function) (address string, d Distance) {
 	return address, d
 }
 
-// VirtualFunction is a port of a virtual function. It is no rail and has no name.
+// VirtualFunction is a port of a virtual function. It is not a rail and has no name.
 type VirtualFunction struct {
 	Rail
 	PF string // RDMA device of the physical function; its PCI address if it has none

@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// The layouts of real machines, below /sys/devices. Where a report has no ports of bridges, they are made up.
+// Layouts of real machines, below /sys/devices. Ports of bridges that a report lacks are made up.
 const (
 	// HGX H100: a switch with one GPU and one adapter (topology file in github.com/aliyun/SimAI, issue 128).
 	hgxSwitch = "pci0000:d6/0000:d6:01.0/0000:d7:00.0"
@@ -25,12 +25,12 @@ const (
 	hgxNIC2   = "pci0000:b5/0000:b5:01.0/0000:b6:00.0/0000:b7:01.0/0000:b9:00.0"
 	hgxBond   = "pci0000:80/0000:80:03.1/0000:81:00.0"
 
-	// DGX A100: two switches behind a switch. nvidia-smi topo -m says PXB (github.com/NVIDIA/nccl, issue 1505).
+	// DGX A100: two switches behind a switch. nvidia-smi topo -m prints PXB (github.com/NVIDIA/nccl, issue 1505).
 	a100Switch = "pci0000:00/0000:00:01.1/0000:01:00.0"
 	a100GPU    = a100Switch + "/0000:02:00.0/0000:03:00.0/0000:04:00.0/0000:05:00.0/0000:06:00.0/0000:07:00.0"
 	a100NIC    = a100Switch + "/0000:02:01.0/0000:0a:00.0/0000:0b:00.0/0000:0c:00.0"
 
-	// DGX Spark: each adapter and the GPU have a host bridge.
+	// DGX Spark: each adapter and the GPU have their own host bridge.
 	sparkGPU  = "pci000f:00/000f:00:00.0/000f:01:00.0"
 	sparkNIC  = "pci0000:00/0000:00:00.0/0000:01:00.0"
 	sparkNIC2 = "pci0002:00/0002:00:00.0/0002:01:00.0"
@@ -39,7 +39,7 @@ const (
 	deskGPU = "pci0000:00/0000:00:01.1/0000:01:00.0"
 	deskNIC = "pci0000:00/0000:00:03.1/0000:02:00.0"
 
-	// Azure: each device is below a PCI bus of its own, which is below a virtual bus.
+	// Azure: each device is below its own PCI bus, which is below a virtual bus.
 	azureBus = "LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/"
 	azureGPU = azureBus + "47505500-0001-0000-3130-444531303244/pci0001:00/0001:00:00.0"
 	azureNIC = azureBus + "4e494300-0101-0000-3135-423331303145/pci0101:00/0101:00:00.0"
@@ -98,7 +98,7 @@ func FuzzDistance(f *testing.F) {
 
 func TestAssignRoles(t *testing.T) {
 	rule := func(role, devices string) RoleRule { return RoleRule{role, regexp.MustCompile(devices)} }
-	const all = "mlx5_0+ mlx5_1+ mlx5_2 mlx5_bond_0" // + is near a GPU
+	const all = "mlx5_0+ mlx5_1+ mlx5_2 mlx5_bond_0" // + marks a rail near a GPU
 	for _, tt := range []struct {
 		name, rails string
 		rules       []RoleRule
@@ -213,7 +213,7 @@ func TestNearestGPU(t *testing.T) {
 	}
 }
 
-// TestGPUGone: a GPU that falls off the bus is no longer the nearest, but its rail keeps its role.
+// TestGPUGone: a GPU that falls off the bus is no longer the nearest one, but its rail keeps its role.
 func TestGPUGone(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var p pciTree
@@ -253,7 +253,7 @@ func TestExclude(t *testing.T) {
 	}
 }
 
-// TestVirtualFunctions: with the option, virtual functions are listed beside the rails, which they are not.
+// TestVirtualFunctions: with the option, virtual functions are listed separately from the rails.
 func TestVirtualFunctions(t *testing.T) {
 	var p pciTree
 	const pf, vf = "pci0000:d6/0000:d6:01.0/0000:d7:00.0", "pci0000:d6/0000:d6:01.0/0000:d7:"
@@ -263,7 +263,8 @@ func TestVirtualFunctions(t *testing.T) {
 		p.file("devices/"+vf+address, "physfn", "-> ../0000:d7:00.0")
 		p.file("devices/"+pf, fmt.Sprintf("virtfn%d", i), "-> ../0000:d7:"+address)
 	}
-	// One whose physical function has no RDMA device, nor a link to it: a container with a part of /sys.
+	// A virtual function whose physical function has no RDMA device and no link to it: a container with a part of
+	// /sys.
 	p.nic("mlx5_3", "pci0000:10/0000:10:00.2", 0)
 	p.file("devices/pci0000:10/0000:10:00.2", "physfn", "-> ../0000:10:00.0")
 	root := p.write(t)
@@ -280,8 +281,8 @@ func TestVirtualFunctions(t *testing.T) {
 	}
 }
 
-// TestGPUs: GPUs of NVIDIA and AMD; the virtual functions of their SR-IOV are none. A function of which it is not known
-// what it is hides no other.
+// TestGPUs: GPUs of NVIDIA and AMD, without their SR-IOV virtual functions. A function that cannot be identified
+// hides no other.
 func TestGPUs(t *testing.T) {
 	var p pciTree
 	const below = "pci0000:d6/0000:d6:01.0/0000:d7:"

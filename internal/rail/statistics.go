@@ -12,18 +12,15 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// physicalCounters are one driver's names of the bytes of the physical port. Several names are added.
+// physicalCounters are one driver's names for the bytes of the physical port. Several names are summed.
 type physicalCounters struct {
-	driver string // prefix
+	driver string // prefix of the driver's name
 	names  [Directions][]string
-	period time.Duration // in which they change at least once under load; 0: each read asks the adapter
+	period time.Duration // maximum update interval under load; 0: each read queries the adapter
 }
 
-// unknownPeriod is that of counters of which it is not documented when they change.
-const unknownPeriod = time.Second
-
-// physicalDrivers are the drivers whose statistics have the bytes of the physical port, with those of virtual functions
-// and of TCP. A function that is not the port's owner does not have them.
+// physicalDrivers returns the drivers whose statistics have the bytes of the physical port, including those of
+// virtual functions and of TCP. A function that does not own the port lacks them.
 func physicalDrivers() []physicalCounters {
 	var mana [Directions][]string // mana_phy_stats: per traffic class
 	for class := range 8 {
@@ -47,24 +44,24 @@ func physicalDrivers() []physicalCounters {
 	}
 }
 
-// stackNames count the network stack's bytes without RDMA, which a driver's interface counters may include
-// (mlx5/core/en_stats.c, vport_stats_desc).
+// stackNames returns the counters of the network stack's bytes without RDMA, which a driver's interface counters
+// may include (mlx5/core/en_stats.c, vport_stats_desc).
 func stackNames() [Directions][]string {
 	return [Directions][]string{{"rx_vport_unicast_bytes"}, {"tx_vport_unicast_bytes"}}
 }
 
-// StatisticsReading is what the drivers of a port's interfaces have counted.
+// StatisticsReading holds the driver counters of a port's interfaces.
 type StatisticsReading struct {
-	Physical    [Directions]uint64 // bytes of the physical port: of all functions and protocols
+	Physical    [Directions]uint64 // bytes of the physical port: all functions and protocols
 	HasPhysical bool
-	Period      time.Duration      // up to so much of Physical may be missing
-	Stack       [Directions]uint64 // bytes of the network stack of this function, without RDMA
+	Period      time.Duration      // Physical may lack the bytes of this period
+	Stack       [Directions]uint64 // bytes of this function's network stack, without RDMA
 	HasStack    bool
-	Generation  int // of another generation, the values cannot be compared
+	Generation  int // values of different generations cannot be compared
 	At          time.Time
 }
 
-// Statistics reads the driver statistics ("ethtool -S") of a rail's interface, of a bond those of its members. On some
+// Statistics reads the driver statistics ("ethtool -S") of a rail's interface; for a bond, of its members. On some
 // adapters a read makes the firmware collect all of them. Not safe for concurrent use, and a read may hang.
 type Statistics struct {
 	net, netdev string
@@ -72,12 +69,14 @@ type Statistics struct {
 	members     []*member
 }
 
-// NewStatistics returns the statistics of an interface of the tree at sysfsRoot, for which ioctl answers.
+// NewStatistics returns a reader of the statistics of an interface in the tree at sysfsRoot, for which ioctl
+// answers.
 func NewStatistics(sysfsRoot, netdev string, ioctl ethtool.Ioctl) *Statistics {
 	return &Statistics{net: filepath.Join(sysfsRoot, "class/net"), netdev: netdev, ioctl: ioctl}
 }
 
-// Read reads all members. ok is false if one of them has none of the statistics, or cannot be read.
+// Read reads all members and returns their sum. ok is false if one of them has none of the statistics, or cannot be
+// read.
 func (s *Statistics) Read() (sum StatisticsReading, ok bool) {
 	names := BondMembers(filepath.Join(s.net, s.netdev))
 	if names == nil { // it is not a bond
@@ -102,14 +101,14 @@ func (s *Statistics) Read() (sum StatisticsReading, ok bool) {
 	return sum, sum.HasPhysical || sum.HasStack
 }
 
-// Close frees all memory. A later read opens what it needs.
+// Close frees all memory. A later read reopens what it needs.
 func (s *Statistics) Close() {
 	for _, m := range s.members {
 		m.close()
 	}
 }
 
-// setMembers sets the members. If they have changed, their sum cannot be compared with that before.
+// setMembers sets the members. After a change, their sum cannot be compared with earlier ones.
 func (s *Statistics) setMembers(names []string) {
 	if slices.EqualFunc(names, s.members, func(name string, m *member) bool { return name == m.name }) {
 		return
@@ -136,14 +135,14 @@ type member struct {
 	period          time.Duration
 }
 
-// columns are the places of some statistics among all, and their sums.
+// columns holds the indices of some statistics among all, and their sums.
 type columns struct {
 	found  bool
 	at     [Directions][]int
 	values [Directions]uint64
 }
 
-// find finds the columns of names; if one is missing, none are found.
+// find finds the columns of names. If one is missing, it finds none.
 func (c *columns) find(all []string, names [Directions][]string) {
 	*c = columns{found: len(names[Receive]) > 0}
 	for d, list := range names {
@@ -167,8 +166,8 @@ func (c *columns) sum(values []uint64) {
 	}
 }
 
-// read reads the statistics, and reports whether there are any. The bus address proves that sysfs and ethtool mean the
-// same interface.
+// read reads the statistics, and reports whether there are any. The bus address proves that sysfs and ethtool refer
+// to the same interface.
 func (m *member) read() bool {
 	inode, err := sysfs.Inode(m.dir)
 	if err != nil {
@@ -176,7 +175,8 @@ func (m *member) read() bool {
 	}
 	if m.device == nil || inode != m.inode {
 		m.close()
-		if m.device, err = ethtool.NewDevice(m.name, m.ioctl); err != nil {
+		m.device, err = ethtool.NewDevice(m.name, m.ioctl)
+		if err != nil {
 			m.device = nil
 			return false
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
 )
 
-// stats are statistics in the order of their names and values.
+// stats returns statistics from alternating names and values.
 func stats(list ...any) (out []ethtooltest.Stat) {
 	for i := 0; i < len(list); i += 2 {
 		out = append(out, ethtooltest.Stat{Name: list[i].(string), Value: uint64(list[i+1].(int))})
@@ -31,7 +31,7 @@ func link(t *testing.T, target string, elem ...string) {
 	}
 }
 
-// TestStatistics: where each driver counts the bytes of the physical port, and how often these change.
+// TestStatistics: the counters of each driver for the physical port's bytes, and their update interval.
 func TestStatistics(t *testing.T) {
 	for name, tc := range map[string]struct {
 		driver string
@@ -77,7 +77,8 @@ func TestStatistics(t *testing.T) {
 			s := NewStatistics(dir, "eth0", k.Ioctl)
 			defer s.Close()
 			got, ok := s.Read()
-			if got.At = (time.Time{}); ok != tc.ok {
+			got.At = (time.Time{})
+			if ok != tc.ok {
 				t.Errorf("ok %v", ok)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -87,8 +88,8 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// TestTrafficPhysical: the physical port's bytes are beside the function's, on Ethernet only, and of a bond those of
-// all members.
+// TestTrafficPhysical: the physical port's bytes are reported beside the function's, on Ethernet only; for a bond,
+// those of all members.
 func TestTrafficPhysical(t *testing.T) {
 	for name, tc := range map[string]struct {
 		layer, netdev string
@@ -125,7 +126,7 @@ func TestTrafficPhysical(t *testing.T) {
 	}
 }
 
-// TestTrafficPeriod: what is known of the driver holds until the counters are seen to move more often.
+// TestTrafficPeriod: the driver's known period applies until the counters are seen to move more often.
 func TestTrafficPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -139,10 +140,10 @@ func TestTrafficPeriod(t *testing.T) {
 			want  time.Duration
 		}{
 			{0, "1", time.Second},
-			{100 * time.Millisecond, "2", time.Second},            // moved once: the period may have ended just now
-			{100 * time.Millisecond, "2", time.Second},            // not twice in a row
+			{100 * time.Millisecond, "2", time.Second},            // one move: the period may have ended just now
+			{100 * time.Millisecond, "2", time.Second},            // not two consecutive moves
 			{100 * time.Millisecond, "3", time.Second},            //
-			{300 * time.Millisecond, "4", 400 * time.Millisecond}, // twice within 0.4 s
+			{300 * time.Millisecond, "4", 400 * time.Millisecond}, // two moves within 0.4 s
 			{100 * time.Millisecond, "4", 400 * time.Millisecond},
 			{time.Hour, "5", 400 * time.Millisecond},
 			{time.Hour, "6", 400 * time.Millisecond},

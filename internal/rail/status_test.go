@@ -6,8 +6,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// A port of a ConnectX-7 as mlx5_ib shows it, one of rxe and one that says
-// hardly anything; written after the kernel's format.
+// A port of a ConnectX-7 in mlx5_ib's format, one of rxe, and one with hardly any files.
 const statusTree = `
 -- sys/class/infiniband/mlx5_0/ports/1/state --
 4: ACTIVE

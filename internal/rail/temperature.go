@@ -9,21 +9,21 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Temperature is a sensor of an adapter (Documentation/hwmon/sysfs-interface.rst).
+// Temperature is the reading of an adapter's sensor (Documentation/hwmon/sysfs-interface.rst).
 type Temperature struct {
-	Sensor   string // its label, such as asic or Module0; without one, its file, such as temp1
-	Module   bool   // it is that of the transceiver or cable
+	Sensor   string // its label, such as asic or Module0; without a label its file, such as temp1
+	Module   bool   // it belongs to the transceiver or cable
 	Celsius  float64
-	Critical float64 // from which on the adapter throttles or shuts down; 0: unknown
+	Critical float64 // temperature at which the adapter throttles or shuts down; 0: unknown
 }
 
-// maxSensors bounds the sensors of a function: mlx5 has one or few of the chip, and one of the module; bnxt and ice
-// have one.
+// maxSensors limits the sensors of a function: mlx5 has one or a few of the chip and one of the module; bnxt and
+// ice have one.
 const maxSensors = 16
 
 // ReadTemperatures reads the sensors of the PCI function in dir. Each value can be a firmware command
-// (mlx5/core/hwmon.c, bnxt_hwmon.c, ice_hwmon.c). Errors are those of the adapter's sensors: a module may have none,
-// or be unplugged.
+// (mlx5/core/hwmon.c, bnxt_hwmon.c, ice_hwmon.c). Errors concern the adapter's sensors only: a module may have
+// none, or be unplugged.
 func ReadTemperatures(dir string) (list []Temperature, errs []error) {
 	chips, err := entries(filepath.Join(dir, "hwmon"))
 	if err != nil {
@@ -51,7 +51,7 @@ func ReadTemperatures(dir string) (list []Temperature, errs []error) {
 	return list, errs
 }
 
-// entries lists a directory in order; one that is not there is empty.
+// entries lists a directory in order; a missing directory is empty.
 func entries(dir string) (names []string, err error) {
 	list, err := sysfs.List(dir)
 	if err != nil && sysfs.Reason(err) == sysfs.ReasonVanished {
@@ -65,7 +65,7 @@ func entries(dir string) (names []string, err error) {
 }
 
 func readTemperature(dir, sensor string) (t Temperature, known bool, err error) {
-	t.Sensor, _ = sysfs.ReadString(dir, sensor+"_label") // bnxt and ice have none
+	t.Sensor, _ = sysfs.ReadString(dir, sensor+"_label") // bnxt and ice have no labels
 	t.Module = strings.HasPrefix(strings.ToLower(t.Sensor), "module")
 	if t.Sensor == "" {
 		t.Sensor = sensor

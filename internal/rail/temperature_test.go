@@ -8,8 +8,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// TestTemperatures: sensors of the adapter and of its module, and what is wrong with those of the adapter. Written
-// after mlx5/core/hwmon.c and bnxt_hwmon.c.
+// TestTemperatures: sensors of the adapter and of its module, and errors of the adapter's sensors. Based on
+// mlx5/core/hwmon.c and bnxt_hwmon.c.
 func TestTemperatures(t *testing.T) {
 	const asic = `
 -- hwmon/hwmon3/temp1_input --

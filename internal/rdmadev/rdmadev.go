@@ -1,6 +1,6 @@
-// Package rdmadev finds, off the hot path, the device nodes that a container needs to use an RDMA device, and the RDMA
-// port of a network interface. It verifies the answers of github.com/Mellanox/rdmamap, which returns neither ports nor
-// the reason why it found nothing, and may panic about a device that is being removed.
+// Package rdmadev finds, off the hot path, the device nodes that a container needs to use an RDMA device, and the
+// RDMA port of a network interface. It verifies the results of github.com/Mellanox/rdmamap, which returns neither
+// ports nor a reason if it finds nothing, and may panic on a device that is being removed.
 package rdmadev
 
 import (
@@ -16,14 +16,15 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Finder finds device nodes and RDMA devices, by rdmamap, which reads the running kernel's sysfs; zero finds nothing.
+// Finder finds device nodes and RDMA devices with rdmamap, which reads the running kernel's sysfs; the zero value
+// finds nothing.
 type Finder struct {
-	Sysfs       string // where answers are verified
+	Sysfs       string // used to verify results
 	CharDevices func(device string) []string
 	DeviceOf    func(netdev string) (device string, err error)
 }
 
-// New returns the finder of this machine; on a captured tree it finds nothing.
+// New returns the finder of this machine. For a captured tree it finds nothing.
 func New(root string) Finder {
 	if !sysfs.Live(root) {
 		return Finder{}
@@ -31,8 +32,8 @@ func New(root string) Finder {
 	return Finder{Sysfs: root, CharDevices: rdmamap.GetRdmaCharDevices, DeviceOf: rdmamap.GetRdmaDeviceForNetdevice}
 }
 
-// Nodes returns the device nodes that a program needs to use the devices, in order: uverbs of each, and rdma_cm. umad
-// and issm are left out: only subnet managers and their diagnostics open them, and need privileges.
+// Nodes returns the device nodes that a program needs to use the devices, in order: uverbs of each, and rdma_cm. It
+// omits umad and issm, which only privileged subnet managers and diagnostics open.
 func (f Finder) Nodes(devices ...string) []string {
 	if f.CharDevices == nil {
 		return nil
@@ -57,7 +58,7 @@ func Sort(nodes []string) []string {
 	return slices.Compact(nodes)
 }
 
-// Flags are the options of docker, podman and nerdctl that pass nodes to a container.
+// Flags returns the options of docker, podman and nerdctl that pass nodes to a container.
 func Flags(nodes []string) string {
 	words := make([]string, len(nodes))
 	for i, node := range nodes {
@@ -66,7 +67,7 @@ func Flags(nodes []string) string {
 	return strings.Join(words, " ")
 }
 
-// safely calls the library, which may panic: then there is no result.
+// safely calls the library, which may panic: the result is then zero.
 func safely[T any](call func() T) (result T) {
 	defer func() { _ = recover() }()
 	return call()
@@ -79,7 +80,7 @@ func (f Finder) belongs(node, device string) bool {
 	return dir == "/dev/infiniband/" && (name == "rdma_cm" || err == nil && owner == device)
 }
 
-// Port returns an interface's RDMA port as UCX names it, such as mlx5_0:1; false if it has none or it is uncertain.
+// Port returns an interface's RDMA port in UCX's form, such as mlx5_0:1; false if it has none or it is uncertain.
 func (f Finder) Port(netdev string) (name string, ok bool) {
 	if f.DeviceOf == nil {
 		return "", false

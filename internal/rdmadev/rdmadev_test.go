@@ -45,13 +45,12 @@ func finder(t *testing.T) Finder {
 	return Finder{Sysfs: dir + "/sys"}
 }
 
-// TestNodes: answers that belong to another device, or are no device nodes, are
-// left out.
+// TestNodes: results that belong to another device, or are not device nodes, are dropped.
 func TestNodes(t *testing.T) {
 	f := finder(t)
 	f.CharDevices = func(device string) []string {
 		switch device {
-		case "mlx5_1", "mlx5_10": // as a match of the beginning would answer
+		case "mlx5_1", "mlx5_10": // the result of a prefix match
 			return []string{"/dev/infiniband/issm2", "/dev/infiniband/umad2", "/dev/infiniband/uverbs10",
 				"/dev/infiniband/uverbs2",
 				"/dev/infiniband/rdma_cm", "/dev/sda", "/dev/infiniband/../sda"}
@@ -80,7 +79,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestPort: an answer that sysfs does not confirm is none.
+// TestPort: a result that sysfs does not confirm is dropped.
 func TestPort(t *testing.T) {
 	for _, tt := range []struct {
 		netdev, answer string
@@ -114,7 +113,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// TestRunningKernel: whatever this machine has, the library's answers hold.
+// TestRunningKernel: the library's results are verified on this machine.
 func TestRunningKernel(t *testing.T) {
 	f := New("/sys")
 	for _, node := range f.Nodes("mlx5_0", "rxe0") {

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The message types as rdma_netlink.h makes them, RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, op): written out, so that the
-// constants of the code are held against something.
+// Message types as rdma_netlink.h defines them, RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, op). They are written out so that
+// the code's constants are checked.
 const (
 	typeGet     = 5<<10 + 1
 	typePortGet = 5<<10 + 5
 	typeStatGet = 5<<10 + 17
 )
 
-// kernel is a fake RDMA core: one answer per expected request, in order. It is as low as the bytes of a message's
-// payload.
+// kernel is a fake RDMA core: one answer per expected request, in order. It is faked at the level of message
+// payloads.
 type kernel struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -33,7 +33,7 @@ type kernel struct {
 	dials int
 }
 
-// step is a request that must come and what the kernel says to it.
+// step is an expected request and the kernel's answer.
 type step struct {
 	typ     netlink.HeaderType
 	flags   netlink.HeaderFlags
@@ -80,7 +80,7 @@ func (k *kernel) serve(requests []netlink.Message) ([]netlink.Message, error) {
 		h.Length = uint32(16 + len(data))
 		out = append(out, netlink.Message{Header: h, Data: data})
 	}
-	if s.flags&netlink.Dump != 0 { // a dump is multi-part, with an end of its own
+	if s.flags&netlink.Dump != 0 { // a dump is multi-part, with its own end message
 		out = append(out, netlink.Message{Header: netlink.Header{Sequence: req.Header.Sequence, PID: req.Header.PID,
 			Length: 20}, Data: make([]byte, 4)})
 		if len(out) == 1 {
@@ -92,7 +92,7 @@ func (k *kernel) serve(requests []netlink.Message) ([]netlink.Message, error) {
 	return out, nil
 }
 
-// done fails the test when the kernel still waits for a request.
+// done fails the test if the kernel still expects a request.
 func (k *kernel) done() {
 	k.t.Helper()
 	if len(k.steps) > 0 {
@@ -100,7 +100,7 @@ func (k *kernel) done() {
 	}
 }
 
-// socket is nltest's with a deadline, which Client sets and nltest does not have.
+// socket is nltest's socket with a deadline, which Client sets and nltest lacks.
 type socket struct {
 	nltest.Func
 	replies []netlink.Message
@@ -141,7 +141,7 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	}
 }
 
-// Attributes by hand, as the kernel lays them out: length, type, payload, padded to four bytes.
+// Attributes, written as the kernel lays them out: length, type, payload, padded to four bytes.
 
 func attr(typ uint16, payload ...byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(payload)))
@@ -158,9 +158,9 @@ func u64(typ uint16, v uint64) []byte { return attr(typ, binary.NativeEndian.App
 func str(typ uint16, s string) []byte { return attr(typ, append([]byte(s), 0)...) }
 func cat(parts ...[]byte) []byte      { return slices.Concat(parts...) }
 
-const nested = 0x8000 // NLA_F_NESTED, which newer kernels set and older do not
+const nested = 0x8000 // NLA_F_NESTED, which newer kernels set and older ones do not
 
-// The attribute numbers of enum rdma_nldev_attr, written out like the types.
+// Attribute numbers of enum rdma_nldev_attr, written out like the types.
 func handle(index uint32, name string) []byte { return cat(u32(1, index), str(2, name)) }
 func question(index, port uint32) []byte      { return cat(u32(1, index), u32(3, port)) }
 func counter(name string, v uint64) []byte {
@@ -168,7 +168,7 @@ func counter(name string, v uint64) []byte {
 }
 func counters(list ...[]byte) []byte { return attr(80|nested, cat(list...)...) }
 
-// listing is the dump of devices that precedes the first question.
+// listing is the dump of devices that precedes the first request.
 func listing(devices ...[]byte) step {
 	return step{typ: typeGet, flags: netlink.Request | netlink.Dump, request: []byte{}, answer: devices}
 }

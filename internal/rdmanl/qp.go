@@ -12,13 +12,13 @@ import (
 	"github.com/railscope/railscope/internal/nlattr"
 )
 
-// ErrCut means that a dump ended early: its queue pairs are not all there are. Always wrapped.
+// ErrCut is returned, always wrapped, if a dump ended early: its queue pairs are incomplete.
 var ErrCut = errors.New("the dump was cut short")
 
 // QPState is the state of a queue pair, enum ib_qp_state.
 type QPState uint8
 
-// RTR is the first state in which a queue pair receives, RTS the one in which it sends, too.
+// RTR is the first state in which a queue pair receives, RTS the first in which it also sends.
 const (
 	RTR QPState = 2
 	RTS QPState = 3
@@ -37,15 +37,15 @@ func (s QPState) String() string {
 type QP struct {
 	Port   uint32 // 0 while it is not bound to one
 	State  QPState
-	Kernel bool // the kernel's own
-	// Connected means that it is of a type that has one peer: not a datagram queue pair, which management has.
+	Kernel bool // it belongs to the kernel
+	// Connected means that its type has one peer, unlike the datagram queue pairs of management.
 	Connected bool
-	// PID is the thread that created the queue pair, in our pid namespace; 0 when that thread has ended or is in a
-	// namespace that we do not see, and for the kernel's.
+	// PID is the thread that created the queue pair, in our PID namespace; 0 if that thread has ended or is in a
+	// namespace that we do not see, and for queue pairs of the kernel.
 	PID uint32
 }
 
-// QPLimits bound one dump.
+// QPLimits limit one dump.
 type QPLimits struct {
 	Time  time.Duration // 0: the client's timeout
 	Pairs int           // 0: a million
@@ -79,10 +79,9 @@ func (c *Client) SharedDevices() (shared bool, err error) {
 	return shared && err == nil, err
 }
 
-// QueuePairs calls each for every queue pair of a device, including the kernel's own, as they arrive, so that hundreds
-// of thousands cost no memory. It needs no privilege. On adapters the kernel asks the firmware about each one, so do
-// not call it often. A dump that exceeds the limits fails with [ErrCut], one that takes longer with that and
-// os.ErrDeadlineExceeded; the queue pairs until then are valid.
+// QueuePairs calls each for every queue pair of a device, including the kernel's, as they arrive, so that any number
+// needs no memory. Do not call it often: adapters query the firmware for each one. A dump that exceeds the limits fails
+// with [ErrCut], a slow one also with os.ErrDeadlineExceeded; the queue pairs until then are valid.
 func (c *Client) QueuePairs(device string, limits QPLimits, each func(QP)) error {
 	if limits.Pairs <= 0 {
 		limits.Pairs = 1 << 20
@@ -91,7 +90,7 @@ func (c *Client) QueuePairs(device string, limits QPLimits, each func(QP)) error
 }
 
 func (c *Client) queuePairsLocked(device string, limits QPLimits, each func(QP)) error {
-	c.index = nil // a fresh one costs little compared with a dump
+	c.index = nil // a new index is cheap compared with a dump
 	index, err := c.indexLocked(device)
 	if err != nil {
 		return err
@@ -107,7 +106,8 @@ func (c *Client) queuePairsLocked(device string, limits QPLimits, each func(QP))
 	if err != nil {
 		return err
 	}
-	if req, err = c.conn.Send(req); err != nil { // Execute would collect the whole dump
+	req, err = c.conn.Send(req)
+	if err != nil { // Execute would collect the whole dump
 		return err
 	}
 	count, begun := 0, false
@@ -136,14 +136,14 @@ func (c *Client) queuePairsLocked(device string, limits QPLimits, each func(QP))
 			err = decodeQueuePairs(m.Data, limited)
 		}
 		if err != nil {
-			c.conn.Close() // else the iterator would read the rest, to discard it
+			c.conn.Close() // otherwise the iterator would read the rest and discard it
 			return err
 		}
 	}
 	return nil
 }
 
-// decodeQueuePairs calls each for every queue pair of one message of a dump, until it fails.
+// decodeQueuePairs calls each for every queue pair of one message of a dump, until each returns an error.
 func decodeQueuePairs(data []byte, each func(QP) error) (err error) {
 	for table := range nlattr.Of(data, attrResQP, &err) {
 		for entry := range nlattr.Of(table, attrResQPEntry, &err) {

@@ -21,7 +21,7 @@ import (
 	"github.com/railscope/railscope/internal/nlattr"
 )
 
-// As in kernel_test.go: written out, from rdma_netlink.h.
+// Constants of rdma_netlink.h, written out as in kernel_test.go.
 const (
 	typeSysGet   = 5<<10 + 6
 	typeResQPGet = 5<<10 + 10
@@ -29,7 +29,7 @@ const (
 
 func u8(typ uint16, v uint8) []byte { return attr(typ, v) }
 
-// entry is a queue pair as fill_res_qp_entry lays it out for an RC queue pair.
+// entry returns a queue pair as fill_res_qp_entry lays it out for an RC queue pair.
 func entry(port, lqpn uint32, typ, state uint8, owner []byte) []byte {
 	var bound []byte
 	if port != 0 {
@@ -52,8 +52,8 @@ func TestQueuePairs(t *testing.T) {
 		entry(0, 286, 2, 0, u32(28, 4711)),
 	))
 	second := cat(handle(2, "mlx5_1"), table(
-		entry(2, 287, 255, 9, nil), // a state that we have no name for; its thread has ended
-		attr(99, 1),                // what a later kernel may put beside the entries
+		entry(2, 287, 255, 9, nil), // an unknown state; its thread has ended
+		attr(99, 1),                // attributes that a later kernel may add
 		attr(20, cat(u32(21, 288), u64(200, 1), u8(27, 6), u8(26, 4), u32(28, 12))...),
 	))
 	k := &kernel{t: t, steps: []step{listing(handle(0, "mlx5_0"), handle(2, "mlx5_1")), resQPGet(2, first, second),
@@ -86,8 +86,8 @@ func TestQueuePairs(t *testing.T) {
 	k.done()
 }
 
-// TestQueuePairsErrors: each failure differs from the others, and is not taken for a device without queue pairs; the
-// next question begins anew.
+// TestQueuePairsErrors: each failure has its own error, and differs from a device without queue pairs. The next
+// request starts again.
 func TestQueuePairsErrors(t *testing.T) {
 	list := listing(handle(0, "d"))
 	good := entry(1, 5, 2, 3, u32(28, 1))
@@ -168,14 +168,14 @@ func TestSharedDevices(t *testing.T) {
 	}
 }
 
-// many is a kernel whose device d has as many queue pairs as one likes, in datagrams of the size that the kernel makes:
-// as low as the bytes of a datagram, which are made when they are read.
+// many is a kernel whose device d has any number of queue pairs, in datagrams of the kernel's size. It is faked at
+// the level of datagrams, which are generated when they are read.
 type many struct {
 	socket
 	left  int
 	pids  uint32
-	reply uint32 // sequence
-	stuck bool   // say no more after the first datagram
+	reply uint32 // sequence number of the answer
+	stuck bool   // send nothing after the first datagram
 	sent  int
 	peek  func()
 }
@@ -237,15 +237,15 @@ func (m *many) client() *Client {
 	return newClient(time.Second, func() (*netlink.Conn, error) { return netlink.NewConn(m, nltest.PID), nil })
 }
 
-// heap is what the heap holds now, what could be freed included.
+// heap returns the size of the heap, including garbage.
 func heap() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// TestQueuePairsMemory: a dump is never gathered. What it takes at its worst, garbage included, is far below what its
-// bytes are.
+// TestQueuePairsMemory: a dump is never held in memory. Its peak, garbage included, is far below the size of the
+// dump.
 func TestQueuePairsMemory(t *testing.T) {
 	const qps = 100_000
 	runtime.GC()
@@ -264,7 +264,8 @@ func TestQueuePairsMemory(t *testing.T) {
 	}
 }
 
-// TestQueuePairsStuck: a kernel that stops in the middle of a dump differs from one that never began.
+// TestQueuePairsStuck: a kernel that stops in the middle of a dump causes another error than one that never
+// answers.
 func TestQueuePairsStuck(t *testing.T) {
 	m := &many{left: 10_000, pids: 4, stuck: true}
 	seen := 0
@@ -275,7 +276,7 @@ func TestQueuePairsStuck(t *testing.T) {
 	}
 }
 
-// TestQueuePairsCutReadsNoMore: a dump that is too long is left alone at once.
+// TestQueuePairsCutReadsNoMore: a dump that exceeds the limit is not read further.
 func TestQueuePairsCutReadsNoMore(t *testing.T) {
 	m := &many{left: 1 << 20, pids: 4}
 	err := m.client().QueuePairs("d", QPLimits{Pairs: 10}, func(QP) {})
@@ -302,7 +303,7 @@ func FuzzDecodeQueuePairs(f *testing.F) {
 		if n*4 > len(data) {
 			t.Fatalf("%d queue pairs of %d bytes, %v", n, len(data), err)
 		}
-		// The library's own decoder must agree on how the message is laid out.
+		// The library's own decoder must agree on the layout of the message.
 		ad, libErr := netlink.NewAttributeDecoder(data)
 		if libErr != nil {
 			if err == nil && len(data) > 0 {

@@ -1,6 +1,7 @@
-// Package rdmanl asks the kernel's RDMA core over netlink for what sysfs reports slowly or not at all: the hardware
-// counters of a port in one request, where sysfs needs a file and several firmware commands for each, the network
-// interface of a port, and which process created which queue pairs. Only GET operations, which need no privilege.
+// Package rdmanl queries the kernel's RDMA core over netlink for values that sysfs reports slowly or not at all:
+// the hardware counters of a port in one request, for which sysfs needs a file and several firmware commands each,
+// the network interface of a port, and the process that created each queue pair. It uses only GET operations, which
+// need no privilege.
 //
 // Source: include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c.
 package rdmanl
@@ -44,9 +45,12 @@ const (
 	attrHWCounterEntry = 81
 	attrHWCounterName  = 82
 	attrHWCounterValue = 83
+	attrDevType        = 99 // Linux 6.11
+
+	deviceTypeSMI = 1 // enum rdma_nl_dev_type
 )
 
-// MaxCounters bounds how many counters one answer may hold; bnxt_re, which has the most, has about a hundred.
+// MaxCounters limits the counters of one answer; bnxt_re, which has the most, has about a hundred.
 const MaxCounters = 1024
 
 // Counter is one hardware counter under the driver's name.
@@ -55,28 +59,29 @@ type Counter struct {
 	Value uint64
 }
 
-// Client uses one socket, opened at the first request. Safe for concurrent use; requests wait for one another, so use
-// one client for each thing that may hang.
+// Client uses one socket, opened at the first request. Safe for concurrent use. Requests wait for one another, so
+// use one client for each device that may hang.
 type Client struct {
 	dial    func() (*netlink.Conn, error)
 	timeout time.Duration
 
 	mu    sync.Mutex // protects all following fields
 	conn  *netlink.Conn
-	index map[string]uint32 // device name → kernel's index, of the last listing
+	index map[string]uint32 // device name → kernel's index, from the last listing
+	smi   map[string]bool   // devices of the type SMI, from the last listing
 }
 
-// New returns a client whose requests are answered within timeout or fail with os.ErrDeadlineExceeded. A kernel without
-// RDMA fails with EPROTONOSUPPORT.
+// New returns a client whose requests are answered within timeout or fail with os.ErrDeadlineExceeded. On a kernel
+// without RDMA they fail with EPROTONOSUPPORT.
 func New(timeout time.Duration) *Client {
 	return newClient(timeout, func() (*netlink.Conn, error) { return netlink.Dial(unix.NETLINK_RDMA, nil) })
 }
 
-// receiveSize is the size of one read of a dump, of which the kernel uses no more. It walks the entries from the first
-// one for every read, so few large reads are much cheaper than many small ones.
+// receiveSize is the size of one read of a dump, the maximum that the kernel uses. The kernel walks the entries
+// from the first one for every read, so a few large reads are much cheaper than many small ones.
 const receiveSize = 32 << 10
 
-// NewForDumps is [New] for a client of long dumps ([Client.QueuePairs]).
+// NewForDumps returns a client like [New], for long dumps ([Client.QueuePairs]).
 func NewForDumps(timeout time.Duration) *Client {
 	return newClient(timeout, func() (*netlink.Conn, error) {
 		return netlink.Dial(unix.NETLINK_RDMA, &netlink.Config{MessageBufferSize: receiveSize})
@@ -97,7 +102,7 @@ func (c *Client) Close() {
 func (c *Client) closeLocked() {
 	if c.conn != nil {
 		c.conn.Close()
-		c.conn, c.index = nil, nil
+		c.conn, c.index, c.smi = nil, nil, nil
 	}
 }
 
@@ -113,8 +118,19 @@ func (c *Client) PortNetdev(device string, port int) (name string, err error) {
 	return name, err
 }
 
-// HWCounters appends a port's hardware counters to buf and returns it. A driver that cannot answer fails with
-// EOPNOTSUPP or EINVAL, a kernel before 5.3 too.
+// SMI reports whether a device is a sub-device that carries only subnet management packets (RDMA_DEVICE_TYPE_SMI).
+// Kernels before 6.11 have none.
+func (c *Client) SMI(device string) (smi bool, err error) {
+	err = c.do(cmdGet, " for "+device, func() error {
+		_, err := c.indexLocked(device)
+		smi = c.smi[device]
+		return err
+	})
+	return smi, err
+}
+
+// HWCounters appends a port's hardware counters to buf and returns it. It fails with EOPNOTSUPP or EINVAL if the
+// driver cannot answer or the kernel is older than 5.3.
 func (c *Client) HWCounters(buf []Counter, device string, port int) ([]Counter, error) {
 	err := c.queryPort(cmdStatGet, device, port, func(data []byte) (err error) {
 		buf, err = decodeCounters(buf, data)
@@ -141,8 +157,8 @@ func decodeCounters(buf []Counter, data []byte) (_ []Counter, err error) {
 	return buf, err
 }
 
-// do opens the socket and calls request with mu held. After an error it closes the socket: a late answer must not be
-// taken for the next one, nor an old index for that of a new device.
+// do opens the socket and calls request with mu held. After an error it closes the socket: a late answer must not
+// be taken for the next one, nor an old index for that of a new device.
 func (c *Client) do(cmd uint16, device string, request func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +179,7 @@ func (c *Client) do(cmd uint16, device string, request func() error) error {
 	return nil
 }
 
-// queryPort sends one request about a port and decodes the answer. It lists the devices first when the kernel's index
+// queryPort sends one request about a port and decodes the answer. It lists the devices first if the kernel's index
 // of the device is not known.
 func (c *Client) queryPort(cmd uint16, device string, port int, decode func(data []byte) error) error {
 	return c.do(cmd, fmt.Sprintf(" for %s/%d", device, port), func() error {
@@ -209,16 +225,17 @@ func (c *Client) listLocked() (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.index = make(map[string]uint32, len(replies))
+	c.index, c.smi = make(map[string]uint32, len(replies)), map[string]bool{}
 	for _, m := range replies {
 		index, name := nlattr.Last(m.Data, attrDevIndex, &err), unix.ByteSliceToString(nlattr.Last(m.Data, attrDevName, &err))
+		kind := nlattr.Last(m.Data, attrDevType, &err)
 		if err == nil && index != nil && len(index) != 4 {
 			err = nlattr.ErrSize
 		}
 		if err != nil {
 			return nil, err
 		}
-		c.index[name] = number(index)
+		c.index[name], c.smi[name] = number(index), number(kind) == deviceTypeSMI
 		names = append(names, name)
 	}
 	return names, nil
@@ -240,7 +257,7 @@ func message(cmd uint16, flags netlink.HeaderFlags, ae *netlink.AttributeEncoder
 	return netlink.Message{Header: header, Data: data}, err
 }
 
-// isAbout reports whether an answer is about device, which every answer of nldev names (fill_nldev_handle).
+// isAbout reports whether an answer is about device; every answer of nldev names its device (fill_nldev_handle).
 func isAbout(data []byte, device string) (ok bool) {
 	var err error
 	for name := range nlattr.Of(data, attrDevName, &err) {
@@ -249,7 +266,7 @@ func isAbout(data []byte, device string) (ok bool) {
 	return ok && err == nil
 }
 
-// number reads the kernel's u8 and u32.
+// number decodes the kernel's u8 and u32.
 func number(value []byte) uint32 {
 	switch len(value) {
 	case 1:

@@ -52,9 +52,9 @@ func TestPortNetdev(t *testing.T) {
 func TestHWCounters(t *testing.T) {
 	answer := cat(handle(0, "mlx5_0"), u32(3, 1), str(99, "of a later kernel"), counters(
 		counter("np_cnp_sent", 1<<40+7), counter("out_of_sequence", 0), counter("rx_write_requests", 1<<64-1),
-		attr(84, 1, 2, 3), // what a later kernel may put beside the entries
+		attr(84, 1, 2, 3), // attributes that a later kernel may add
 		attr(81, cat(u64(83, 9), u32(90, 1),
-			str(82, "rp_cnp_handled"))...), // value first, an unknown one between, no flag
+			str(82, "rp_cnp_handled"))...), // the value first, an unknown attribute between, no flag
 	))
 	k := &kernel{t: t, steps: []step{listing(handle(0, "mlx5_0")), statGet(0, 1, answer),
 		statGet(0, 2, cat(handle(0, "mlx5_0"), u32(3, 2)))}}
@@ -66,7 +66,7 @@ func TestHWCounters(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	// The second question needs neither a socket nor a listing; a port without counters is no error.
+	// The second request needs neither a socket nor a listing; a port without counters is not an error.
 	if got, err := c.HWCounters(nil, "mlx5_0", 2); len(got) != 0 || err != nil {
 		t.Error(got, err)
 	}
@@ -76,8 +76,8 @@ func TestHWCounters(t *testing.T) {
 	k.done()
 }
 
-// A device that was removed and made anew has another index. Its old one may be another device's by now, whose counters
-// must not pass for ours.
+// A recreated device has another index. Its old index may belong to another device now, whose counters must not be
+// taken for ours.
 func TestIndexPassesOn(t *testing.T) {
 	k := &kernel{t: t, steps: []step{
 		listing(handle(0, "mlx5_0"), handle(1, "mlx5_1")),
@@ -106,8 +106,8 @@ func TestIndexPassesOn(t *testing.T) {
 	k.done()
 }
 
-// TestErrors holds, for each way a question can fail, what errors.Is finds, and that the next question begins anew: a
-// late answer must not be taken for its.
+// TestErrors: each way in which a request can fail has its errors for errors.Is. The next request starts again,
+// because a late answer must not be taken for its answer.
 func TestErrors(t *testing.T) {
 	list := listing(handle(0, "mlx5_0"))
 	for _, tt := range []struct {
@@ -175,7 +175,7 @@ func TestDialFails(t *testing.T) {
 	c.Close()
 }
 
-// A kernel that does not answer holds a question up for the timeout, no more.
+// A kernel that does not answer delays a request by the timeout, no longer.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(time.Second, func() (*netlink.Conn, error) { return netlink.NewConn(&deaf{}, nltest.PID), nil })
@@ -187,7 +187,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// deaf is a socket on which nothing comes.
+// deaf is a socket that receives nothing.
 type deaf struct {
 	socket
 	deadline time.Time
@@ -207,7 +207,7 @@ func (d *deaf) ReceiveIter() iter.Seq2[netlink.Message, error] {
 }
 
 func TestMaxCounters(t *testing.T) {
-	// As the payload of one attribute is at most 64 KiB, so many counters take two lists.
+	// The payload of one attribute is at most 64 KiB, so this many counters need two lists.
 	var half []byte
 	for i := range MaxCounters / 2 {
 		half = append(half, counter(fmt.Sprintf("c%d", i), uint64(i))...)
@@ -227,7 +227,7 @@ func TestMaxCounters(t *testing.T) {
 	k.done()
 }
 
-// Several ask at once; each must get the answer to its own question.
+// Concurrent requests; each must get its own answer.
 func TestManyAskers(t *testing.T) {
 	c := newClient(time.Second, func() (*netlink.Conn, error) {
 		return netlink.NewConn(&socket{Func: func(req []netlink.Message) ([]netlink.Message, error) {
@@ -273,7 +273,7 @@ func FuzzDecodeCounters(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was understood, said again, is understood alike.
+		// Encoding the decoded counters again and decoding them gives the same result.
 		var again [][]byte
 		for _, n := range got {
 			if strings.ContainsRune(n.Name, 0) {

@@ -1,5 +1,5 @@
-// Package rtnl reads network interfaces over route netlink: one request, where sysfs has a file for each number, and
-// the driver adds up all statistics for each of them. Only GET operations, which need no privilege.
+// Package rtnl reads network interfaces over route netlink. One request replaces many files of sysfs, for each of
+// which the driver sums all statistics. It uses only GET operations, which need no privilege.
 //
 // Source: include/uapi/linux/if_link.h, net/core/rtnetlink.c.
 package rtnl
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/nlattr"
@@ -21,27 +22,28 @@ import (
 // Link is one network interface.
 type Link struct {
 	Index     int
-	Address   string // hardware address as sysfs prints it; empty if there is none or it is zero
+	Address   string // hardware address in sysfs's format; empty if there is none or it is zero
 	OperState uint8  // RFC 2863, IF_OPER_* of include/uapi/linux/if.h
 
 	numbers [numbers]uint64
-	has     uint32 // a bit for each number that the kernel reported
+	has     uint32 // one bit for each number that the kernel reported
 }
 
-// The operational states, IF_OPER_* of include/uapi/linux/if.h.
+// Operational states, IF_OPER_* of include/uapi/linux/if.h.
 const (
 	OperUnknown = 0
 	OperUp      = 6
 )
 
-// The numbers of a link: those of struct rtnl_link_stats64 up to tx_carrier_errors, then those of two attributes.
+// Indices of a link's numbers: those of struct rtnl_link_stats64 up to tx_carrier_errors, then those of two
+// attributes.
 const (
 	statistics = 18
 	numbers    = statistics + 2
 )
 
-// Index returns the place of the number that a file of class/net/<netdev> holds, for [Link.Number]; ok is false for a
-// file that a link does not have.
+// Index returns the index for [Link.Number] of the number that a file of class/net/<netdev> holds; ok is false for
+// a file that a link does not have.
 func Index(file string) (i int, ok bool) {
 	i = slices.Index([]string{"statistics/rx_packets", "statistics/tx_packets", "statistics/rx_bytes",
 		"statistics/tx_bytes", "statistics/rx_errors", "statistics/tx_errors", "statistics/rx_dropped",
@@ -57,34 +59,27 @@ func (l *Link) Number(i int) (v uint64, ok bool) { return l.numbers[i], l.has&(1
 
 // Client uses a socket in the network namespace of the thread that opens it, at the first request. The zero value is
 // ready to use. Not safe for concurrent use; a request waits for the kernel's RTNL lock, without limit.
-type Client struct {
-	fd       int // file descriptor + 1, so that the zero value is closed
-	sequence uint32
-	buf      []byte
-}
+type Client struct{ conn *netlink.Conn }
 
-func (c *Client) open() error {
-	if c.fd != 0 {
-		return nil
-	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("open a socket: %w", err)
-	}
-	c.fd, c.buf = fd+1, make([]byte, 32<<10)
-	timeout := unix.NsecToTimeval(time.Second.Nanoseconds()) // an answer may be lost
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
-		return fmt.Errorf("set the timeout: %w", err)
-	}
-	return nil
-}
+// receiveSize is more than one interface needs: virtual functions are not asked for.
+const receiveSize = 16 << 10
+
+// answerTime is how long to wait for an answer: one that the kernel could not queue is lost.
+const answerTime = time.Second
 
 // Close closes the socket; the next request opens it again.
 func (c *Client) Close() {
-	if c.fd != 0 {
-		unix.Close(c.fd - 1)
-		c.fd = 0
+	if c.conn != nil {
+		c.conn.Close()
+		c.conn = nil
 	}
+}
+
+func (c *Client) open() (err error) {
+	if c.conn == nil {
+		c.conn, err = netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{MessageBufferSize: receiveSize})
+	}
+	return err
 }
 
 // batch is how many requests are sent at once: their answers must fit into the socket's buffer.
@@ -106,81 +101,53 @@ func (c *Client) Links(names []string) (map[string]*Link, error) {
 	return links, nil
 }
 
+// query sends a request for each name. The kernel answers in their order.
 func (c *Client) query(names []string, links map[string]*Link) error {
-	first := c.sequence + 1
-	request := c.buf[:0]
-	for _, name := range names {
-		c.sequence++
-		request = appendRequest(request, c.sequence, name)
+	requests := make([]netlink.Message, len(names))
+	for i, name := range names {
+		requests[i] = request(name)
 	}
-	if err := unix.Sendto(c.fd-1, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
+	requests, err := c.conn.SendMessages(requests)
+	if err == nil {
+		err = c.conn.SetReadDeadline(time.Now().Add(answerTime))
 	}
-	for left := len(names); left > 0; {
-		n, _, err := unix.Recvfrom(c.fd-1, c.buf, 0)
-		if errors.Is(err, unix.EINTR) {
+	for i := 0; i < len(names) && err == nil; i++ {
+		var answers []netlink.Message
+		answers, err = c.conn.Receive()
+		if errors.Is(err, unix.ENODEV) {
+			err = nil
 			continue
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = netlink.Validate(requests[i], answers)
 		}
-		for msg := c.buf[:n]; len(msg) >= unix.SizeofNlMsghdr; left-- {
-			size := int(binary.NativeEndian.Uint32(msg))
-			if size < unix.SizeofNlMsghdr || size > len(msg) {
-				return unix.EBADMSG
-			}
-			i := binary.NativeEndian.Uint32(msg[8:]) - first
-			if i >= uint32(len(names)) {
-				return unix.EBADMSG
-			}
-			link, err := decode(msg[:size])
-			if err != nil {
-				return err
-			}
-			if link != nil {
-				links[names[i]] = link
-			}
-			msg = msg[min(align(size), len(msg)):]
+		if err == nil && (len(answers) != 1 || answers[0].Header.Type != unix.RTM_NEWLINK) {
+			err = unix.EBADMSG
+		}
+		if err == nil {
+			links[names[i]], err = decode(answers[0].Data)
 		}
 	}
-	return nil
+	return err
 }
 
-func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
-
-// appendRequest appends an RTM_GETLINK for a name: struct nlmsghdr, struct ifinfomsg, IFLA_EXT_MASK, IFLA_IFNAME.
-func appendRequest(b []byte, sequence uint32, name string) []byte {
-	const skipFamilyStatistics = 1 << 3 // RTEXT_FILTER_SKIP_STATS: those of IPv6
-	ne := binary.NativeEndian
-	attr := 4 + len(name) + 1
-	b = ne.AppendUint32(b, uint32(unix.SizeofNlMsghdr+unix.SizeofIfInfomsg+8+align(attr)))
-	b = ne.AppendUint16(b, unix.RTM_GETLINK)
-	b = ne.AppendUint16(b, unix.NLM_F_REQUEST)
-	b = ne.AppendUint32(b, sequence)
-	b = append(b, make([]byte, 4+unix.SizeofIfInfomsg)...) // no sender; the interface is named below
-	b = ne.AppendUint32(ne.AppendUint16(ne.AppendUint16(b, 8), unix.IFLA_EXT_MASK), skipFamilyStatistics)
-	b = ne.AppendUint16(ne.AppendUint16(b, uint16(attr)), unix.IFLA_IFNAME)
-	b = append(b, name...)
-	return append(b, make([]byte, 1+align(attr)-attr)...)
+func request(name string) netlink.Message {
+	const skipFamilyStatistics = 1 << 3 // RTEXT_FILTER_SKIP_STATS: no IPv6 statistics
+	// The attributes are short, so that encoding them cannot fail.
+	attributes, _ := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.IFLA_EXT_MASK, Data: binary.NativeEndian.AppendUint32(nil, skipFamilyStatistics)},
+		{Type: unix.IFLA_IFNAME, Data: append([]byte(name), 0)}})
+	return netlink.Message{Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request},
+		Data: append(make([]byte, unix.SizeofIfInfomsg), attributes...)} // struct ifinfomsg: the name says which
 }
 
-// decode returns the link in an answer, nil if there is no such interface.
-func decode(msg []byte) (*Link, error) {
-	const head = unix.SizeofNlMsghdr + unix.SizeofIfInfomsg
-	ne := binary.NativeEndian
-	switch kind := ne.Uint16(msg[4:]); {
-	case kind == unix.NLMSG_ERROR && len(msg) >= unix.SizeofNlMsghdr+4:
-		errno := unix.Errno(-int32(ne.Uint32(msg[unix.SizeofNlMsghdr:])))
-		if errno == unix.ENODEV {
-			return nil, nil
-		}
-		return nil, errno
-	case kind != unix.RTM_NEWLINK || len(msg) < head:
+// decode returns the link in the data of an answer.
+func decode(data []byte) (l *Link, err error) {
+	if len(data) < unix.SizeofIfInfomsg {
 		return nil, unix.EBADMSG
 	}
-	l := &Link{Index: int(int32(ne.Uint32(msg[unix.SizeofNlMsghdr+4:])))}
-	var err error
-	for typ, value := range nlattr.All(msg[head:], &err) {
+	l = &Link{Index: int(int32(binary.NativeEndian.Uint32(data[4:])))}
+	for typ, value := range nlattr.All(data[unix.SizeofIfInfomsg:], &err) {
 		l.setAttribute(typ, value)
 	}
 	if err != nil {

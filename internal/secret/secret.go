@@ -13,15 +13,16 @@ import (
 
 // Limits of a token file, and the length below which a token is too easy to guess.
 const (
-	MaxTokens  = 2    // the one in use and its successor
+	MaxTokens  = 2    // the current token and its successor
 	MaxToken   = 4096 // bytes of the whole file, without surrounding space
 	ShortToken = 16   // bytes
 )
 
-// ErrNotRegular means that the path names a pipe, device, socket or directory.
+// ErrNotRegular is returned if the path names a pipe, device, socket or directory.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ReadFile returns a regular file of at most limit bytes. It hangs where the file system does: call it in a lane.
+// ReadFile returns the content of a regular file of at most limit bytes. It may hang if the file system does: call
+// it in a lane.
 func ReadFile(path string, limit int) ([]byte, error) {
 	if err := regular(path, os.Stat); err != nil { // before open: opening a device may have effects
 		return nil, err
@@ -31,7 +32,8 @@ func ReadFile(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if err := regular(path, func(string) (os.FileInfo, error) { return f.Stat() }); err != nil { // replaced meanwhile
+	// in case the file was replaced meanwhile
+	if err := regular(path, func(string) (os.FileInfo, error) { return f.Stat() }); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
@@ -49,7 +51,8 @@ func regular(path string, stat func(string) (os.FileInfo, error)) error {
 	return err
 }
 
-// Tokens returns the tokens of a token file: one or two, one per line. Blank lines and surrounding space do not count.
+// Tokens returns the tokens of a token file: one or two, one per line. Blank lines and surrounding space are
+// ignored.
 func Tokens(data []byte) ([]string, error) {
 	if len(bytes.TrimSpace(data)) > MaxToken {
 		return nil, fmt.Errorf("longer than %d bytes", MaxToken)

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadFile: regular files within the bound are read; a pipe, a device and a
-// directory are refused at once.
+// TestReadFile: regular files within the limit are read; a pipe, a device and a directory are refused at once.
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -11,70 +11,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	corruptSuffix = ".corrupt"
-	foreignSuffix = ".foreign" // of another node
-)
+const backupSuffix = ".bak"
 
-// readFile reads the sections. If this version did not write the file, aside is the suffix to keep it under.
-func readFile(path string) (sections map[string]json.RawMessage, aside string, err error) {
+// unusable is why the content of a file that was read is not used.
+type unusable struct{ error }
+
+// readFile reads the sections. The error is an [unusable] if this version did not write the file.
+func readFile(path string) (sections map[string]json.RawMessage, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, corruptSuffix, errors.New("symbolic link")
+		return nil, unusable{errors.New("symbolic link")}
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, corruptSuffix, errors.New("not a regular file")
+		return nil, unusable{errors.New("not a regular file")}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
-		return nil, "", err
-	}
-	if len(data) > maxSize {
-		return nil, corruptSuffix, fmt.Errorf("more than %d bytes", maxSize)
+		return nil, err
 	}
 	return parse(data)
 }
 
-// setAside renames the file, and adds to why it is not used where it is kept.
-func setAside(path, suffix string, why error) (err error, renamed bool) {
-	if err := os.Rename(path, path+suffix); err != nil {
-		return errors.Join(why, err), false
+func parse(data []byte) (sections map[string]json.RawMessage, err error) {
+	if len(data) > maxSize {
+		return nil, unusable{fmt.Errorf("more than %d bytes", maxSize)}
 	}
-	return fmt.Errorf("%w; kept as %s", why, filepath.Base(path)+suffix), true
-}
-
-func parse(data []byte) (sections map[string]json.RawMessage, aside string, err error) {
 	if err := json.Unmarshal(data, &sections); err != nil {
-		return nil, corruptSuffix, err
+		return nil, unusable{err}
 	}
 	var v int
 	if err := json.Unmarshal(sections["version"], &v); err != nil || v < 1 {
-		return nil, corruptSuffix, errors.New("no version")
+		return nil, unusable{errors.New("no version")}
 	}
 	if v > version {
-		return nil, fmt.Sprintf(".version-%d", v),
-			fmt.Errorf("version %d; this railscope supports version %d", v, version)
+		return nil, unusable{fmt.Errorf("version %d; this railscope supports version %d", v, version)}
 	}
 	delete(sections, "version")
-	return sections, "", nil
+	return sections, nil
 }
 
-// writeFile replaces the file in one step. It adds the version to the sections.
+// backUp keeps the file as its backup, by os.Rename or os.Link, and adds where to why its content is not used.
+func backUp(path string, keep func(path, backup string) error, why error) (_ error, kept bool) {
+	_ = os.Remove(path + backupSuffix) // os.Link replaces none
+	if err := keep(path, path+backupSuffix); err != nil {
+		return errors.Join(why, err), false
+	}
+	return fmt.Errorf("%w; kept as %s", why, filepath.Base(path)+backupSuffix), true
+}
+
+// writeFile replaces the file atomically. It adds the version to the sections.
 func writeFile(dir string, sections map[string]json.RawMessage) error {
 	sections["version"] = json.RawMessage(fmt.Sprint(version))
 	data, err := json.MarshalIndent(sections, "", "  ")
 	if err != nil {
 		return err
 	}
-	if data = append(data, '\n'); len(data) > maxSize {
+	data = append(data, '\n')
+	if len(data) > maxSize {
 		return fmt.Errorf("the state has %d bytes, at most %d are saved", len(data), maxSize)
 	}
 	path := filepath.Join(dir, fileName)
@@ -100,7 +101,7 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 	return d.Sync()
 }
 
-// create makes a new file, which root gives to the owner of the directory, who must be able to read it.
+// create creates a file. Root gives it to the owner of the directory, who must be able to read it.
 func create(path string, access int) (*os.File, error) {
 	f, err := os.OpenFile(path, access|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil || os.Geteuid() != 0 {

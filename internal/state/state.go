@@ -1,7 +1,8 @@
-// Package state keeps what must survive the process, in one JSON file of one directory. Each user has one section;
-// sections that this version does not know are kept as they are. One process writes, under a lock; others read.
+// Package state keeps data that must survive the process in one JSON file of a directory. Each user has one
+// section; sections that this version does not know are kept unchanged. One process writes, under a lock; others
+// read.
 //
-// An unusable directory never stops or delays a start: it is reported, and changes are kept in memory.
+// An unusable directory never prevents or delays a start: it is reported, and changes are kept in memory.
 package state
 
 import (
@@ -24,11 +25,11 @@ const (
 	version  = 1
 	maxSize  = 1 << 20 // bytes, of the file
 
-	answerTime = 2 * time.Second // of the file system
-	retryEvery = time.Minute     // after a write that failed
+	answerTime = 2 * time.Second // wait for the file system
+	retryEvery = time.Minute     // interval of retries after a failed write
 )
 
-// ErrLocked is the error of a directory that another process writes to. It is always wrapped.
+// ErrLocked is returned, always wrapped, if another process writes to the directory.
 var ErrLocked = errors.New("another railscope uses it")
 
 // Store is one process's view of the state directory. Safe for concurrent use.
@@ -49,15 +50,15 @@ type Store struct {
 	err        error
 }
 
-// Open returns the store in dir, which is created if only its last part is missing. report, which may be nil, is called
-// with a problem, once until it changes, and with nil when it is gone; it must not wait.
+// Open returns the store in dir, which is created if only its last part is missing. report may be nil. It is called
+// once with a problem until the problem changes, and with nil when it is gone; it must not wait.
 func Open(dir string, report func(error)) *Store {
 	s := newStore(dir, report)
 	s.open()
 	return s
 }
 
-// OpenReadOnly is Open for a process that changes neither the file nor the directory nor the lock.
+// OpenReadOnly is like Open for a process that changes neither the file nor the directory nor the lock.
 func OpenReadOnly(dir string, report func(error)) *Store {
 	s := newStore(dir, report)
 	s.setError(s.inLane(func() error { return s.load(false) }))
@@ -164,20 +165,21 @@ func (s *Store) wrap(err error) error {
 	return fmt.Errorf("state directory %s: %w; changes are kept in memory", s.dir, err)
 }
 
-// load reads the file. One that this version did not write is reported and, if this process has the lock, set aside.
+// load reads the file. One that this version did not write is reported and, if this process has the lock, its backup.
 func (s *Store) load(locked bool) error {
 	path := filepath.Join(s.dir, fileName)
-	sections, aside, err := readFile(path)
+	sections, err := readFile(path)
 	switch {
 	case err == nil || errors.Is(err, os.ErrNotExist):
 		err = nil
-	case aside == "":
+	case !errors.As(err, &unusable{}):
 		return s.wrap(err)
 	default:
 		err = fmt.Errorf("%s is ignored: %w", path, err)
 		if locked {
-			var renamed bool
-			if err, renamed = setAside(path, aside, err); !renamed {
+			var kept bool
+			err, kept = backUp(path, os.Rename, err)
+			if !kept {
 				return s.wrap(err)
 			}
 		}
@@ -188,7 +190,7 @@ func (s *Store) load(locked bool) error {
 	return err
 }
 
-// Get reads a section into v, and reports whether there is one. The error is that of a section that does not fit v.
+// Get reads a section into v, and reports whether there is one. The error says that the section does not fit v.
 func (s *Store) Get(section string, v any) (found bool, err error) {
 	s.mu.Lock()
 	raw, found := s.own[section]
@@ -225,7 +227,8 @@ func (s *Store) Set(section string, v any) {
 	}
 }
 
-// Close saves changes, for at most 2 × answerTime, releases the lock, and returns why changes were not saved.
+// Close saves changes, waits for at most 2 × answerTime, releases the lock, and returns an error if changes were
+// not saved.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.changed != nil && !s.closed {
@@ -252,60 +255,49 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Reject drops a section that its user cannot use: a copy of the file is kept, and why is reported.
+// Reject drops a section that its user cannot use. A backup of the file is kept, and why is reported.
 func (s *Store) Reject(section string, why error) {
-	err := fmt.Errorf("section %s of %s is ignored: %w", section, filepath.Join(s.dir, fileName), why)
-	s.mu.Lock()
-	delete(s.file, section)
-	delete(s.own, section)
-	mayWrite := s.lock != nil
-	s.mu.Unlock()
-	if mayWrite {
-		keep := s.inLane(func() error {
-			path := filepath.Join(s.dir, fileName)
-			_ = os.Remove(path + corruptSuffix)
-			return os.Link(path, path+corruptSuffix)
-		})
-		if keep == nil {
-			err = fmt.Errorf("%w; kept in %s", err, fileName+corruptSuffix)
-		}
-	}
-	s.setError(err)
+	s.drop(func(m map[string]json.RawMessage) { delete(m, section) }, os.Link,
+		fmt.Errorf("section %s of %s is ignored: %w", section, filepath.Join(s.dir, fileName), why))
 }
 
-// SetAside drops all sections of a file that is not of this node, keeps it under another name, and reports why.
+// SetAside drops all sections of a file that belongs to another node. It becomes the backup, and why is reported.
 func (s *Store) SetAside(why error) {
-	path := filepath.Join(s.dir, fileName)
-	err := fmt.Errorf("%s is ignored: %w", path, why)
+	s.drop(func(m map[string]json.RawMessage) { clear(m) }, os.Rename,
+		fmt.Errorf("%s is ignored: %w", filepath.Join(s.dir, fileName), why))
+}
+
+func (s *Store) drop(from func(sections map[string]json.RawMessage), keep func(path, backup string) error, why error) {
 	s.mu.Lock()
-	clear(s.file)
-	clear(s.own)
+	from(s.file)
+	from(s.own)
 	mayWrite := s.lock != nil
 	s.mu.Unlock()
 	if mayWrite {
-		var kept error // of the lane, which may outlive this call
-		if hung := s.inLane(func() error { kept, _ = setAside(path, foreignSuffix, err); return nil }); hung == nil {
-			err = kept
+		var kept error // error of the lane, which may outlive this call
+		hung := s.inLane(func() error { kept, _ = backUp(filepath.Join(s.dir, fileName), keep, why); return nil })
+		if hung == nil {
+			why = kept
 		}
 	}
-	s.setError(err)
+	s.setError(why)
 }
 
-// Owned reports whether this process holds the lock of the directory: no other one writes there.
+// Owned reports whether this process holds the lock of the directory, so that no other process writes there.
 func (s *Store) Owned() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lock != nil && !s.closed
 }
 
-// Err returns the directory's problem: while not nil, changes are not saved, or the old content was not read.
+// Err returns the directory's problem. While it is not nil, changes are not saved, or the old content was not read.
 func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// setError sets the problem, and reports it when it is new.
+// setError sets the problem, and reports it if it is new.
 func (s *Store) setError(err error) {
 	s.mu.Lock()
 	same := fmt.Sprint(err) == fmt.Sprint(s.err)

@@ -50,7 +50,7 @@ func ask(dir string) (string, error) {
 
 func answering(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.URL.Path) }
 
-// TestAnswer: a socket that only its user may open answers, and is gone afterwards.
+// TestAnswer: a socket that only its user may open answers, and is removed afterwards.
 func TestAnswer(t *testing.T) {
 	dir := t.TempDir()
 	stop := running(t, dir, answering)
@@ -70,8 +70,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestStale: the socket of a process that was killed answers nobody, and the next process replaces it. Another file is
-// not removed.
+// TestStale: the socket of a killed process does not answer, and the next process replaces it. Another file is not
+// removed.
 func TestStale(t *testing.T) {
 	dir := t.TempDir()
 	killed, err := net.Listen("unix", filepath.Join(dir, fileName))
@@ -93,7 +93,7 @@ func TestStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := New(filepath.Dir(path), nil).listen(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "is no socket") {
+		!strings.Contains(err.Error(), "is not a socket") {
 		t.Error(err)
 	}
 	if data, _ := os.ReadFile(path); string(data) != "mine" {
@@ -105,7 +105,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestNotOwned: without the lock of the directory, the socket of the process that has it stays.
+// TestNotOwned: without the lock of the directory, the owner's socket is kept.
 func TestNotOwned(t *testing.T) {
 	dir := t.TempDir()
 	running(t, dir, answering)
@@ -121,7 +121,8 @@ func TestNotOwned(t *testing.T) {
 	}
 }
 
-// TestManyClients: clients that send nothing have bounded places, and one that waits for an answer gives up.
+// TestManyClients: clients that send nothing have a limited number of places, and a client that waits for a
+// response gives up.
 func TestManyClients(t *testing.T) {
 	dir := t.TempDir()
 	release := make(chan struct{})
@@ -143,6 +144,34 @@ func TestManyClients(t *testing.T) {
 		_ = c.SetReadDeadline(time.Now().Add(readTime - time.Second)) // before it is closed because it sends nothing
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("connection %d: %v", i+1, err)
+		}
+	}
+}
+
+// TestClients: only root and the user of this process may connect, according to the kernel's peer credentials.
+func TestClients(t *testing.T) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "a.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	c, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if user, err := userOf(c); err != nil || int(user) != os.Geteuid() {
+		t.Errorf("user %d, %v", user, err)
+	}
+	of := ownClients{l, 990}
+	for user, want := range map[uint32]bool{0: true, 990: true, 991: false, 65534: false} {
+		if of.mayAsk(user) != want {
+			t.Errorf("user %d of a socket of user 990: want %t", user, want)
 		}
 	}
 }

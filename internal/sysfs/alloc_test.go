@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector's own hooks in pread move the buffer to the heap.
+// The race detector's hooks in pread move the buffer to the heap.
 
 package sysfs_test
 

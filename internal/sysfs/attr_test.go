@@ -10,9 +10,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// TestAttr: a file that was never there is none, one that was and is gone is an
-// error; what a driver refuses is an error once a minute; and a file that is
-// replaced is read anew within a second.
+// TestAttr: a file that never existed returns ErrNone, and one that disappeared an error. A value that a driver
+// refuses is an error once a minute. A file that is replaced is reopened within a second.
 func TestAttr(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "counter")
 	write := func(text string) func() {
@@ -35,7 +34,7 @@ func TestAttr(t *testing.T) {
 		err  string
 	}{
 		{nothing, 0, 0, none},
-		{write("7\n"), sysfs.RefusedFor - time.Second, 0, none}, // not looked for so soon
+		{write("7\n"), sysfs.RefusedFor - time.Second, 0, none}, // not looked for again yet
 		{nothing, 1, 7, ""},
 		{write("8\n"), 0, 8, ""},
 		{write("N/A (no PMA)\n"), 0, 0, sysfs.ReasonUnsupported},

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReserve: of the usual limit there is room for all connections.
+// TestReserve: the usual limit leaves room for all connections.
 func TestReserve(t *testing.T) {
 	for limit, want := range map[uint64]int{1024: 640, 256: 160, 64: 40, 1 << 20: 655360} {
 		if got := reserve(limit); got != want {
@@ -17,8 +17,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestFewDescriptors: near the limit a file is closed after each read, and is the
-// same file for who asks how often it was opened, until it is another.
+// TestFewDescriptors: near the limit a file is closed after each read. The number of opens does not increase until
+// the file is replaced.
 func TestFewDescriptors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "counter")
 	write := func(value string) {

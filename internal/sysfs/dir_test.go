@@ -54,8 +54,7 @@ func TestListNamesWithoutTouching(t *testing.T) {
 	}
 }
 
-// The inode is how a device that came back under its name is told from the old
-// one.
+// The inode distinguishes a device that returned under its name from the old one.
 func TestListInodeTellsLives(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "mlx5_0")
@@ -78,8 +77,7 @@ func TestListInodeTellsLives(t *testing.T) {
 		return list[0].Ino
 	}
 	first := create("a")
-	// The old life is kept under another name, so that the file system cannot
-	// hand out its inode again.
+	// The old device is kept under another name, so that the file system cannot reuse its inode.
 	if err := os.Rename(link, filepath.Join(t.TempDir(), "old")); err != nil {
 		t.Skip(err)
 	}
@@ -91,7 +89,7 @@ func TestListInodeTellsLives(t *testing.T) {
 func TestListManyEntries(t *testing.T) {
 	dir := t.TempDir()
 	want := []string{}
-	long := strings.Repeat("x", 200) // 500 of these are over 64 KiB of directory
+	long := strings.Repeat("x", 200) // 500 of these exceed 64 KiB of directory
 	for i := range 500 {
 		name := fmt.Sprintf("%s%04d", long, i)
 		want = append(want, name)
@@ -115,7 +113,7 @@ func TestListIsBounded(t *testing.T) {
 	write(t, file, "")
 	at := file
 	for i := 1; i < sysfs.MaxEntries; i++ {
-		if i%30000 == 0 { // links of one file are cheaper than files, but have a limit
+		if i%30000 == 0 { // links to one file are cheaper than files, but limited
 			at = filepath.Join(dir, fmt.Sprint(i))
 			write(t, at, "")
 			continue
@@ -140,7 +138,7 @@ func TestListRefuses(t *testing.T) {
 	write(t, filepath.Join(dir, "file"), "")
 	for path, want := range map[string]string{
 		filepath.Join(dir, "absent"): sysfs.ReasonVanished,
-		filepath.Join(dir, "file"):   sysfs.ReasonVanished, // ENOTDIR: the directory that was there is gone
+		filepath.Join(dir, "file"):   sysfs.ReasonVanished, // ENOTDIR: the directory was removed
 	} {
 		list, err := sysfs.List(path)
 		if got := sysfs.Reason(err); err == nil || got != want || list != nil {

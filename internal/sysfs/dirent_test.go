@@ -2,7 +2,7 @@ package sysfs
 
 import "testing"
 
-// FuzzDirents: whatever the kernel hands out, names come from inside of it.
+// FuzzDirents: for any bytes from the kernel, names are parts of them.
 func FuzzDirents(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x18\x00\x08a\x00\x00\x00\x00"))
 	f.Add([]byte("\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\xff\xff\x08abc"))

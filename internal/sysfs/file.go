@@ -11,23 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is one small file that is read repeatedly: opened at the first read, kept open, re-read with a single pread. A
-// kernfs attribute returns a fresh value to every read at offset 0. Near the limit on descriptors it is opened, read
-// and closed instead: see [Reserve]. The zero value with a Path is ready. Not safe for concurrent use.
+// File is a small file that is opened at the first read, kept open, and re-read with a single pread. A kernfs attribute
+// returns a fresh value to every read at offset 0. Near the limit on descriptors it is opened, read and closed instead:
+// see [Reserve]. The zero value with a Path is ready to use. Not safe for concurrent use.
 type File struct {
 	Path   string
 	fd     int // file descriptor + 1, so that the zero value is closed
 	opens  int
 	unkept bool      // it is closed after each read
-	copied bool      // not on sysfs: an open file does not report that it was replaced
-	looked time.Time // when that was last checked, which is done once a second
-	id     [2]uint64 // device and inode of what was opened last
+	copied bool      // not on sysfs: an open file does not show that it was replaced
+	looked time.Time // time of the last check for that, once a second
+	id     [2]uint64 // device and inode of the file that was opened last
 }
 
-// Opens returns how often the file was opened: after a change, the device and its counters may be others.
+// Opens returns how many times the file was opened. After a change, the device and its counters may be different.
 func (f *File) Opens() int { return f.opens }
 
-// open opens the file if it is not open. O_NONBLOCK is for a named pipe: it opens at once, and is then refused by type.
+// open opens the file unless it is open. With O_NONBLOCK a named pipe opens at once, and is then rejected by its
+// type.
 func (f *File) open() error {
 	if f.fd != 0 {
 		return nil
@@ -56,14 +57,15 @@ func (f *File) open() error {
 	var fs unix.Statfs_t
 	f.copied = unix.Fstatfs(fd, &fs) == nil && fs.Type != unix.SYSFS_MAGIC
 	id := [2]uint64{st.Dev, st.Ino}
-	if !f.unkept || id != f.id { // what is opened for each read is still the same file
+	if !f.unkept || id != f.id { // the file that is opened for each read is still the same
 		f.opens++
 	}
 	f.fd, f.id, f.unkept = fd+1, id, fd >= keptBelow()
 	return nil
 }
 
-// Read reads the file into buf, which is longer than any value, and opens a device's anew. Errors are [*Error].
+// Read reads the file into buf, which must be longer than any value. It reopens the file after the device was
+// removed. Errors are [*Error].
 func (f *File) Read(buf []byte) ([]byte, error) { return f.readAt(buf, time.Now()) }
 
 func (f *File) readAt(buf []byte, now time.Time) ([]byte, error) {
@@ -104,12 +106,12 @@ func (f *File) read(buf []byte) ([]byte, error) {
 	}
 }
 
-// TooLarge is the error of a file with more than most bytes.
+// TooLarge returns the error for a file with more than most bytes.
 func TooLarge(path string, most int) error {
 	return &Error{path, ReasonTooLarge, fmt.Errorf("more than %d bytes", most)}
 }
 
-// ReadUint is Read and [ParseUint]. Errors are [*Error].
+// ReadUint combines Read and [ParseUint]. Errors are [*Error].
 func (f *File) ReadUint() (uint64, error) {
 	var buf [64]byte
 	b, err := f.Read(buf[:])
@@ -128,13 +130,13 @@ func (f *File) Close() {
 	}
 }
 
-// Reserve returns how many descriptors of this process's limit are left to everything but files of devices: ports (512
-// and 64 connections), the worker, sockets, logs. Of the usual 1,024 it is 640.
+// Reserve returns how many descriptors of this process's limit are reserved for everything but files of devices:
+// ports (512 and 64 connections), the worker, sockets, logs. With the usual limit of 1,024 it is 640.
 func Reserve() int { return reserve(limit()) }
 
 func reserve(limit uint64) int { return int(limit / 8 * 5) }
 
-// limit is the soft limit on descriptors, which Go raises to the hard limit at start.
+// limit returns the soft limit on descriptors, which Go raises to the hard limit at start.
 func limit() uint64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
@@ -143,7 +145,8 @@ func limit() uint64 {
 	return min(l.Cur, 1<<30)
 }
 
-// keptBelow is the lowest descriptor that is not kept: the kernel assigns the lowest free one, so it shows the use.
+// keptBelow returns the lowest descriptor that is not kept open: the kernel assigns the lowest free descriptor, so
+// its number shows how many are in use.
 func keptBelow() int {
 	l := limit()
 	return int(l) - reserve(l)
@@ -159,17 +162,17 @@ func FewDescriptors() (few bool, most uint64) {
 	return fd >= keptBelow(), limit()
 }
 
-// Entry is a name in a directory. Ino changes when the thing behind the name is recreated.
+// Entry is a name in a directory. Ino changes when its file is recreated.
 type Entry struct {
 	Name string
 	Ino  uint64
 }
 
-// MaxEntries bounds a listing; sysfs directories hold hundreds of names at most.
+// MaxEntries limits a listing; sysfs directories hold hundreds of names at most.
 const MaxEntries = 1 << 16
 
-// List returns the names in a directory except "." and "..", in the kernel's order. It never touches the entries
-// themselves, so one that hangs does not hang the listing. Errors are [*Error].
+// List returns the names in a directory except "." and "..", in the kernel's order. It never accesses the entries,
+// so an entry that hangs does not hang the listing. Errors are [*Error].
 func List(path string) ([]Entry, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -208,19 +211,20 @@ func appendEntries(list []Entry, b []byte) []Entry {
 	return list
 }
 
-// ErrNone means that a device does not have this value: there is nothing to report.
+// ErrNone is returned if a device does not have this value: there is nothing to report.
 var ErrNone = errors.New("the device has no such value")
 
-// RefusedFor is how long a file is not read that does not exist, or whose value the driver says the port does not have:
-// each attempt may be a firmware command, and on some adapters a kernel log line (node_exporter issue 3434).
+// RefusedFor is the time for which a file is not read if it does not exist, or if the driver reports that the port
+// lacks its value: each attempt may be a firmware command, and on some adapters a kernel log line (node_exporter
+// issue 3434).
 const RefusedFor = time.Minute
 
-// Refusal is [Attr]'s policy for a value of several files: after a refusal, not read for [RefusedFor].
+// Refusal is [Attr]'s policy for a value from several files: after a refusal, it is not read for [RefusedFor].
 type Refusal struct {
 	until time.Time
 }
 
-// Note records the outcome of a read. Only [ReasonUnsupported] is a refusal; anything else changes nothing.
+// Note records the outcome of a read. Only [ReasonUnsupported] is a refusal; other outcomes change nothing.
 func (r *Refusal) Note(err error, now time.Time) {
 	if err != nil && Reason(err) == ReasonUnsupported {
 		r.until = now.Add(RefusedFor)
@@ -233,11 +237,11 @@ func (r *Refusal) Active(now time.Time) bool { return now.Before(r.until) }
 // Attr is a [File] that some kernels or drivers lack, or have without a value. Not safe for concurrent use.
 type Attr struct {
 	File
-	seen    bool // it existed once: that it is gone is an error
+	seen    bool // it existed once, so its absence is an error
 	refused Refusal
 }
 
-// Read is [File.Read], and returns [ErrNone] for a file that never existed.
+// Read is like [File.Read], and returns [ErrNone] for a file that never existed.
 func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	if a.Resting(now) {
 		return nil, ErrNone
@@ -252,10 +256,10 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	return b, err
 }
 
-// Resting reports whether the file is not read at the moment.
+// Resting reports whether reads are paused after a refusal.
 func (a *Attr) Resting(now time.Time) bool { return a.refused.Active(now) }
 
-// Uint is Read and [ParseUint].
+// Uint combines Read and [ParseUint].
 func (a *Attr) Uint(now time.Time) (v uint64, err error) {
 	var buf [64]byte
 	b, err := a.Read(buf[:], now)
@@ -265,20 +269,22 @@ func (a *Attr) Uint(now time.Time) (v uint64, err error) {
 	return v, At(a.Path, err)
 }
 
-// Counter is Read and [ParseCounter]. What the driver refuses is ReasonUnsupported once, then [ErrNone] for a while.
+// Counter combines Read and [ParseCounter]. A value that the driver refuses is ReasonUnsupported once, then
+// [ErrNone] for a while.
 func (a *Attr) Counter(now time.Time) (v uint64, err error) {
 	var buf [64]byte
 	b, err := a.Read(buf[:], now)
 	if err == nil {
 		v, err = ParseCounter(b)
 	}
-	if a.refused.Note(err, now); a.refused.Active(now) {
+	a.refused.Note(err, now)
+	if a.refused.Active(now) {
 		a.Close()
 	}
 	return v, At(a.Path, err)
 }
 
-// Carrier reads an interface's carrier; [ErrNone] while it is administratively down (EINVAL).
+// Carrier reads an interface's carrier. It returns [ErrNone] while the interface is administratively down (EINVAL).
 func (a *Attr) Carrier(now time.Time) (bool, error) {
 	v, err := a.Uint(now)
 	switch {

@@ -26,7 +26,7 @@ func TestFileSeesChangeInPlace(t *testing.T) {
 		want    outcome
 	}{
 		{"18446744073709551615\n", outcome{1<<64 - 1, ""}},
-		{"5\n", outcome{5, ""}}, // shorter: nothing of the longer value may stay
+		{"5\n", outcome{5, ""}}, // shorter: nothing of the longer value may remain
 		{"N/A (no PMA)\n", outcome{0, sysfs.ReasonInvalid}},
 		{"", outcome{0, sysfs.ReasonEmpty}},
 		{strings.Repeat("1", 64), outcome{0, sysfs.ReasonTooLarge}},
@@ -39,8 +39,7 @@ func TestFileSeesChangeInPlace(t *testing.T) {
 	}
 }
 
-// A read must not open the file anew: another file that took the name by rename
-// is seen only after Close.
+// A read must not reopen the file: another file that took the name by rename is seen only after Close.
 func TestFileStaysOpen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")
@@ -56,7 +55,7 @@ func TestFileStaysOpen(t *testing.T) {
 	}
 	read()
 	f.Close()
-	f.Close() // twice is as good as once
+	f.Close() // closing twice has no effect
 	read()
 	if diff := cmp.Diff([]outcome{{1, ""}, {1, ""}, {2, ""}}, got); diff != "" {
 		t.Error(diff)
@@ -76,7 +75,7 @@ func TestFileRefuses(t *testing.T) {
 	if err := os.Mkdir(at("directory"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(at("pipe"), 0o644); err != nil { // nobody writes: an open that waits would wait for ever
+	if err := unix.Mkfifo(at("pipe"), 0o644); err != nil { // no writer: a blocking open would wait forever
 		t.Fatal(err)
 	}
 	listenUnix(t, at("socket"))
@@ -101,7 +100,7 @@ func TestFileRefuses(t *testing.T) {
 		t.Run(filepath.Base(tt.path), func(t *testing.T) {
 			f := sysfs.File{Path: tt.path}
 			defer f.Close()
-			for range 2 { // a failed open must leave a state from which the next one works, or fails alike
+			for range 2 { // after a failed open, the next one works or fails in the same way
 				if diff := cmp.Diff(outcome{0, tt.want}, outcomeOf(f.ReadUint())); diff != "" {
 					t.Error(diff)
 				}
@@ -130,10 +129,9 @@ func TestFileComesAndGoes(t *testing.T) {
 	}
 }
 
-// A device may go away and come back between two reads: the descriptor then
-// fails for good, and the name leads to the new file. /proc does the same to the
-// files of a process that ends, so a descriptor of such a file is put in the
-// place of File's own.
+// A device may be removed and return between two reads: the descriptor then fails permanently, and the name leads
+// to the new file. /proc does the same with the files of a process that ends, so a descriptor of such a file
+// replaces File's own.
 func TestFileOpensAgain(t *testing.T) {
 	dead := deadFile(t)
 	dir := t.TempDir()
@@ -178,8 +176,7 @@ func deadFile(t *testing.T) int {
 	return int(f.Fd())
 }
 
-// replaceOpen makes the descriptor that this process has open on path refer to
-// what fd refers to.
+// replaceOpen makes this process's open descriptor of path refer to the file of fd.
 func replaceOpen(t *testing.T, path string, fd int) {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -198,9 +195,8 @@ func replaceOpen(t *testing.T, path string, fd int) {
 	t.Fatalf("%s is not open", path)
 }
 
-// TestFileUnreadable reads as a user who may not: root may read everything, so
-// as root the test runs itself again as nobody. A file of another owner is also
-// where O_NOATIME is refused.
+// TestFileUnreadable reads as a user without permission: root may read everything, so as root the test runs itself
+// again as nobody. O_NOATIME is also refused for a file of another owner.
 func TestFileUnreadable(t *testing.T) {
 	const env = "RAILSCOPE_TEST_UNREADABLE"
 	dir := os.Getenv(env)
@@ -222,10 +218,9 @@ func TestFileUnreadable(t *testing.T) {
 	}
 }
 
-// asNobody runs this test in a process of its own as user 65534, on files of
-// root.
+// asNobody runs this test in a separate process as user 65534, on files of root.
 func asNobody(t *testing.T, env string) {
-	dir, err := os.MkdirTemp("/tmp", "railscope-unreadable") // t.TempDir's parents are closed to others
+	dir, err := os.MkdirTemp("/tmp", "railscope-unreadable") // t.TempDir's parents are closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

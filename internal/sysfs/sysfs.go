@@ -1,6 +1,6 @@
-// Package sysfs reads the small files of sysfs and procfs, cheaply and without trusting them: a file may contain N/A,
-// be empty, be a directory or a pipe, vanish, or never answer. Every failure is a [*Error] whose Reason is one of a
-// short list, so that it can be counted. Package lane protects against a read that never returns.
+// Package sysfs reads the small files of sysfs and procfs, cheaply and without trusting them: a file may contain
+// N/A, be empty, be a directory or a pipe, disappear, or never answer. Every failure is a [*Error] with a Reason
+// from a short list, so that it can be counted. Package lane protects against a read that never returns.
 package sysfs
 
 import (
@@ -14,24 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons why a file could not be used: values of a label of source_errors_total, so the list is short and closed.
+// Reasons why a file could not be used. They are label values of source_errors_total, so the list is short and
+// complete.
 const (
-	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO, ESRCH: it was listed, now it is gone
+	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO, ESRCH: it was listed and is gone now
 	ReasonPermission  = "permission"   // EACCES, EPERM
 	ReasonUnsupported = "unsupported"  // EINVAL, EOPNOTSUPP, ENOSYS, "N/A (no PMA)": the port has no such value
-	ReasonNotRegular  = "not_regular"  // a directory, pipe, socket or device where a file belongs
-	ReasonEmpty       = "empty"        // nothing but white space
+	ReasonNotRegular  = "not_regular"  // a directory, pipe, socket or device instead of a file
+	ReasonEmpty       = "empty"        // only white space
 	ReasonInvalid     = "invalid"      // not an unsigned decimal number: N/A, negative, binary
 	ReasonRange       = "out_of_range" // a number over 64 bits
-	ReasonTooLarge    = "too_large"    // more bytes than such a file ever has
-	ReasonTimeout     = "timeout"      // the read, or an earlier one, has not returned in time
+	ReasonTooLarge    = "too_large"    // more bytes than any valid content
+	ReasonTimeout     = "timeout"      // this read, or an earlier one, has not returned in time
 	ReasonIO          = "io"           // any other errno
 )
 
-// MaxFile is the most that [ReadString] reads, in bytes: a page, the kernel's limit for a sysfs attribute.
+// MaxFile is the maximum that [ReadString] reads, in bytes: a page, the kernel's limit for a sysfs attribute.
 const MaxFile = 4096
 
-// Error is a file that could not be used.
+// Error is returned for a file that could not be used.
 type Error struct {
 	Path   string
 	Reason string // one of the Reason constants
@@ -52,7 +53,7 @@ func Reason(err error) string {
 		return ReasonVanished
 	case unix.EACCES, unix.EPERM:
 		return ReasonPermission
-	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS, 524: // ENOTSUPP of include/linux/errno.h, which has no name here
+	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS, 524: // ENOTSUPP of include/linux/errno.h, which package unix lacks
 		return ReasonUnsupported
 	case unix.EISDIR:
 		return ReasonNotRegular
@@ -63,8 +64,8 @@ func Reason(err error) string {
 // Fail wraps err, an errno or a parse error, as the failure of path.
 func Fail(path string, err error) *Error { return &Error{path, Reason(err), err} }
 
-// ParseUint parses an unsigned decimal number, with white space around it; neither sign nor hex nor unit, since a
-// guessed number is worse than none. Errors are [*Error] with ReasonEmpty, ReasonInvalid or ReasonRange.
+// ParseUint parses an unsigned decimal number, surrounded by white space. Signs, hex and units are errors, because
+// a guessed number is worse than none. Errors are [*Error] with ReasonEmpty, ReasonInvalid or ReasonRange.
 func ParseUint(b []byte) (uint64, error) {
 	b = bytes.TrimSpace(b)
 	v, err := strconv.ParseUint(string(b), 10, 64)
@@ -77,8 +78,8 @@ func ParseUint(b []byte) (uint64, error) {
 	return 0, Invalid("", b, "not an unsigned decimal number")
 }
 
-// ParseCounter is [ParseUint] of a counter's file. Older kernels print "N/A (no PMA)" for a counter that the port does
-// not have, without a performance agent (mlx4 VFs, i40iw); the reason is then ReasonUnsupported.
+// ParseCounter is like [ParseUint] for a counter's file. Older kernels print "N/A (no PMA)" for a counter that the
+// port lacks because it has no performance agent (mlx4 VFs, i40iw); the reason is then ReasonUnsupported.
 func ParseCounter(b []byte) (uint64, error) {
 	v, err := ParseUint(b)
 	if err == nil {
@@ -93,7 +94,7 @@ func ParseCounter(b []byte) (uint64, error) {
 	return 0, err
 }
 
-// At sets the path of an error of [ParseUint] and similar functions, which only know the content.
+// At sets the path in an error of [ParseUint] and similar functions, which know only the content.
 func At(path string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Path == "" {
 		e.Path = path
@@ -101,7 +102,7 @@ func At(path string, err error) error {
 	return err
 }
 
-// Invalid is the error of a file with unexpected content, which is what: "not a MAC address".
+// Invalid returns the error for a file with unexpected content; what describes it: "not a MAC address".
 func Invalid(path string, content []byte, what string) *Error {
 	content = bytes.TrimSpace(content)
 	if len(content) == 0 {
@@ -110,7 +111,8 @@ func Invalid(path string, content []byte, what string) *Error {
 	return &Error{path, ReasonInvalid, fmt.Errorf("%q is %s", clip(content), what)}
 }
 
-// clip bounds what an error message quotes of a file. It copies, which keeps the caller's buffer off the heap.
+// clip limits the part of a file that an error message quotes. It copies, which keeps the caller's buffer off the
+// heap.
 func clip(b []byte) string {
 	const most = 40
 	if len(b) > most {
@@ -119,7 +121,8 @@ func clip(b []byte) string {
 	return string(b)
 }
 
-// ReadString returns a small file without surrounding white space; see [File] for repeated reads. Errors are [*Error].
+// ReadString returns the content of a small file without surrounding white space; use [File] for repeated reads.
+// Errors are [*Error].
 func ReadString(elem ...string) (string, error) {
 	f := File{Path: filepath.Join(elem...)}
 	defer f.Close()
@@ -128,20 +131,21 @@ func ReadString(elem ...string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// ReadUint is [ReadString] and [ParseUint].
+// ReadUint combines [ReadString] and [ParseUint].
 func ReadUint(elem ...string) (uint64, error) {
 	f := File{Path: filepath.Join(elem...)}
 	defer f.Close()
 	return f.ReadUint()
 }
 
-// Live reports whether path is on a real sysfs, of which netlink and ioctl describe the same machine.
+// Live reports whether path is on a real sysfs, so that netlink and ioctl describe the same machine.
 func Live(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == unix.SYSFS_MAGIC
 }
 
-// ValidNetdev reports whether name is valid by dev_valid_name() of net/core/dev.c, so that it can be in a path.
+// ValidNetdev reports whether name is valid for dev_valid_name() of net/core/dev.c, so that it can be part of a
+// path.
 func ValidNetdev(name string) bool {
 	invalid := func(c rune) bool { return c == '/' || c == ':' || c <= ' ' || c == 0x7f }
 	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, invalid)

@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// outcome is a number or the reason there is none.
+// outcome is a number, or the reason why there is none.
 type outcome struct {
 	Value  uint64
 	Reason string
@@ -58,7 +58,7 @@ func TestParseUint(t *testing.T) {
 		{"12\n34\n", outcome{0, sysfs.ReasonInvalid}},
 		{"12\x00", outcome{0, sysfs.ReasonInvalid}},
 		{"\x00\x01\xfe\xff", outcome{0, sysfs.ReasonInvalid}},
-		{"\u0664\u0662", outcome{0, sysfs.ReasonInvalid}}, // digits, but not of ASCII
+		{"\u0664\u0662", outcome{0, sysfs.ReasonInvalid}}, // digits, but not ASCII digits
 	} {
 		t.Run(strconv.Quote(tt.in), func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, outcomeOf(sysfs.ParseUint([]byte(tt.in)))); diff != "" {
@@ -85,7 +85,7 @@ func TestParseCounter(t *testing.T) {
 	}
 }
 
-// The message quotes the file, and a file can be long.
+// The message quotes the file, whose content can be long.
 func TestParseUintQuotesLittle(t *testing.T) {
 	_, err := sysfs.ParseUint([]byte(strings.Repeat("x", 5000)))
 	if n := len(err.Error()); n > 120 {
@@ -146,7 +146,7 @@ func TestReason(t *testing.T) {
 		{path(unix.ENODEV), sysfs.ReasonVanished},
 		{fmt.Errorf("port 1: %w", path(unix.EACCES)), sysfs.ReasonPermission},
 		{fmt.Errorf("port 1: %w", sysfs.Fail("/x", unix.EINVAL)), sysfs.ReasonUnsupported},
-		{&sysfs.Error{Reason: sysfs.ReasonTimeout, Err: unix.ENOENT}, sysfs.ReasonTimeout}, // the outer one decides
+		{&sysfs.Error{Reason: sysfs.ReasonTimeout, Err: unix.ENOENT}, sysfs.ReasonTimeout}, // the outer one applies
 	} {
 		if got := sysfs.Reason(tt.err); got != tt.want {
 			t.Errorf("Reason(%v) = %s, want %s", tt.err, got, tt.want)
@@ -166,14 +166,15 @@ func TestReadOnceFunctions(t *testing.T) {
 		want result
 	}{
 		{"fw_ver", result{"28.39.1002", ""}},
-		{"empty", result{"", ""}}, // an empty word is a word; only a number cannot be empty
+		{"empty", result{"", ""}}, // an empty word is valid; an empty number is not
 		{"page", result{strings.Repeat("p", sysfs.MaxFile), ""}},
 		{"more", result{"", sysfs.ReasonTooLarge}},
 		{"absent", result{"", sysfs.ReasonVanished}},
 	} {
 		got := result{}
 		var err error
-		if got.Text, err = sysfs.ReadString(dir, tt.name); err != nil {
+		got.Text, err = sysfs.ReadString(dir, tt.name)
+		if err != nil {
 			got.Reason = sysfs.Reason(err)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// counterFiles and hwCounterFiles are what a ConnectX port has on Linux 6.8
+// counterFiles and hwCounterFiles are the counters of a ConnectX port on Linux 6.8
 // (drivers/infiniband/core/sysfs.c, drivers/infiniband/hw/mlx5/counters.c).
 var (
 	counterFiles = []string{"VL15_dropped", "excessive_buffer_overrun_errors", "link_downed", "link_error_recovery",
@@ -29,9 +29,8 @@ var (
 		"rx_icrc_encapsulated", "rx_read_requests", "rx_write_requests"}
 )
 
-// WriteMlx5 writes a synthetic /sys of n one-port mlx5 devices, 21 counters and
-// 32 hw_counters each, every value different, and a bond of two interfaces: the
-// tree that costs are compared on.
+// WriteMlx5 writes a synthetic /sys of n one-port mlx5 devices, 21 counters and 32 hw_counters each, every value
+// different, and a bond of two interfaces. Benchmarks use this tree.
 func WriteMlx5(sys string, n int) error {
 	w := treeWriter{}
 	for d := range n {

@@ -1,5 +1,5 @@
-// Package sysfstest unpacks machine captures: one txtar file per machine, in
-// testdata/, whose members are the files below sys/ and proc/.
+// Package sysfstest unpacks machine captures: one txtar file per machine, in testdata/, whose members are the files
+// below sys/ and proc/.
 package sysfstest
 
 import (
@@ -24,9 +24,8 @@ func (r Root) Proc(elem ...string) string {
 	return filepath.Join(append([]string{r.Dir, "proc"}, elem...)...)
 }
 
-// Unpack writes the capture into a temporary directory. A member whose content
-// is one line "-> target" becomes a symbolic link, as sysfs is full of them;
-// one whose name ends in a slash becomes an empty directory.
+// Unpack writes the capture to a temporary directory. A member whose content is the line "-> target" becomes a
+// symbolic link, which sysfs has many of; one whose name ends in a slash becomes an empty directory.
 func Unpack(tb testing.TB, file string) Root {
 	tb.Helper()
 	data, err := os.ReadFile(file)

@@ -73,8 +73,7 @@ so this is a file
 	}
 }
 
-// What costs are compared on must be what it says: so many devices, 21 and 32
-// counters, no two values alike.
+// The tree for benchmarks must have the right number of devices, 21 and 32 counters, and no two equal values.
 func TestWriteMlx5(t *testing.T) {
 	sys := t.TempDir()
 	if err := sysfstest.WriteMlx5(sys, 10); err != nil {

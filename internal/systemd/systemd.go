@@ -25,8 +25,8 @@ func Reloading() {
 	}
 }
 
-// Watchdog notifies the service manager twice per WatchdogSec, each time after alive has returned: a stuck service
-// stops notifying and is restarted. It ends when stop is called.
+// Watchdog notifies the service manager twice per WatchdogSec, each time after alive has returned. A stuck service
+// therefore stops notifying and is restarted. It ends when stop is called.
 func Watchdog(alive func()) (stop func()) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval <= 0 {
@@ -47,5 +47,5 @@ func Watchdog(alive func()) (stop func()) {
 	return stop
 }
 
-// notify ignores failure: nothing else can be notified.
+// notify ignores errors: there is no other way to report.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }

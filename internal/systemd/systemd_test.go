@@ -39,7 +39,7 @@ func listen(t *testing.T) manager {
 	return manager{t, int(f.Fd())}
 }
 
-// heard returns the datagrams that have arrived; it never waits for one.
+// heard returns the datagrams that have arrived, without waiting.
 func (m manager) heard() []string {
 	m.t.Helper()
 	list := []string{}
@@ -90,7 +90,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// Outside of a unit, and with a manager that has gone, nothing happens.
+// Outside a unit, and with a manager that has exited, nothing happens.
 func TestNotifyNobody(t *testing.T) {
 	for _, socket := range []string{"", filepath.Join(t.TempDir(), "absent")} {
 		t.Setenv("NOTIFY_SOCKET", socket)
@@ -127,10 +127,10 @@ func TestWatchdog(t *testing.T) {
 		look(1900 * time.Millisecond)
 		look(2100 * time.Millisecond) // twice per WatchdogSec
 		look(4100 * time.Millisecond)
-		look(6100 * time.Millisecond) // asked, but not answered: silence
+		look(6100 * time.Millisecond) // alive has not returned: no notification
 		look(30 * time.Second)
 		close(stuck)
-		look(30100 * time.Millisecond) // the answer, and the tick that was missed meanwhile
+		look(30100 * time.Millisecond) // alive has returned, and the missed tick follows
 		stop()
 		look(time.Minute)
 		ping := []string{"WATCHDOG=1"}

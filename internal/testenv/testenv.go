@@ -1,5 +1,5 @@
-// Package testenv prepares the process of a package's tests: temporary files in
-// memory, and child processes that end at once.
+// Package testenv prepares the process of a package's tests: temporary files in memory, and child processes that
+// exit without delay.
 package testenv
 
 import (
@@ -11,21 +11,19 @@ import (
 
 const (
 	memory    = "/dev/shm"
-	leastFree = 256 << 20 // bytes; the tests of all packages together take less than 1/10
+	leastFree = 256 << 20 // bytes; the tests of all packages together need less than 1/10 of it
 )
 
-// Main runs the tests of a package that has no other TestMain.
+// Main runs the tests of a package without its own TestMain.
 func Main(m *testing.M) {
 	Setup()
 	os.Exit(m.Run())
 }
 
-// Setup is called in TestMain before m.Run. What the environment sets already
-// stays: TMPDIR, GORACE.
+// Setup must be called in TestMain before m.Run. It does not override TMPDIR and GORACE of the environment.
 func Setup() {
-	// ext4 does not reuse the inode of a file removed within the last minutes, and
-	// checks each of them to make a new one: trees of thousands of small files cost
-	// 0.7 ms a file there, 0.01 ms on tmpfs.
+	// ext4 does not reuse the inode of a file removed within the last minutes, and checks each of them to create a
+	// new one: for trees of thousands of small files this costs 0.7 ms per file, and 0.01 ms on tmpfs.
 	if os.Getenv("TMPDIR") == "" && usable(memory) {
 		_ = os.Setenv("TMPDIR", memory)
 	}
@@ -35,8 +33,8 @@ func Setup() {
 	}
 }
 
-// usable reports whether dir is a tmpfs in which this process can make files and
-// execute them, with room for the trees of all packages.
+// usable reports whether dir is a tmpfs in which this process can create and execute files, with space for the
+// trees of all packages.
 func usable(dir string) bool {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {

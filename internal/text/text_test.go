@@ -78,7 +78,7 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// FuzzShellWord holds that a shell takes the word for what it was made of.
+// FuzzShellWord: a shell parses the word as the original text.
 func FuzzShellWord(f *testing.F) {
 	for _, s := range []string{"", "-n", "eth0", "it's", "a b", "$(x)", `\`, "*", "~", "é", "a\nb", "%s%n", "=x",
 		"'", "''"} {

@@ -1,4 +1,4 @@
-// Package trafficclass finds the traffic class and service level that the RDMA traffic of this node uses, so that the
+// Package trafficclass finds the traffic class and service level that this node's RDMA traffic uses, so that the
 // probe measures the same queues of switches and adapters.
 package trafficclass
 
@@ -22,53 +22,53 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// UCXDefault is the traffic class of UCX on RoCE v2 where UCX_IB_TRAFFIC_CLASS is not set: DSCP 26 with ECN capable
+// UCXDefault is UCX's traffic class on RoCE v2 if UCX_IB_TRAFFIC_CLASS is not set: DSCP 26 with ECN capable
 // transport (uct_ib_iface_config_table in UCX, src/uct/ib/base/ib_iface.c). NCCL's is 0.
 const UCXDefault = 106
 
 const (
-	held       = time.Hour        // how long a choice outlives the processes that it is taken from
-	every      = 30 * time.Second // between two readings
-	budget     = 2 * time.Second  // of one reading
+	held       = time.Hour        // time that a choice outlives the processes on which it is based
+	every      = 30 * time.Second // interval of readings
+	budget     = 2 * time.Second  // time limit of one reading
 	maxPairs   = 1 << 16
-	maxProcs   = 256     // with queue pairs, those with the most first
-	maxMapping = 4 << 20 // bytes of /proc/PID/maps in which libraries are looked for
+	maxProcs   = 256     // limit of processes with queue pairs; those with the most come first
+	maxMapping = 4 << 20 // bytes of /proc/PID/maps that are searched for libraries
 )
 
-// probeWorker is the name of the probe's own worker process, of this node or of a bench.
+// probeWorker is the name of the probe's own worker process, on this node or of a bench.
 const probeWorker = "railscope-probe"
 
-// Choice is what packets of the probe carry.
+// Choice holds the values for the probe's packets.
 type Choice struct {
 	TrafficClass uint8  // DSCP<<2 and ECN
-	ServiceLevel uint8  // InfiniBand's; on RoCE the priority where a VLAN has one
-	Source       string // where it comes from, for people: "NCCL_IB_TC of python (PID 4711)"
+	ServiceLevel uint8  // InfiniBand's; on RoCE it is the priority of a VLAN
+	Source       string // origin, for people: "NCCL_IB_TC of python (PID 4711)"
 }
 
-// Kernel lists queue pairs: [*rdmanl.Client].
+// Kernel lists queue pairs; [*rdmanl.Client] implements it.
 type Kernel interface {
 	Devices() ([]string, error)
 	QueuePairs(device string, limits rdmanl.QPLimits, each func(rdmanl.QP)) error
 	Close()
 }
 
-// Reader chooses. Safe for concurrent use.
+// Reader chooses the traffic class. Safe for concurrent use.
 type Reader struct {
 	procfs string
-	kernel Kernel // used in the lane only
+	kernel Kernel // used only in the lane
 
 	lane  lane.Group[reading]
 	mu    sync.Mutex // protects all following fields
 	last  Choice
-	taken time.Time // of the last reading that found a process; zero: none did
-	read  time.Time // of the last reading
+	taken time.Time // time of the last reading that found a process; zero: none did
+	read  time.Time // time of the last reading
 }
 
 // New returns a reader of the processes under procfs.
 func New(procfs string, kernel Kernel) *Reader { return &Reader{procfs: procfs, kernel: kernel} }
 
-// Choose returns what the processes with the most queue pairs use. While there are none, it is for an hour what they
-// used last, and then 0. It takes at most two seconds, and reads at most every 30 s.
+// Choose returns the values of the processes with the most queue pairs. Without such processes, it returns their
+// last values for an hour, and then 0. It takes at most two seconds, and reads at most every 30 s.
 func (r *Reader) Choose(ctx context.Context) Choice {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,14 +94,14 @@ func (r *Reader) Choose(ctx context.Context) Choice {
 
 type reading struct {
 	choice Choice
-	users  int   // processes that choice was made of
-	err    error // why one or all were not read
+	users  int   // number of processes on which choice is based
+	err    error // reason why processes were not read
 }
 
 type user struct{ pid, pairs int }
 
-// inspect reads what the processes with queue pairs use, and chooses what most of these have. A choice that is the same
-// for two processes counts the pairs of both; its source is the process with the most.
+// inspect reads the values of the processes with queue pairs, and chooses those with the most queue pairs. Equal
+// values of several processes add up; the source is the process with the most.
 func (r *Reader) inspect(deadline time.Time) (found reading) {
 	users, err := r.users()
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *Reader) inspect(deadline time.Time) (found reading) {
 	return found
 }
 
-// users are the processes that have queue pairs, those with the most first.
+// users returns the processes with queue pairs, those with the most first.
 func (r *Reader) users() ([]user, error) {
 	defer r.kernel.Close()
 	devices, err := r.kernel.Devices()
@@ -182,7 +182,7 @@ func (r *Reader) classOf(pid int) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	stat, _ := proc.ReadStat(r.procfs, pid) // only for people
+	stat, _ := proc.ReadStat(r.procfs, pid) // only for messages
 	of := func(what string) string { return fmt.Sprintf("%s of %s (PID %d)", what, stat.Comm, pid) }
 	for _, family := range []struct{ tc, sl string }{{"NCCL_IB_TC", "NCCL_IB_SL"}, {"UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL"}} {
 		tc, hasTC := number(vars[family.tc], 255)
@@ -202,14 +202,14 @@ func (r *Reader) classOf(pid int) (Choice, error) {
 	return Choice{Source: of("default")}, nil
 }
 
-// number is a variable's value; neither NCCL nor UCX accepts what is out of range. UCX's "auto" is no value.
+// number parses a variable's value. Like NCCL and UCX, it rejects values out of range. UCX's "auto" is not a value.
 func number(s string, most uint64) (uint8, bool) {
 	n, err := strconv.ParseUint(strings.TrimSpace(s), 0, 8)
 	return uint8(n), err == nil && n <= most
 }
 
-// libraries reports whether a process has mapped UCX's transport over InfiniBand, and NCCL. One that has both, such as
-// PyTorch beside MPI, moves its tensors by NCCL.
+// libraries reports whether a process has mapped UCX's InfiniBand transport, and NCCL. A process with both, such as
+// PyTorch beside MPI, uses NCCL for its tensors.
 func (r *Reader) libraries(pid int) (ucx, nccl bool) {
 	f, err := os.Open(filepath.Join(r.procfs, strconv.Itoa(pid), "maps"))
 	if err != nil {

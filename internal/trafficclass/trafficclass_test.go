@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// kernel has queue pairs: of each process so many, on one device.
+// kernel has a number of queue pairs for each process, on one device.
 type kernel struct {
 	pairs map[uint32]int
 	err   error
@@ -37,7 +37,7 @@ const (
 	nccl = "7f1c2b400000-7f1c2b500000 r-xp 00000000 08:01 1836 /usr/lib/x86_64-linux-gnu/libnccl.so.2\n"
 )
 
-// process writes what is read of a process: environ, maps, stat and status as proc(5) has them.
+// process writes the files of a process that are read: environ, maps, stat and status in the format of proc(5).
 func process(t *testing.T, procfs string, pid int, environ, maps string) {
 	t.Helper()
 	dir := filepath.Join(procfs, fmt.Sprint(pid))
@@ -98,7 +98,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestOwnWorker: the probe does not follow itself.
+// TestOwnWorker: the probe ignores its own worker.
 func TestOwnWorker(t *testing.T) {
 	procfs := t.TempDir()
 	process(t, procfs, 100, "NCCL_IB_TC=96", nccl)
@@ -116,7 +116,7 @@ func TestOwnWorker(t *testing.T) {
 	}
 }
 
-// TestOtherNamespace: in a container, the kernel does not say whose queue pairs they are.
+// TestOtherNamespace: in a container, the kernel does not report the owners of queue pairs.
 func TestOtherNamespace(t *testing.T) {
 	want := Choice{Source: "default: processes cannot be read: 8 queue pairs belong to processes of another PID " +
 		"namespace, or that ended"}

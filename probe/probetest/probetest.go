@@ -1,5 +1,5 @@
-// Package probetest has a pair of nodes on a fake fabric for tests of packages that use the probe: workers, control
-// channel and TCP are real.
+// Package probetest provides a pair of nodes on a fake fabric for tests of packages that use the probe. Workers,
+// control channel and TCP are real.
 package probetest
 
 import (
@@ -21,30 +21,33 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
 )
 
-// WorkerVariable is set in the environment of worker processes, which are the test binary: its TestMain calls
-// [probe.WorkerMain] then.
+// WorkerVariable is set in the environment of worker processes, which are the test binary: its TestMain must call
+// [probe.WorkerMain] if it is set.
 const WorkerVariable = "RAILSCOPE_TEST_WORKER"
 
-// Rails is how many rails each node has: mlx5_0 and mlx5_1.
+// Rails is the number of rails of each node: mlx5_0 and mlx5_1.
 const Rails = 2
 
-// Pair are the nodes a, which asks, and b, which answers.
+// Pair is the asking node a and the answering node b.
 type Pair struct {
-	Address string // of b
+	Address string // address of b
 
 	tb     testing.TB
 	fabric *fakeverbs.Fabric
-	b      *probe.Node
-	stop   func() // of b
+	b      *node.Node
+	stop   func() // stops b
 
 	planting sync.WaitGroup
-	end      context.Context // of the test
+	end      context.Context // context of the test
 }
 
-// New starts b, with these options; without C the test is skipped. The devices carry 1.6 of 2.5 Gb/s.
-func New(tb testing.TB, opts probe.Options) *Pair {
+// New starts b with these options. Without C the test is skipped. The devices carry 1.6 of 2.5 Gb/s.
+func New(tb testing.TB, opts options.Options) *Pair {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Pair{tb: tb, fabric: fakeverbs.New(tb), end: ctx}
@@ -56,14 +59,14 @@ func New(tb testing.TB, opts probe.Options) *Pair {
 			p.fabric.Add(node, d)
 		}
 	}
-	o := probe.NodeOptions{Version: "unknown", Name: "b"}
+	o := node.Options{Version: "unknown", Name: "b"}
 	p.Options("b", &o)
 	finder := rail.NewFinder(o.Sysfs, rail.Options{}, nil, time.Second)
 	o.Rails, o.Missing = finder.Rails, func() []rail.Missing { return finder.Snapshot().Missing }
-	p.b = probe.NewNode(o)
+	p.b = node.NewNode(o)
 	answers := make(chan string, 1)
 	ignore := func(string, error) {}
-	service := probe.NewService(p.b, func(probe.Result) {}, probe.Events{
+	service := probe.NewService(p.b, func(result.Result) {}, options.Events{
 		Answering: func(a net.Addr) { answers <- a.String() }, Stopped: func(error) {}, Peers: func([]string) {},
 		Resolved: func(string, int, error) {}, SecretFile: ignore, WeakToken: func(string, int) {}})
 	opts.Name, opts.Listen = "b", "127.0.0.1:0"
@@ -84,14 +87,14 @@ func New(tb testing.TB, opts probe.Options) *Pair {
 func device(i int) string { return fmt.Sprintf("mlx5_%d", i) }
 func netdev(i int) string { return fmt.Sprintf("fabric%d", i) }
 
-// address is that of rail i of a node. It can be bound on the loopback interface.
+// address returns the address of rail i of a node, which can be bound on the loopback interface.
 func address(node string, i int) string { return fmt.Sprintf("127.7.%d.%d", i, node[0]-'a'+1) }
 
-// Sysfs is that of a node.
+// Sysfs returns the sysfs of a node.
 func (p *Pair) Sysfs(node string) string { return p.fabric.Sysfs(node) }
 
-// Options sets those of a node that make it one of the fabric.
-func (p *Pair) Options(node string, o *probe.NodeOptions) {
+// Options sets the options that make a node one of the fabric.
+func (p *Pair) Options(node string, o *node.Options) {
 	o.Sysfs, o.Class = p.fabric.Sysfs(node), nil
 	o.Worker, o.Env = os.Args[:1], append(p.fabric.Env(node), WorkerVariable+"=1")
 	o.Log = func(line string) { p.tb.Logf("worker of %s: %.200s", node, line) }
@@ -104,13 +107,13 @@ func (p *Pair) Options(node string, o *probe.NodeOptions) {
 	}
 }
 
-// Plant makes the fault of words: "NODE RAIL FAULT VALUE", or "NODE FAULT"; separated by "; ".
+// Plant plants faults: "NODE RAIL FAULT VALUE" or "NODE FAULT", separated by "; ".
 func (p *Pair) Plant(faults string) {
 	p.tb.Helper()
 	for words := range strings.SplitSeq(faults, "; ") {
 		f := strings.Fields(words)
 		if len(f) < 2 {
-			continue // nothing
+			continue // no fault
 		}
 		node, i, what := f[0], 0, f[1:]
 		if n, err := strconv.Atoi(f[1]); err == nil {
@@ -130,7 +133,7 @@ func (p *Pair) plant(node string, i int, what, value string) bool {
 		set(func(k *fakeverbs.Knobs) { k.Down = true })
 	case "blocked": // packets are lost
 		set(func(k *fakeverbs.Knobs) { k.Blocked = true })
-	case "drops": // packets of more bytes, as a switch with a smaller MTU does
+	case "drops": // larger packets are lost, as on a switch with a smaller MTU
 		set(func(k *fakeverbs.Knobs) { k.DropLarger = uint64(number) })
 	case "mtu": // enum ibv_mtu: 3 is 1024
 		set(func(k *fakeverbs.Knobs) { k.OddMTU = uint64(number) })
@@ -138,15 +141,15 @@ func (p *Pair) plant(node string, i int, what, value string) bool {
 		set(func(k *fakeverbs.Knobs) { k.Latency = time.Duration(number * float64(time.Millisecond)) })
 	case "rate": // bytes per second
 		set(func(k *fakeverbs.Knobs) { k.Rate = uint64(number) })
-	case "wire": // that all with this number share
+	case "wire": // shared by all rails with this number
 		set(func(k *fakeverbs.Knobs) { k.Group = int(number) })
-	case "corrupts": // a write of every round
+	case "corrupts": // one write of every round
 		p.repeat(50*time.Millisecond, func() { set(func(k *fakeverbs.Knobs) { k.Corrupt = 4 }) })
-	case "loses": // this part of its packets
+	case "loses": // fraction of the rail's packets
 		p.repeat(2*time.Millisecond, func() { p.count(node, i, number) })
-	case "foreign": // bytes per second that others send, and take from it
+	case "foreign": // bytes per second that others send over the rail, at its cost
 		set(func(k *fakeverbs.Knobs) { k.Rate -= uint64(number) })
-		p.count(node, i, 0) // the driver counts retransmissions, so that others' bytes can be told apart
+		p.count(node, i, 0) // the driver counts retransmissions, which separates them from bytes of others
 		const every = 5 * time.Millisecond
 		p.repeat(every, func() { p.fabric.Foreign(node, device(i), uint64(number*every.Seconds())) })
 	case "local": // only link-local GIDs are left
@@ -162,7 +165,7 @@ func (p *Pair) plant(node string, i int, what, value string) bool {
 		if err := os.Remove(filepath.Join(p.Sysfs(node), "class/infiniband", device(i))); err != nil {
 			p.tb.Fatal(err)
 		}
-	case "killed": // its worker, whenever there is one
+	case "killed": // the worker is killed whenever there is one
 		p.repeat(20*time.Millisecond, func() { p.kill(node) })
 	case "stopped":
 		p.stop()
@@ -172,7 +175,7 @@ func (p *Pair) plant(node string, i int, what, value string) bool {
 	return true
 }
 
-// repeat does something until the test ends.
+// repeat calls do until the test ends.
 func (p *Pair) repeat(every time.Duration, do func()) {
 	p.planting.Go(func() {
 		for p.end.Err() == nil {
@@ -182,25 +185,25 @@ func (p *Pair) repeat(every time.Duration, do func()) {
 	})
 }
 
-// count writes the retransmissions of a rail: this part of the packets that it has sent so far.
+// count sets the retransmissions of a rail to a fraction of the packets sent so far.
 func (p *Pair) count(node string, i int, part float64) {
 	port := filepath.Join(p.Sysfs(node), "class/infiniband", device(i), "ports/1")
-	text, _ := os.ReadFile(filepath.Join(port, "counters/port_xmit_packets")) // until it exists, none
+	text, _ := os.ReadFile(filepath.Join(port, "counters/port_xmit_packets")) // 0 until the file exists
 	sent, _ := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
 	lost := fmt.Appendf(nil, "%d\n", int(sent*part))
 	path := filepath.Join(port, "hw_counters/packet_seq_err")
 	_ = os.MkdirAll(filepath.Dir(path), 0o755)
-	_ = os.WriteFile(path, lost, 0o644) // after the test, there is no directory
+	_ = os.WriteFile(path, lost, 0o644) // the directory is gone after the test
 }
 
-// kill ends the worker of a node, if it runs. The nodes of one fabric differ in the environment of their workers.
+// kill kills the worker of a node, if it runs. The nodes of one fabric differ in the environment of their workers.
 func (p *Pair) kill(node string) {
 	env := p.fabric.Env(node)
 	tasks, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, task := range tasks {
 		list, _ := os.ReadFile(task)
 		for pid := range strings.FieldsSeq(string(list)) {
-			vars, _ := os.ReadFile("/proc/" + pid + "/environ") // of one that has ended: nothing
+			vars, _ := os.ReadFile("/proc/" + pid + "/environ") // empty for an exited process
 			ours := !slices.ContainsFunc(env, func(one string) bool { return !strings.Contains(string(vars), one+"\x00") })
 			if n, err := strconv.Atoi(pid); err == nil && ours && len(vars) > 0 {
 				_ = unix.Kill(n, unix.SIGKILL) // it may have ended

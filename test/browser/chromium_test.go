@@ -19,18 +19,17 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tab is a page that is open in a Chromium of its own.
+// tab is a page that is open in its own Chromium.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu       sync.Mutex
-	said     []string // what the console says
-	requests []string // addresses
+	said     []string // lines of the console
+	requests []string // requested addresses
 }
 
-// requireEnv is set where a missing Chromium is a fault of whoever runs the
-// tests, as in CI.
+// requireEnv makes a missing Chromium an error instead of a skip, as in CI.
 const requireEnv = "RAILSCOPE_REQUIRE_CHROMIUM"
 
 func newTab(t *testing.T, opts ...chromedp.ExecAllocatorOption) *tab {
@@ -69,7 +68,7 @@ func (b *tab) check(err error) {
 	}
 }
 
-// note notes what a person with open developer tools would see.
+// note records what a person would see in the developer tools.
 func (b *tab) note(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +89,7 @@ func (b *tab) open(address string) {
 	b.check(chromedp.Do(b.ctx, chromedp.Navigate(address)))
 }
 
-// scheme shows the page as in light or dark.
+// scheme switches the page to light or dark.
 func (b *tab) scheme(name string) {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia,
@@ -114,7 +113,7 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// until waits until an expression is true, at most so long.
+// until waits until an expression is true, at most for most.
 func (b *tab) until(what, expression string, most time.Duration) {
 	b.t.Helper()
 	for end := time.Now().Add(most); ; time.Sleep(50 * time.Millisecond) {
@@ -133,8 +132,7 @@ func (b *tab) live() {
 		`!!document.querySelector('#head .live') && !document.querySelector('#head .live').hidden`, 15*time.Second)
 }
 
-// clean fails when the console has said anything but what is allowed, or when
-// anything was asked of another host.
+// clean fails if the console has lines other than the allowed ones, or if a request went to another host.
 func (b *tab) clean(host string, allowed ...string) {
 	b.t.Helper()
 	b.mu.Lock()

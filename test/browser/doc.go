@@ -1,6 +1,5 @@
 // Package browser opens the live page in a real Chromium.
 //
-// It is a module of its own, so that what drives a browser is in nobody's binary.
-// The tests build railscope, serve a made-up machine whose counters they move,
-// and look at the page as a person would. `make page` runs them.
+// It is a separate module, so that no binary depends on the browser driver. The tests build railscope, serve a
+// simulated machine whose counters they change, and check the page as a person sees it. `make page` runs them.
 package browser

@@ -52,7 +52,7 @@ type exporter struct {
 	cmd     *exec.Cmd
 }
 
-// serve starts one on a free port.
+// serve starts railscope on a free port.
 func serve(t *testing.T, m *machine, flags ...string) *exporter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -115,7 +115,7 @@ func (e *exporter) stop(signal syscall.Signal) time.Duration {
 	return time.Since(start)
 }
 
-// series are what /metrics says now: a line up to its value → the value.
+// series returns the current series of /metrics: line up to its value → value.
 func (e *exporter) series() map[string]float64 {
 	e.t.Helper()
 	resp, err := e.client.Get(e.url + "/metrics")

@@ -14,20 +14,19 @@ import (
 	"time"
 )
 
-// shown is a figure on the page that says which metric it is.
+// shown is a value on the page, with its rail and metric.
 type shown struct{ Rail, Metric, Value string }
 
-// figures are all of the lanes.
+// figures returns all values of the lanes.
 func (b *tab) figures() (list []shown) {
 	b.t.Helper()
 	return value[[]shown](b, `[...document.querySelectorAll('[data-rail] data[data-metric]')].map(d => ({Rail: `+
 		`d.closest('[data-rail]').dataset.rail, Metric: d.dataset.metric, Value: d.value}))`)
 }
 
-// TestValuesEqualMetrics: the figures of the lanes are those of /metrics, to the
-// last digit.
+// TestValuesEqualMetrics: the values of the lanes equal those of /metrics, to the last digit.
 func TestValuesEqualMetrics(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel() // the test mostly waits
 	m := newMachine(t, "hgx")
 	e, b := serve(t, m), newTab(t)
 	b.open(e.url + "/")
@@ -36,7 +35,7 @@ func TestValuesEqualMetrics(t *testing.T) {
 	b.until("traffic is shown", `document.querySelector('[data-now=transmit]').textContent.includes('Gb/s')`,
 		15*time.Second)
 	m.move(false)
-	time.Sleep(6 * time.Second) // what is dear to read is read every 5 s
+	time.Sleep(6 * time.Second) // slow sources are read every 5 s
 	figures, series := b.figures(), e.series()
 	checked := map[string]int{}
 	for _, f := range figures {
@@ -69,15 +68,15 @@ func TestValuesEqualMetrics(t *testing.T) {
 	b.clean(host.Host)
 }
 
-// TestFollowsAChange: what happens to the node is on the page within two
-// seconds. The best of three tries counts: the machine of the tests has other work.
+// TestFollowsAChange: a change of the node appears on the page within two seconds. The best of three tries counts,
+// because the machine of the tests may be busy.
 func TestFollowsAChange(t *testing.T) {
 	m := newMachine(t, "hgx")
 	e, b := serve(t, m), newTab(t)
 	b.open(e.url + "/")
 	b.live()
 	state := []string{"class/infiniband/mlx5_3/ports/1/state"}
-	// took notes when the page first showed it, by the page's own clock.
+	// took returns when the page first showed the change, by the page's own clock.
 	took := func(what, expression string, change func()) time.Duration {
 		value[bool](b, `(() => { window.seen = 0; const look = () => { if (!window.seen && (`+expression+
 			`)) window.seen = Date.now(); };
@@ -96,7 +95,8 @@ func TestFollowsAChange(t *testing.T) {
 	}
 	limit := func(what string) time.Duration {
 		if what == "traffic ends" {
-			return 3500 * time.Millisecond // a mean of the last one to two seconds: it falls at once, and then is 0
+			// a mean of the last one to two seconds: it decreases at once, and becomes 0 later
+			return 3500 * time.Millisecond
 		}
 		return 2 * time.Second
 	}
@@ -132,9 +132,8 @@ func TestFollowsAChange(t *testing.T) {
 	}
 }
 
-// TestSurvivesARestart: a page whose exporter goes says so and of when its values
-// are, and goes on when there is one again, without being loaded anew. One that
-// is of another version is.
+// TestSurvivesARestart: when the exporter ends, the page says so and shows the age of its values. When it is back,
+// the page continues without a reload, unless the exporter has another version.
 func TestSurvivesARestart(t *testing.T) {
 	m := newMachine(t, "one-rail-dead")
 	e, b := serve(t, m), newTab(t)
@@ -168,10 +167,9 @@ func TestSurvivesARestart(t *testing.T) {
 		"ERR_CONNECTION_RESET")
 }
 
-// TestHiddenPageAsksNothing: a page that nobody sees closes its stream, and has
-// one again when somebody does.
+// TestHiddenPageAsksNothing: a hidden page closes its stream, and opens one when it is visible again.
 func TestHiddenPageAsksNothing(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel() // the test mostly waits
 	e, b := serve(t, newMachine(t, "one-rail-dead")), newTab(t)
 	b.open(e.url + "/")
 	b.live()
@@ -191,8 +189,8 @@ func TestHiddenPageAsksNothing(t *testing.T) {
 	b.live()
 }
 
-// TestTenPages reports what open pages cost. That ten are drawn and read once is
-// a count, in exporter/page; here is what the processor says.
+// TestTenPages reports the cost of open pages in processor time. Package exporter/page tests that ten pages are
+// rendered and read once.
 func TestTenPages(t *testing.T) {
 	m := newMachine(t, "hgx")
 	m.move(true)
@@ -214,7 +212,7 @@ func TestTenPages(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(3 * time.Second) // the first event, and doctor's look
+		time.Sleep(3 * time.Second) // the first event, and doctor's examination
 		before := e.series()["process_cpu_seconds_total"]
 		time.Sleep(seconds * time.Second)
 		used := (e.series()["process_cpu_seconds_total"] - before) / seconds

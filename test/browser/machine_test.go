@@ -13,8 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// machine is a made-up node: a captured /sys and /proc whose files the test
-// changes.
+// machine is a simulated node: a captured /sys and /proc whose files the test changes.
 type machine struct {
 	sysfstest.Root
 	t *testing.T
@@ -35,7 +34,7 @@ func newMachine(t *testing.T, capture string) *machine {
 	return m
 }
 
-// run moves the counters of every port that is active, ten times a second.
+// run moves the counters of every active port ten times a second.
 func (m *machine) run() {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -73,14 +72,14 @@ func (m *machine) step(n int) {
 	}
 }
 
-// move has the counters move, or rest.
+// move starts or stops the counters.
 func (m *machine) move(moving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.moving = moving
 }
 
-// set gives a port's file another content.
+// set replaces the content of a port's file.
 func (m *machine) set(content string, elem ...string) { put(m.t, m.Sys(elem...), content) }
 
 // put changes a file in one call, so that no reader finds it empty.

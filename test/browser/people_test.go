@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// probing is a configuration with a peer that is not there, so that the page has
-// rounds with reasons, and more lines.
+// probing writes a configuration with a peer that does not exist, so that the page has failed rounds, and more
+// lines.
 func probing(t *testing.T, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "railscope.yml")
@@ -27,10 +27,9 @@ func probing(t *testing.T, more ...string) string {
 	return "--config.file=" + file
 }
 
-// TestWithoutJavaScript: the page is whole, with the values of /metrics, and
-// loads itself anew.
+// TestWithoutJavaScript: the page is complete, has the values of /metrics, and reloads itself.
 func TestWithoutJavaScript(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel() // the test mostly waits
 	m := newMachine(t, "hgx")
 	e, b := serve(t, m, probing(t)), newTab(t)
 	if _, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
@@ -59,8 +58,8 @@ func TestWithoutJavaScript(t *testing.T) {
 		20*time.Second)
 }
 
-// TestWidths: nothing is wider than the screen, from a small phone on, and no name
-// lies over what is beside it, as long as a rail's name may be.
+// TestWidths: nothing is wider than the screen, including that of a small phone, and no name overlaps its
+// neighbour, even at the maximum length of a rail's name.
 func TestWidths(t *testing.T) {
 	long := "rails: {names: {" + strings.Repeat("name-of-a-rail-", 2) + "en: mlx5_0/1}}"
 	for _, capture := range []string{"hgx", "one-rail-dead", "bonded", "no-rdma"} {
@@ -91,8 +90,8 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// contrast returns every text and every sign that is harder to see than WCAG 2
-// AA has it: 4.5 for text, 3 for large text and for signs.
+// contrast returns every text and sign with less contrast than WCAG 2 AA requires: 4.5 for text, 3 for large text
+// and signs.
 const contrast = `(() => {
 	const rgba = (s) => { const m = s.match(/[\d.]+/g).map(Number); return [m[0], m[1], m[2], m[3] === undefined ? 1 : m[3]]; };
 	const over = (a, b) => [0, 1, 2].map(i => a[i] * a[3] + b[i] * (1 - a[3])).concat(1);
@@ -115,7 +114,7 @@ const contrast = `(() => {
 	return {Bad: [...new Set(bad)], N: n};
 })()`
 
-// TestContrast: in light and in dark, everything can be read.
+// TestContrast: everything is readable in light and in dark.
 func TestContrast(t *testing.T) {
 	for _, capture := range []string{"one-rail-dead", "bonded", "hgx"} {
 		m := newMachine(t, capture)
@@ -148,8 +147,8 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// TestKeyboard: everything that can be done is reached by Tab, shows where it is,
-// and works by Enter; and what was opened stays open while values change.
+// TestKeyboard: every control is reached by Tab, shows the focus, and works by Enter. An opened part stays open
+// while values change.
 func TestKeyboard(t *testing.T) {
 	e, b := serve(t, newMachine(t, "one-rail-dead"), probing(t)), newTab(t)
 	b.open(e.url + "/")
@@ -187,7 +186,7 @@ func TestKeyboard(t *testing.T) {
 	want := func(fixes int) []string {
 		return slices.Concat([]string{"A", "SUMMARY"}, slices.Repeat([]string{"PRE"}, fixes), []string{"A", "A", "A", "A"})
 	}
-	if !slices.Equal(tags, want(before)) && !slices.Equal(tags, want(fixes())) { // one may come meanwhile
+	if !slices.Equal(tags, want(before)) && !slices.Equal(tags, want(fixes())) { // one may appear meanwhile
 		t.Errorf("Tab goes to %q, want %q", order, want(before))
 	}
 	rounds := value[int](b, `document.querySelectorAll('.rounds tbody tr').length`)

@@ -12,7 +12,7 @@ import (
 
 var pictures = flag.String("pictures", "", "where TestPreview of exporter/page serves, such as http://localhost:8080")
 
-// TestPictures makes the pictures of docs/img, of made-up nodes.
+// TestPictures makes the pictures in docs/img, of simulated nodes.
 func TestPictures(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("makes no pictures without -pictures ADDRESS")
@@ -30,7 +30,7 @@ func TestPictures(t *testing.T) {
 		b.scheme(p.scheme)
 		b.open(*pictures + p.path)
 		b.live()
-		time.Sleep(3 * time.Second) // bars move to where they belong
+		time.Sleep(3 * time.Second) // the animation of bars ends
 		png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
 		b.check(err)
 		if err := os.WriteFile(filepath.Join("../../docs/img", p.file), png, 0o644); err != nil {

@@ -1,4 +1,4 @@
-// Package etcd tests against a real etcd what nixlbench PEER --etcd finds before it runs anything.
+// Package etcd tests with a real etcd the checks of nixlbench PEER --etcd before it runs anything.
 package etcd
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/railscope/railscope/bench/nixl"
 )
 
-// start starts an etcd of one member on free ports.
+// start starts an etcd with one member on free ports.
 func start(t *testing.T) *embed.Etcd {
 	t.Helper()
 	cfg := embed.NewConfig()
 	cfg.Dir, cfg.LogLevel, cfg.LogOutputs = t.TempDir(), "error", []string{filepath.Join(t.TempDir(), "log")}
-	free := func() []url.URL { // its JSON gateway dials the port that the configuration names
+	free := func() []url.URL { // its JSON gateway connects to the configured port
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func start(t *testing.T) *embed.Etcd {
 	return e
 }
 
-// TestEtcd: health and version, keys of an earlier run of the same group alone, and an etcd that has gone.
+// TestEtcd: health and version, keys of an earlier run of the same group, and an etcd that has stopped.
 func TestEtcd(t *testing.T) {
 	e := start(t)
 	address := "http://" + e.Clients[0].Addr().String()
@@ -98,7 +98,7 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
-// standIn is a program in place of nixlbench that fails at once.
+// standIn returns a program in place of nixlbench that fails at once.
 func standIn(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nixlbench")

@@ -1,5 +1,5 @@
-// Package faults is the fault matrix: one row for each fault of an RDMA node, with how to plant it, the finding that
-// must name it, and what may stand beside that. It is data alone. Three runners read it:
+// Package faults is the fault matrix: one row for each fault of an RDMA node, with how to plant it, the finding
+// that must name it, and which findings may accompany it. It contains only data. Three runners read it:
 //
 //	cmd/railscope  plants Change in a captured machine, and Fabric in a pair of nodes on a fake fabric, examines twice
 //	               through the real serve, and compares all surfaces (TestFaults, TestFaultsOfRounds)
@@ -13,33 +13,34 @@ const Peer = "PEER"
 // Fault is one row. A finding is "severity check, subject".
 type Fault struct {
 	Name string
-	Want string // the finding; empty: nothing is wrong, and no finding of severity warning or above may stand
+	Want string // the finding; empty: no fault, and no finding of severity warning or above may be raised
 
-	// Beside are the other findings of severity warning or above that must stand on the machine. The only critical one
-	// among them may be the same fault seen by another check.
+	// Beside are the other findings of severity warning or above that must be raised on the machine. The only
+	// critical one among them may be the same fault, found by another check.
 	Beside []string
 
-	// Machine is a captured machine, doctor/testdata/Machine.txtar. Before and Change are changes of its files, and of
-	// what its kernel answers, separated by "; ":
+	// Machine is a captured machine, doctor/testdata/Machine.txtar. Before and Change are changes of its files, and
+	// of its kernel's answers, separated by "; ":
 	//
 	//	PATH = CONTENT   with \n, and \0 for a zero byte; a PCI configuration space is pci DEVCTL ACSCTL
 	//	PATH -> TARGET   a symbolic link
 	//	gone PATH
 	//
 	// The kernel's answers are below kernel/ (doctortest.Kernel): addresses, paths, gateways, pfc, pause, open, and
-	// kmsg, qps and gpus; kernel/sampled has what the sampler saw. log/ has NCCL's logs.
+	// kmsg, qps and gpus; kernel/sampled has the sampler's data. log/ has NCCL's logs.
 	Machine string
-	Before  string // is made before railscope starts
+	Before  string // applied before railscope starts
 	Change  string // the fault
-	Later   bool   // it is planted while railscope runs, which saw the machine without it; else before
-	Config  string // of railscope
-	Rounds  int    // of a Later fault of the fabric: those before it; 0: one
+	// Change is applied while railscope runs, after it saw the machine without the fault; otherwise before
+	Later  bool
+	Config string // railscope's configuration
+	Rounds int    // number of rounds before a Later fault of the fabric; 0: one
 
-	// ByHand is set for what only a command that a user runs examines: kernel/qps and kernel/ucx (devices that ucx_info
-	// lists) answer for what it reads.
+	// ByHand is set for faults that only a command run by a user finds: kernel/qps and kernel/ucx (devices that
+	// ucx_info lists) answer its reads.
 	ByHand bool
 
-	// Far is the change of a peer that is the same machine otherwise: doctor compares the two.
+	// Far is the change of a peer that is otherwise the same machine: doctor compares the two.
 	Far string
 
 	// Fabric plants the fault in rounds of node a with node b over two rails, by words of probetest.Pair.Plant.
@@ -48,15 +49,16 @@ type Fault struct {
 	Lab Lab
 }
 
-// Lab is how a fault is planted in the lab, where node 1 is examined. Shell and Peer are scripts on node 1 and 2.
+// Lab describes how a fault is planted in the lab, where node 1 is examined. Shell and Peer are scripts on nodes 1
+// and 2.
 type Lab struct {
 	Shell, Peer string
 	Cable       bool     // the cable of rail 1 of node 1 is pulled
-	Later       bool     // it is planted while railscope runs: the fault is what it saw
-	Asks        bool     // node 1 asks node 2: rounds find it
-	Bench       bool     // a round by hand finds it, over rails that have the same rate
-	Not         []string // checks that must not name it
-	CI          bool     // it is part of the short lab
+	Later       bool     // planted while railscope runs: the change is the fault
+	Asks        bool     // node 1 probes node 2: rounds find it
+	Bench       bool     // a manual round finds it, over rails with the same rate
+	Not         []string // checks that must not report it
+	CI          bool     // part of the short lab
 }
 
 // In reports whether the fault is planted in the lab.

@@ -20,15 +20,15 @@ import (
 	"time"
 )
 
-// One connection to an agent carries one request, a line of JSON. A command is
-// answered by two lines: started when it runs, result when it has ended.
-// Hanging up kills it and everything it started. The segment is private to the
-// two nodes, so nobody has to prove who they are.
+// One connection to an agent carries one request, a line of JSON. A command is answered by two lines: started when
+// it runs, result when it has ended. Closing the connection kills it and everything that it started. The segment is
+// private to the two nodes, so there is no authentication.
 type request struct {
 	Argv    []string      `json:"argv,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
 
-	Monitor json.RawMessage `json:"monitor,omitempty"` // instead: a command for the node's QEMU; answered by a result
+	// instead of a command: a request for the node's QEMU; answered by a result
+	Monitor json.RawMessage `json:"monitor,omitempty"`
 }
 
 type started struct {
@@ -40,7 +40,7 @@ type result struct {
 	RC     int    `json:"rc"` // -1: killed by a signal
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`
-	Err    string `json:"err,omitempty"` // why it did not end by itself
+	Err    string `json:"err,omitempty"` // reason why it did not end by itself
 }
 
 func serveAgent(l net.Listener) error {
@@ -72,7 +72,7 @@ func serveRequest(conn net.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), req.Timeout)
 	defer cancel()
 	go func() {
-		in.ReadByte() // nothing more is sent: this returns when the other side hangs up
+		in.ReadByte() // nothing more is sent: this returns when the other side closes the connection
 		cancel()
 	}()
 	execute(ctx, req, out)
@@ -105,8 +105,7 @@ func execute(ctx context.Context, req request, out *json.Encoder) {
 	out.Encode(res)
 }
 
-// monitor is the QEMU machine protocol (JSON lines) over the node's only
-// virtio serial port.
+// monitor is the QEMU machine protocol (JSON lines) over the node's only virtio serial port.
 var monitor struct {
 	sync.Mutex
 	port io.ReadWriter
@@ -118,7 +117,7 @@ func commandMonitor(cmd json.RawMessage) result {
 	monitor.Lock()
 	defer monitor.Unlock()
 	if monitor.port == nil {
-		ports, _ := filepath.Glob("/dev/vport*") // the number is the kernel's; there is only one
+		ports, _ := filepath.Glob("/dev/vport*") // the kernel chooses the number; there is only one
 		port, err := os.OpenFile(strings.Join(ports, " "), os.O_RDWR, 0)
 		if err != nil {
 			return result{RC: 1, Err: err.Error()}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// hold is how long a fault stays at least, so that others could fire, too: half
-// an hour, or where time is short, half of it.
+// hold returns how long a fault lasts at least, so that others could fire, too: half an hour, or half of that in a
+// short run.
 func hold() time.Duration {
 	if *long {
 		return 30 * minute
@@ -22,15 +22,15 @@ func hold() time.Duration {
 	return 15 * minute
 }
 
-// alertFaults are what can befall the two nodes here. Each fires its own, and nothing
-// else: severity, alert without Railscope, node. What may fire beside is a
-// consequence that depends on what the probe was doing at that moment.
+// alertFaults are the faults of the two nodes. Each must fire exactly its own alerts: severity, alert without
+// Railscope, node. Alerts that may fire as well are consequences that depend on what the probe was doing at that
+// moment.
 var alertFaults = []struct {
 	name  string
 	fires string
 	may   string
 	ci    bool
-	plant func(t *testing.T, w *watch) (mend func())
+	plant func(t *testing.T, w *watch) (fix func())
 }{
 	{name: "an interface is taken down", fires: "critical RailDown 1",
 		plant: shell(1, "ip link set eth1 down", "ip link set eth1 up")},
@@ -70,10 +70,10 @@ ip address add 192.168.101.1/24 dev eth1`)},
 		besideBond(t, 1, "mode 802.3ad lacp_rate fast")
 		return func() {
 			besideBond(t, 2, "mode 802.3ad lacp_rate fast")
-			w.restart(t, 1) // it has seen links change too often, and finds so for minutes that are none of hastened rules
+			w.restart(t, 1) // it has seen links change too often, which remains for minutes that are not hastened
 		}
 	}},
-	// Of node 2, whose rails are as fast as they say, it is less than the sampler calls busy.
+	// Node 2's rails are as fast as they report, so its traffic is less than the sampler calls busy.
 	{name: "a rail at a third, under traffic", fires: "warning RailImbalance 1", may: "warning GoodputLow 1",
 		plant: func(t *testing.T, w *watch) func() {
 			job := startFlow(t, 0, 1) // before it is faster, so that the probe gives way
@@ -100,7 +100,7 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 		may: "critical GoodputLow 1, warning GoodputLow 1, warning RailImbalance 1",
 		plant: func(t *testing.T, w *watch) func() {
 			job := startFlowLike(t, burst{size: 16 << 10, depth: 4, timeout: 15},
-				1) // 45 ms in flight, 134 ms of patience; over this rail alone
+				1) // 45 ms in flight, 134 ms of patience; only over this rail
 			node(1).Run(t, "tc", "qdisc", "replace", "dev", "eth1", "root", "netem", "rate", shape, "loss", "1%",
 				"limit", "4000")
 			return func() { limit(t, 1, w.rate); job.stop() }
@@ -125,8 +125,8 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 		}},
 	{name: "a job's log says sockets", fires: "warning Fallback 1", plant: shell(1,
 		`echo 'node1:1:1 [0] NCCL INFO Using network Socket' > /tmp/nccl/train.log`, `rm /tmp/nccl/train.log`)},
-	// Rounds that collide are tried again in seconds, which are minutes here: the last round before this may still have
-	// had the rail of the fault before.
+	// Rounds that collide are retried within seconds, which are minutes here: the last round before this may still
+	// have had the rail of the previous fault.
 	{name: "RDMA is filtered", fires: "critical ProbeFallback 1, critical ProbeFallback 2",
 		may: "warning ProbeFailing 1, warning ProbeFailing 2",
 		plant: func(t *testing.T, w *watch) func() {
@@ -164,7 +164,7 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 	{name: "a file cannot be read", fires: "warning ExporterImpaired 1", plant: func(t *testing.T, w *watch) func() {
 		const file = "/sys/class/infiniband/rxe1/ports/1/phys_state"
 		w.stop(t, 1)                                           // it keeps files open
-		node(1).Run(t, "mount", "--bind", "/proc/1/mem", file) // reading answers EIO
+		node(1).Run(t, "mount", "--bind", "/proc/1/mem", file) // reads return EIO
 		w.start(t, 1)
 		return func() { w.stop(t, 1); node(1).Run(t, "umount", file); w.start(t, 1) }
 	}},
@@ -185,13 +185,13 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 		reload()
 		return func() { w.config(t, 1); reload() }
 	}},
-	// The last: railscope finds it for minutes that are none of hastened rules, and it suppresses what may come of it.
+	// The last fault: railscope finds it for minutes that are not hastened, and it suppresses its consequences.
 	{name: "a link flaps", fires: "warning RailFlapping 1",
 		may:   "critical RailDown 1, warning ProbeFailing 1, warning ProbeFailing 2",
 		plant: flap},
 }
 
-// elsewhere are the alerts that no fault of the lab fires, and why.
+// elsewhere are the alerts that no fault of the lab fires, with the reason.
 var elsewhere = map[string]string{
 	"RailDegraded":    "rxe has no PCIe link and one rate, and what is expected is learned in minutes",
 	"LinkErrors":      "virtio-net has no symbol errors",
@@ -208,9 +208,8 @@ var elsewhere = map[string]string{
 	"Finding":         "it waits for five minutes, and railscope for two examinations",
 }
 
-// TestAlertsFaults plants one fault after the other, by rules for which a minute
-// is a second: each fires its own alerts and nothing else, and when it is mended
-// they end. It begins with health.
+// TestAlertsFaults plants one fault after another, with rules in which a minute is a second. Each fires exactly its
+// own alerts, which end when it is fixed. The test begins with healthy nodes.
 func TestAlertsFaults(t *testing.T) {
 	w := startWatch(t, hastened(t))
 	w.probed(t)
@@ -245,13 +244,13 @@ func TestAlertsFaults(t *testing.T) {
 	}
 }
 
-// fires plants a fault, waits for its alerts, mends it, waits until all is quiet,
-// and holds all that has fired.
+// fires plants a fault, waits for its alerts, fixes it, waits until no alert is left, and compares all alerts that
+// have fired.
 func (w *watch) fires(t *testing.T, fires, may string, plant func(*testing.T, *watch) func()) {
 	w.quiet(t)
 	want, start := strings.Split(fires, ", "), time.Now()
-	mend := sync.OnceFunc(plant(t, w))
-	defer mend()
+	fix := sync.OnceFunc(plant(t, w))
+	defer fix()
 	eventually(t, 2*time.Minute, func() error {
 		fired := w.alerts(t, "firing", start)
 		for _, one := range want {
@@ -264,12 +263,12 @@ func (w *watch) fires(t *testing.T, fires, may string, plant func(*testing.T, *w
 	})
 	took := time.Since(start)
 	time.Sleep(time.Until(start.Add(hold())))
-	mend()
-	mended := time.Now()
+	fix()
+	fixed := time.Now()
 	w.quiet(t)
 	fired := w.alerts(t, "firing", start)
-	t.Logf("after %.0f s: %s; quiet %.0f s after it was mended; pended beside: %q", took.Seconds(),
-		strings.Join(fired, ", "), time.Since(mended).Seconds(),
+	t.Logf("after %.0f s: %s; quiet %.0f s after it was fixed; pended beside: %q", took.Seconds(),
+		strings.Join(fired, ", "), time.Since(fixed).Seconds(),
 		slices.DeleteFunc(w.alerts(t, "pending", start), func(a string) bool { return slices.Contains(fired, a) }))
 	for _, one := range fired {
 		if !starved(one) && !slices.Contains(want, one) && !slices.Contains(strings.Split(may, ", "), one) {
@@ -278,23 +277,22 @@ func (w *watch) fires(t *testing.T, fires, may string, plant func(*testing.T, *w
 	}
 }
 
-// starved says that an alert of hastened rules may be right about emulated CPUs
-// to which others leave no time: the sampler is late, and a round that was slow
-// counts for as many minutes as it is seconds old.
+// starved reports whether an alert of hastened rules may be caused by starved emulated CPUs: the sampler is late,
+// and a slow round counts for one minute per second of its age.
 func starved(alert string) bool {
 	name := strings.Fields(alert)[1]
 	return slices.Contains([]string{"ExporterImpaired", "GoodputLow"}, name)
 }
 
-// shell plants and mends by scripts.
-func shell(n node, plant, mend string) func(*testing.T, *watch) func() {
+// shell plants and fixes a fault by scripts.
+func shell(n node, plant, fix string) func(*testing.T, *watch) func() {
 	return func(t *testing.T, _ *watch) func() {
 		n.Shell(t, plant)
-		return func() { n.Shell(t, mend) }
+		return func() { n.Shell(t, fix) }
 	}
 }
 
-// flap takes the carrier of a rail away four times, for moments.
+// flap removes the carrier of a rail four times, briefly.
 func flap(t *testing.T, _ *watch) func() {
 	for range 4 {
 		for _, plugged := range []bool{false, true} {
@@ -304,12 +302,12 @@ func flap(t *testing.T, _ *watch) func() {
 			})
 		}
 	}
-	node(1).Run(t, "ethtool", "-s", "eth1", "speed", "1000", "duplex", "full") // virtio forgets what slowRails said
+	// virtio forgets the speed that slowRails set
+	node(1).Run(t, "ethtool", "-s", "eth1", "speed", "2500", "duplex", "full")
 	return func() {}
 }
 
-// besideBond makes a bond of two interfaces that are no rails, until the test
-// ends.
+// besideBond makes a bond from two interfaces that are not rails, until the test ends.
 func besideBond(t *testing.T, n node, options string) {
 	t.Helper()
 	n.Shell(t, `
@@ -324,7 +322,7 @@ end`)
 	t.Cleanup(func() { n.Shell(t, "ip link delete bond9; ip link set eth2 up; ip link set eth3 up") })
 }
 
-// filter loses what arrives in a node for a port.
+// filter drops packets that arrive in a node for a port.
 func filter(t *testing.T, n node, protocol string, port int, netdevs ...string) {
 	t.Helper()
 	number := map[string]int{"tcp": 6, "udp": 17}[protocol]
@@ -335,8 +333,8 @@ tc filter add dev %[1]s ingress protocol ip u32 match ip protocol %[2]d 0xff mat
 	}
 }
 
-// corrupt writes into the memory of node 2's worker while a round goes on: into
-// what was registered, which is the only memory of huge pages.
+// corrupt writes to the memory of node 2's worker during a round, to the registered memory, which is its only
+// memory of huge pages.
 func corrupt(t *testing.T, w *watch) func() {
 	const script = `
 my ($pid) = @ARGV;

@@ -16,12 +16,11 @@ import (
 	"time"
 )
 
-// long asks for what takes longer than CI has. run.sh writes "test." before every
-// flag.
+// long enables tests that take longer than CI allows. run.sh writes "test." before every flag.
 var long = flag.Bool("test.long", false,
 	"ten minutes of health by the rules as they are shipped, every fault, and what takes long")
 
-// onlyLong skips what a shorter test of the same covers, or what measures for long.
+// onlyLong skips a test that a shorter test also covers, or that measures for long.
 func onlyLong(t *testing.T) {
 	t.Helper()
 	if !*long {
@@ -29,50 +28,46 @@ func onlyLong(t *testing.T) {
 	}
 }
 
-// healthyFor is how long two healthy nodes must not wake anybody.
+// healthyFor is the time for which two healthy nodes must not fire an alert.
 var healthyFor = flag.Duration("test.healthy", 10*time.Minute, "how long TestAlertsHealthy watches")
 
-// A minute of hastened rules is a second. What railscope takes its own time for
-// stays as it is.
+// A minute of hastened rules is a second. railscope's own times are unchanged.
 const minute = time.Second
 
-// terms are those of a watch: what both rails are shaped to, how the nodes probe
-// each other, and how Prometheus looks.
+// terms are the settings of a watch: the rate to which both rails are shaped, how the nodes probe each other, and
+// how Prometheus scrapes and evaluates.
 type terms struct {
 	rate             string
 	probe            []string // keys of the configuration
 	scrape, evaluate time.Duration
-	rules            string // a pattern
+	rules            string // pattern of rule files
 	flags            []string
 }
 
-// shipped are the terms of docs/alerts.md. A probe gives way to others at the
-// same part of what a rail carries as by default: a fifth of 30 Mbit/s here, not
-// of the 2.5 Gb/s that RDMA takes for its capacity.
+// shipped returns the terms of docs/alerts.md. A probe gives way to other traffic at the default fraction of what a
+// rail carries: 1/5 of 30 Mbit/s here, not of the 2.5 Gb/s that RDMA takes for its capacity.
 func shipped() terms {
 	return terms{shape, []string{"busy_above: 0.0024"}, 15 * time.Second, 15 * time.Second, "/out/rules/*.yml", nil}
 }
 
-// hastened are terms by which a minute is a second. Rails carry so little that
-// emulated CPUs, which others use, too, are not the limit; and all rounds are
-// full ones, because a solo stands until the next and one alone proves nothing.
-// They are short enough for two of them in each interval.
+// hastened returns terms in which a minute is a second. Rails carry so little that emulated CPUs, which others also
+// use, are not the limit. All rounds are full ones, because a solo is valid until the next one and a single solo
+// proves nothing. They are short enough for two of them in each interval.
 func hastened(t *testing.T) terms {
 	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "burst: 2ms", "depth: 8", "latency_samples: 50",
 		"solo_every: 1", "budget: 64GiB/h"}, 2 * time.Second, minute, hasten(t), []string{"--query.lookback-delta=5s"}}
 }
 
-// watch is two nodes with everything of railscope on, that probe each other, and
-// a Prometheus in node 2 that scrapes both and evaluates the rules.
+// watch is two nodes with all of railscope enabled that probe each other, and a Prometheus in node 2 that scrapes
+// both and evaluates the rules.
 type watch struct {
 	terms
-	t         *testing.T // with which all of it ends
+	t         *testing.T // everything ends with this test
 	exporters [3]*exporter
 	since     time.Time
 }
 
-// startWatch shapes both rails alike, starts railscope in both nodes, and
-// Prometheus.
+// startWatch shapes both rails equally, starts railscope in both nodes, and Prometheus.
 func startWatch(t *testing.T, c terms) *watch {
 	t.Helper()
 	freshRails(t, 2)
@@ -87,7 +82,7 @@ func startWatch(t *testing.T, c terms) *watch {
 		w.start(t, n)
 	}
 	startPrometheus(t, c.scrape, c.evaluate, c.rules, []node{1, 2}, c.flags...)
-	eventually(t, commandTime, func() error { // hastened rules miss railscope two seconds after the start
+	eventually(t, commandTime, func() error { // hastened rules report a missing railscope two seconds after the start
 		if n := len(vector(t, "up == 1")); n != 2 {
 			return fmt.Errorf("Prometheus has scraped %d nodes of 2", n)
 		}
@@ -98,7 +93,7 @@ func startWatch(t *testing.T, c terms) *watch {
 	return w
 }
 
-// start starts railscope in a node, by a command before it if there is one.
+// start starts railscope in a node, optionally after a command.
 func (w *watch) start(t *testing.T, n node, before ...string) {
 	t.Helper()
 	argv := append(before, railscope, "serve", w.config(t, n), "--collector.nccl", "--nccl.log=/tmp/nccl/*.log",
@@ -107,7 +102,7 @@ func (w *watch) start(t *testing.T, n node, before ...string) {
 	w.exporters[n] = e
 	w.t.Cleanup(func() {
 		if w.exporters[n] != e {
-			return // it was to end before
+			return // it was meant to end earlier
 		}
 		e.scrape(w.t)
 		if said := w.stop(w.t, n); w.t.Failed() {
@@ -128,7 +123,7 @@ func (w *watch) config(t *testing.T, n node) string {
 	return config(t, n, append([]string{listens, withToken, "peers: [" + node(3-n).control() + "]"}, w.probe...)...)
 }
 
-// stop ends railscope in a node and returns what it had to say.
+// stop ends railscope in a node and returns its output.
 func (w *watch) stop(t *testing.T, n node) string {
 	t.Helper()
 	e := w.exporters[n]
@@ -143,7 +138,7 @@ func (w *watch) restart(t *testing.T, n node, before ...string) {
 	w.start(t, n, before...)
 }
 
-// probed waits until both nodes have probed the other by RDMA, rail by rail.
+// probed waits until both nodes have probed each other by RDMA, over each rail.
 func (w *watch) probed(t *testing.T) {
 	t.Helper()
 	for _, n := range []node{1, 2} {
@@ -154,8 +149,8 @@ func (w *watch) probed(t *testing.T) {
 	}
 }
 
-// alerts returns those that were in a state since, as the tables write them:
-// severity, name without Railscope, node.
+// alerts returns the alerts that were in a state since, in the format of the tables: severity, name without
+// Railscope, node.
 func (w *watch) alerts(t *testing.T, state string, since time.Time) (all []string) {
 	t.Helper()
 	for _, s := range w.history(t, state, since) {
@@ -165,9 +160,8 @@ func (w *watch) alerts(t *testing.T, state string, since time.Time) (all []strin
 	return slices.Compact(all)
 }
 
-// history returns the alerts that were in a state since, and for how many
-// evaluations, but for RailscopeFinding: links of the lab went down before, and
-// MTUs differ on purpose.
+// history returns the alerts that were in a state since, and the number of evaluations, except RailscopeFinding:
+// links of the lab went down before, and MTUs differ on purpose.
 func (w *watch) history(t *testing.T, state string, since time.Time) metrics {
 	t.Helper()
 	return vector(t, fmt.Sprintf(`count_over_time(ALERTS{alertname!="RailscopeFinding",alertstate=%q}[%ds])`, state,
@@ -180,7 +174,7 @@ func written(alert map[string]string) string {
 		strings.TrimPrefix(alert["alertname"], "Railscope"), node))
 }
 
-// quiet waits until there is no alert any more, not even one that pends.
+// quiet waits until no alert is left, not even a pending one.
 func (w *watch) quiet(t *testing.T) {
 	t.Helper()
 	eventually(t, 3*time.Minute, func() error {
@@ -195,7 +189,7 @@ func (w *watch) quiet(t *testing.T) {
 	})
 }
 
-// bad says what of the rules could not be evaluated.
+// bad fails if rules could not be evaluated.
 func (w *watch) bad(t *testing.T) {
 	t.Helper()
 	for _, s := range vector(t, `prometheus_rule_evaluation_failures_total > 0`) {
@@ -203,9 +197,8 @@ func (w *watch) bad(t *testing.T) {
 	}
 }
 
-// TestAlertsHealthy: on two healthy nodes with traffic as of a training job,
-// bursts on both rails alike with idle times between them, nothing is found and no alert fires by the rules as
-// shipped.
+// TestAlertsHealthy: two healthy nodes with traffic like a training job, equal bursts on both rails with idle times
+// between them, have no finding, and no alert fires by the rules as shipped.
 func TestAlertsHealthy(t *testing.T) {
 	if !*long {
 		t.Skip("ten minutes: -long; TestAlertsFaults begins with hastened ones")
@@ -217,7 +210,7 @@ func TestAlertsHealthy(t *testing.T) {
 			t.Errorf("node %d: %d rounds in %v prove little", n, w.exporters[n].rounds(t), *healthyFor)
 		}
 	}
-	// The lab's rails are unlike: startWatch gives one of them a larger MTU.
+	// The lab's rails differ: startWatch gives one of them a larger MTU.
 	const found = `count_over_time(railscope_finding{severity!="info",check!="mtu_unlike"}[%.0fs])`
 	for _, s := range vector(t, fmt.Sprintf(found, time.Since(w.since).Seconds())) {
 		t.Errorf("found in %v scrapes: %v", s.value, s.labels)
@@ -225,8 +218,7 @@ func TestAlertsHealthy(t *testing.T) {
 	w.healthy(t)
 }
 
-// train sends bursts over both rails alike as a training job does, for so long:
-// 5 s of traffic, and then none for up to 6 s.
+// train sends equal bursts over both rails like a training job: 5 s of traffic, and then none for up to 6 s.
 func (w *watch) train(t *testing.T, long time.Duration) {
 	t.Helper()
 	job := startFlow(t, 0, 1)
@@ -247,14 +239,13 @@ func (w *watch) train(t *testing.T, long time.Duration) {
 	}
 }
 
-// healthy holds that no alert has fired since the watch began, nor, by rules that
-// are not hastened, pended for more than half of the time after which it would
-// have; and says which pended.
+// healthy checks that no alert has fired since the watch began. With rules that are not hastened, no alert may have
+// been pending for more than half of its waiting time. It logs the pending ones.
 func (w *watch) healthy(t *testing.T) {
 	t.Helper()
 	w.bad(t)
 	fired := w.alerts(t, "firing", w.since)
-	if w.evaluate == minute { // hastened
+	if w.evaluate == minute { // hastened rules
 		fired = slices.DeleteFunc(fired, starved)
 	}
 	if len(fired) > 0 {
@@ -303,8 +294,7 @@ func (w *watch) healthy(t *testing.T) {
 		len(pended))
 }
 
-// hasten writes the shipped rules anew, a second for every minute, and returns
-// the pattern of their files.
+// hasten rewrites the shipped rules with a second for every minute, and returns the pattern of their files.
 func hasten(t *testing.T) string {
 	t.Helper()
 	duration := regexp.MustCompile(`(\[|for: |interval: |offset )(\d+)([mhd])\b`)

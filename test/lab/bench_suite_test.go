@@ -14,10 +14,10 @@ import (
 	"github.com/railscope/railscope/bench/suite"
 )
 
-// suiteLimit is the longest that all benchmarks of the suite may take here.
+// suiteLimit is the maximum time of all benchmarks of the suite here.
 const suiteLimit = 2 * time.Minute
 
-// benchSuite runs bench with flags of its suite, and their timeout.
+// benchSuite runs bench with flags of its suite, including their timeout.
 func benchSuite(t *testing.T, flags ...string) (suite.Suite, *process) {
 	t.Helper()
 	argv := append([]string{railscope, "bench", node(2).control(), "--token-file=/out/token", "--format=json"}, flags...)
@@ -53,7 +53,7 @@ func benchSuite(t *testing.T, flags ...string) (suite.Suite, *process) {
 	return s, p
 }
 
-// suiteRow is the row of a name.
+// suiteRow returns the row with a name.
 func suiteRow(t *testing.T, rows []suite.Row, name string) suite.Row {
 	t.Helper()
 	for _, r := range rows {
@@ -65,7 +65,7 @@ func suiteRow(t *testing.T, rows []suite.Row, name string) suite.Row {
 	return suite.Row{}
 }
 
-// TestBenchAll: the table of the tutorials in one go, with what the ports counted, a sweep and a KV cache.
+// TestBenchAll: the table of the tutorials in one run, with what the ports counted, a sweep and a KV cache.
 func TestBenchAll(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
@@ -77,7 +77,7 @@ func TestBenchAll(t *testing.T) {
 	if p.RC != 0 || !s.Good {
 		t.Errorf("exit code %d, good %v: %s", p.RC, s.Good, s.Verdict)
 	}
-	if s.Rows[0].Transport != "tcp" { // on a busy machine one of both may have no figure in its 200 ms
+	if s.Rows[0].Transport != "tcp" { // on a busy machine, one of the two may have no value within its 200 ms
 		t.Errorf("no row by TCP: %+v", s.Rows)
 	}
 	for _, name := range []string{"rail 0, WRITE", "rail 1, WRITE", "all rails, WRITE",
@@ -102,7 +102,7 @@ func TestBenchAll(t *testing.T) {
 	}
 	for _, c := range s.KVCache {
 		if c.Seconds == nil {
-			if c.Row != "TCP" { // likewise
+			if c.Row != "TCP" { // on a busy machine, TCP may have no value
 				t.Errorf("%+v", c)
 			}
 			continue
@@ -111,7 +111,7 @@ func TestBenchAll(t *testing.T) {
 	}
 }
 
-// TestBenchTime: --all takes less than two minutes on two rails, and its goodput is that of ib_write_bw.
+// TestBenchTime: --all takes less than two minutes on two rails, and its goodput equals that of ib_write_bw.
 func TestBenchTime(t *testing.T) {
 	onlyLong(t) // TestProbeGoodput compares with ib_write_bw
 	freshRails(t, 2)
@@ -121,7 +121,7 @@ func TestBenchTime(t *testing.T) {
 	}
 	answer(t)
 	var theirs, ours [2]float64
-	for try := 1; try <= 3; try++ { // other work on the machine can only make either slower
+	for try := 1; try <= 3; try++ { // other load on the machine can only make either slower
 		begin := time.Now()
 		s, _ := benchSuite(t, "--all")
 		if took := time.Since(begin); took > suiteLimit {
@@ -146,7 +146,7 @@ func TestBenchTime(t *testing.T) {
 
 // TestBenchCompare: a rail that is shaped after a run was saved is worse, and the other one is not.
 func TestBenchCompare(t *testing.T) {
-	onlyLong(t) // TestCompare of bench/suite
+	onlyLong(t) // TestCompare of bench/suite covers it
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	for i := range 2 {
@@ -172,9 +172,9 @@ func TestBenchCompare(t *testing.T) {
 	}
 }
 
-// TestRing: two nodes stream to each other at once, and a node that does not allow it takes no part.
+// TestRing: two nodes stream to each other concurrently. A node that does not allow it does not take part.
 func TestRing(t *testing.T) {
-	onlyLong(t) // TestRingOfThree of probe
+	onlyLong(t) // TestRingOfThree of probe covers it
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	for i := range 2 {

@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// TestBondMemberFails pulls the cable of one member, at both ends, and plugs it
-// again.
+// TestBondMemberFails pulls the cable of one member, at both ends, and plugs it in again.
 func TestBondMemberFails(t *testing.T) {
 	for _, c := range []struct {
 		mode          string
 		options       []string
-		whole, failed want // beside what holds for every mode
+		whole, failed want // in addition to what all modes have in common
 	}{
 		{"balance-xor", []string{"xmit_hash_policy", "layer3+4"},
 			want{`bond_info{bond="bond0",mode="balance-xor",xmit_hash_policy="layer3+4"}`: 1,
@@ -82,7 +81,7 @@ func ping(t *testing.T) {
 	})
 }
 
-// checkLACP compares what is exported of LACP with what the two kernels say.
+// checkLACP compares exported LACP values with what the two kernels report.
 func checkLACP(t *testing.T, m metrics) {
 	t.Helper()
 	partner := strings.TrimSpace(node(2).Run(t, "cat", "/sys/class/net/bond0/address"))
@@ -99,14 +98,14 @@ func checkLACP(t *testing.T, m metrics) {
 	}
 }
 
-// TestGIDTrap enslaves two rails to a bond. A port stays ACTIVE whatever its
-// GIDs do, so nothing but gid_misbound tells.
+// TestGIDTrap adds two rails to a bond. A port stays ACTIVE whatever happens to its GIDs, so that only gid_misbound
+// shows the fault.
 func TestGIDTrap(t *testing.T) {
 	freshRails(t, 2)
 	e := serve(t, 1)
 	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 0})
 
-	// eth0 keeps its address beside the bond's, eth1 does not.
+	// eth0 keeps its address in addition to the bond's; eth1 does not.
 	node(1).Shell(t, `
 ip link add bond0 type bond mode balance-xor miimon 100
 ip -batch - <<-end
@@ -122,7 +121,7 @@ end`)
 	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1,
 		`port_up{rail="1"}`: 1})
 
-	// Now neither has one: both rails go by the bond's.
+	// Now neither has an address: both rails use the bond's.
 	node(1).Run(t, "ip", "addr", "del", node(1).address(0)+"/24", "dev", "eth0")
 	e = e.restart(t)
 	m := e.shows(t, want{`gid_misbound{rail="0"}`: 1, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1,
@@ -133,7 +132,7 @@ end`)
 		}
 	}
 
-	// Out of the bond and with its own address a rail is well again.
+	// A rail that left the bond and has its own address is healthy again.
 	node(1).Shell(t, `
 ip link delete bond0
 for i in 0 1; do

@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// TestTrafficCounted sends a known amount over one rail and looks for it at
-// both ends. rxe has no byte counters of its own: railscope's are the netdev's,
-// headers included, so the headers are part of what is expected (burst). The
-// acknowledgements go the other way and are in neither figure.
+// TestTrafficCounted sends a known amount over one rail and checks the counters at both ends. rxe has no byte
+// counters: railscope uses those of the netdev, which include headers, so the expected value includes them (burst).
+// The acknowledgements go the other way and are in neither value.
 func TestTrafficCounted(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
@@ -45,7 +44,7 @@ func TestTrafficCounted(t *testing.T) {
 	}
 }
 
-// rxeCounters is every hw_counter of rxe and the series that it must be.
+// rxeCounters maps every hw_counter of rxe to its series.
 var rxeCounters = map[string]string{
 	"ack_deferred":           "port_acks_deferred_total",
 	"completer_retry_err":    "port_completer_retries_total",
@@ -64,9 +63,8 @@ var rxeCounters = map[string]string{
 	"sent_pkts":              "port_transmit_packets_total",
 }
 
-// TestCountersEqualNetlink compares every hw_counter with what the rdma tool
-// reads over netlink, after traffic with losses and a link that was down, so
-// that many of them are not 0.
+// TestCountersEqualNetlink compares every hw_counter with the rdma tool's netlink values, after traffic with losses
+// and a link that was down, so that many of them are not 0.
 func TestCountersEqualNetlink(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)

@@ -26,7 +26,7 @@ func TestRailsFound(t *testing.T) {
 					series("port_up", ""):                      1,
 					series("port_state_id", ""):                4,
 					series("port_physical_state_id", ""):       5,
-					series("port_rate_bytes_per_second", ""):   10e9 / 8, // what the emulated NIC says of itself
+					series("port_rate_bytes_per_second", ""):   10e9 / 8, // values that the emulated NIC reports
 					series("port_mtu_bytes", `,kind="active"`): 4096,
 					series("port_mtu_bytes", `,kind="netdev"`): 4200,
 					series("gid_misbound", ""):                 0,
@@ -46,7 +46,7 @@ func TestRailsFound(t *testing.T) {
 	}
 }
 
-// checkList compares `railscope rails --format=json` with what freshRails made.
+// checkList compares `railscope rails --format=json` with the rails that freshRails made.
 func checkList(t *testing.T, rails int) {
 	t.Helper()
 	var list struct {
@@ -92,8 +92,7 @@ func exportedGID(m metrics, rail int, address string) (map[string]string, bool) 
 	return nil, false
 }
 
-// sameAddress says whether a GID, however it is written, stands for an IPv4
-// address.
+// sameAddress reports whether a GID, in any notation, is an IPv4 address.
 func sameAddress(gid, address string) bool {
 	a, err := netip.ParseAddr(gid)
 	return err == nil && a.Unmap() == netip.MustParseAddr(address)

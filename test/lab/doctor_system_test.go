@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestDoctorMendsSystem breaks what is around the rails, has doctor find that and
-// nothing else, runs the commands that it prints, and has it find nothing.
-func TestDoctorMendsSystem(t *testing.T) {
+// TestDoctorFixesSystem breaks system settings that affect the rails. doctor must find exactly that fault, and find
+// nothing after its printed commands were run.
+func TestDoctorFixesSystem(t *testing.T) {
 	freshRails(t, 2)
 	finds(t, nil)
 	for _, c := range []struct{ name, check, fault string }{
@@ -19,14 +19,14 @@ func TestDoctorMendsSystem(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node(1).Shell(t, c.fault)
-			finds(t, []string{c.check}).mend(t)
+			finds(t, []string{c.check}).fix(t)
 			finds(t, nil)
 		})
 	}
 }
 
-// TestDoctorEnvironment finds the process whose environment keeps RDMA from it,
-// among others whose does not, and no longer when it has ended.
+// TestDoctorEnvironment: doctor finds the process whose environment prevents RDMA, among others whose environment
+// does not, and no longer finds it after it has ended.
 func TestDoctorEnvironment(t *testing.T) {
 	freshRails(t, 2)
 	node(1).Start(t, "env", "NCCL_IB_DISABLE=0", "NCCL_IB_HCA=rxe", "NCCL_IB_GID_INDEX=1", "UCX_TLS=rc,sm,self",

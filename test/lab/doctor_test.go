@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// diagnosis is what `railscope doctor --format=json` prints, as far as tests
-// look at it.
+// diagnosis is the part of `railscope doctor --format=json` that tests use.
 type diagnosis struct {
 	Nodes []struct {
 		Node   string
@@ -26,19 +25,19 @@ type diagnosis struct {
 	Critical int
 	Seconds  float64
 
-	took time.Duration // of the process, as node 1 sees it
+	took time.Duration // duration of the process, as node 1 sees it
 }
 
-// other reports a finding that tests of doctor leave alone: links that tests before this one took down, which
-// interfaces count for as long as they exist, and what the round with the peer found as a consequence, which has tests
-// of its own.
+// other reports whether a finding is ignored by tests of doctor: links that earlier tests took down, which
+// interfaces count for as long as they exist, and consequences that the round with the peer finds, which have tests
+// of their own.
 func other(check string) bool {
 	return slices.Contains([]string{"carrier_flapping", "fallback", "probe_failed", "rail_failed", "step_failed",
 		"slower_than_tcp", "shared_bottleneck", "imbalance", "counter_mismatch", "path_mtu_small", "other_traffic",
 		"latency_uneven", "lossy_rail", "version_mismatch"}, check)
 }
 
-// checks are the findings' checks, without the others.
+// checks returns the checks of the findings that are not ignored.
 func (d diagnosis) checks() (ids []string) {
 	for _, f := range d.Findings {
 		if !other(f.Check) {
@@ -48,7 +47,7 @@ func (d diagnosis) checks() (ids []string) {
 	return ids
 }
 
-// examine runs doctor on node 1. Its exit code must fit.
+// examine runs doctor on node 1. Its exit code must match.
 func examine(t *testing.T, flags ...string) diagnosis {
 	t.Helper()
 	start := time.Now()
@@ -68,7 +67,7 @@ func examine(t *testing.T, flags ...string) diagnosis {
 	return d
 }
 
-// finds waits until doctor finds exactly that.
+// finds waits until doctor finds exactly these checks.
 func finds(t *testing.T, checks []string, flags ...string) (d diagnosis) {
 	t.Helper()
 	eventually(t, linkTime, func() error {
@@ -81,8 +80,8 @@ func finds(t *testing.T, checks []string, flags ...string) (d diagnosis) {
 	return d
 }
 
-// mend runs what doctor printed, as it stands, on the node that it says.
-func (d diagnosis) mend(t *testing.T) {
+// fix runs the commands that doctor printed, unchanged, on the node that it names.
+func (d diagnosis) fix(t *testing.T) {
 	t.Helper()
 	for _, f := range d.Findings {
 		if other(f.Check) {
@@ -98,18 +97,18 @@ func (d diagnosis) mend(t *testing.T) {
 	}
 }
 
-// show logs what people would read. No test looks at it.
+// show logs the text output. No test checks it.
 func show(t *testing.T, flags ...string) {
 	t.Helper()
 	if !*long {
 		return
 	}
-	res, _ := node(1).Try(append([]string{railscope, "doctor"}, flags...)...) // 1 where there is a fault
+	res, _ := node(1).Try(append([]string{railscope, "doctor"}, flags...)...) // exit code 1 if there is a fault
 	t.Logf("railscope doctor %s\n%s", strings.Join(flags, " "), res.Stdout)
 }
 
-// TestDoctorHealthy: a node of the lab as it is has no finding, and doctor has looked at all of it within seconds: 0.6
-// to 1.0 s on emulated processors, with other work on the machine more. The best of some tries counts.
+// TestDoctorHealthy: an unmodified node of the lab has no finding, and doctor examines it within seconds: 0.6 to
+// 1.0 s on emulated processors, more with other load. The best of some tries counts.
 func TestDoctorHealthy(t *testing.T) {
 	for _, rails := range []int{2, 4} {
 		freshRails(t, rails)
@@ -121,7 +120,8 @@ func TestDoctorHealthy(t *testing.T) {
 			}
 			t.Logf("%d rails: %.3f s of looking, %.3f s with start and end of the process", rails, d.Seconds,
 				d.took.Seconds())
-			if best = min(best, d.took); best < 2*time.Second {
+			best = min(best, d.took)
+			if best < 2*time.Second {
 				break
 			}
 		}
@@ -135,10 +135,10 @@ func TestDoctorHealthy(t *testing.T) {
 			"/sys/class/net/eth1/carrier_down_count")), ", "))
 }
 
-// TestDoctorMends breaks a node in one way, has doctor find that and nothing
-// else, runs the commands that it prints, and has it find nothing.
-func TestDoctorMends(t *testing.T) {
-	// rxe0 alone, on a bond of eth0 and eth1.
+// TestDoctorFixes breaks a node in one way. doctor must find exactly that fault, and find nothing after its printed
+// commands were run.
+func TestDoctorFixes(t *testing.T) {
+	// only rxe0, on a bond of eth0 and eth1.
 	onBond := `
 printf 'link delete rxe0\nlink delete rxe1\n' | rdma -b -
 ip link add bond0 type bond mode balance-xor miimon 100
@@ -191,16 +191,16 @@ end`},
 			}
 			d := finds(t, []string{c.check})
 			show(t)
-			d.mend(t)
+			d.fix(t)
 			finds(t, nil)
 		})
 	}
 }
 
-// TestDoctorSharedSubnet puts all rails of both nodes into one subnet, with
-// strict reverse path filters: after the mend RDMA goes over each of them.
+// TestDoctorSharedSubnet puts all rails of both nodes into one subnet, with strict reverse path filters. After the
+// fix, RDMA uses each of them.
 func TestDoctorSharedSubnet(t *testing.T) {
-	onlyLong(t) // TestDoctorMends has the fix on one node
+	onlyLong(t) // TestDoctorFixes has the fix on one node
 	freshRails(t, 2)
 	answer(t)
 	flags := []string{"--peer=" + node(2).control(), "--token-file=/out/token"}
@@ -212,15 +212,14 @@ func TestDoctorSharedSubnet(t *testing.T) {
 	d := finds(t, []string{"same_subnet", "same_subnet"}, flags...)
 	show(t, flags...)
 	before := bench(t, small...)
-	d.mend(t)
+	d.fix(t)
 	finds(t, nil, flags...)
 	if after := bench(t, small...); !after.byRDMA() || len(after.Rails) != 2 {
-		t.Errorf("before the mend %v; after it %v", before, after)
+		t.Errorf("before the fix %v; after it %v", before, after)
 	}
 }
 
-// routesAsBefore takes away what the mend of a shared subnet leaves behind that
-// fresh rails do not touch.
+// routesAsBefore removes settings of the shared subnet's fix that freshRails does not reset.
 func routesAsBefore(t *testing.T, n node) {
 	t.Helper()
 	n.Shell(t, `
@@ -232,15 +231,14 @@ for i in 0 1; do
 done`)
 }
 
-// TestDoctorNoRails: a node without rails says so.
+// TestDoctorNoRails: a node without rails is reported.
 func TestDoctorNoRails(t *testing.T) {
 	freshRails(t, 1)
 	node(1).Shell(t, "rdma link delete rxe0")
 	finds(t, []string{"no_rails"})
 }
 
-// TestDoctorPeer looks at both nodes: what is wrong on the other one, and what
-// is between them.
+// TestDoctorPeer examines both nodes: faults of the other node, and faults between them.
 func TestDoctorPeer(t *testing.T) {
 	freshRails(t, 2)
 	e := answer(t)
@@ -260,18 +258,18 @@ func TestDoctorPeer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name != "MTU larger there" {
-				onlyLong(t) // found by the check of one node, or by that of both nodes' facts, as fixtures are
+				onlyLong(t) // found by the check of one node, or by that of both nodes' facts, which fixtures cover
 			}
 			freshRails(t, 2)
 			node(2).Shell(t, c.fault)
 			d := finds(t, c.checks, flags...)
 			show(t, flags...)
-			d.mend(t)
+			d.fix(t)
 			finds(t, nil, flags...)
 		})
 	}
 	t.Run("it hangs", func(t *testing.T) {
-		onlyLong(t) // virtual time covers the deadline
+		onlyLong(t) // a test in virtual time covers the deadline
 		node(2).Run(t, "kill", "-STOP", fmt.Sprint(e.process.PID))
 		defer node(2).Run(t, "kill", "-CONT", fmt.Sprint(e.process.PID))
 		d := finds(t, []string{"peer"}, flags...)

@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/test/faults"
 )
 
-// extra is one burst that `railscope bench` made besides.
+// extra is one extra burst of `railscope bench`.
 type extra struct {
 	Kind       string
 	QueuePairs int `json:"queue_pairs"`
@@ -29,7 +29,7 @@ type extra struct {
 	Failure *fault
 }
 
-// kinds are the bursts of a kind as "op rail, op rail", with the reason of a failure.
+// kinds returns the bursts of a kind as "op rail, op rail", with the reason of a failure.
 func (r report) kinds(kind string) (list []string) {
 	for _, m := range r.Extras {
 		if m.Kind != kind {
@@ -86,10 +86,10 @@ func TestExtras(t *testing.T) {
 	}
 }
 
-// TestExtraPaths: packets of some UDP source ports are dropped, all of them or one in 20; the flow labels of these are
-// found, and no others.
+// TestExtraPaths: packets with some UDP source ports are dropped, all of them or 1/20. The flow labels of these
+// ports are found, and no others.
 func TestExtraPaths(t *testing.T) {
-	onlyLong(t) // TestExtraPaths of probe
+	onlyLong(t) // TestExtraPaths of probe covers it
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	for i := range 2 {
@@ -99,7 +99,7 @@ func TestExtraPaths(t *testing.T) {
 	r := bench(t, append(small, "--paths=16")...)
 	t.Logf("findings %+v", r.Findings)
 	r.is(t, "ok", "rdma", "")
-	ports := map[int]int{} // of rail 1, by label
+	ports := map[int]int{} // UDP ports of rail 1, by flow label
 	for _, m := range r.Extras {
 		if f := m.Flows[0]; f.Rail == "1" {
 			ports[f.Path] = f.UDPPort
@@ -151,9 +151,9 @@ func TestExtraPaths(t *testing.T) {
 	}
 }
 
-// TestExtraLoopback: a rail whose link is slow is not slow to itself: the wire is to blame.
+// TestExtraLoopback: a rail with a slow link is not slow in loopback, so the link is the cause.
 func TestExtraLoopback(t *testing.T) {
-	onlyLong(t) // TestRound of doctor/check
+	onlyLong(t) // TestRound of doctor/check covers it
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	limit(t, 0, "30mbit")
@@ -174,9 +174,9 @@ func TestExtraLoopback(t *testing.T) {
 	}
 }
 
-// TestExtraPairs: two of four rails behind one shaper are found as the pair.
+// TestExtraPairs: two of four rails behind one shaper are found as a pair.
 func TestExtraPairs(t *testing.T) {
-	onlyLong(t) // TestRound of doctor/check
+	onlyLong(t) // TestRound of doctor/check covers it
 	freshRails(t, 4)
 	meet(t, 0, 1, 2, 3)
 	node(1).Shell(t, strings.ReplaceAll(faults.OneShaper, faults.Shape, "12mbit"))

@@ -12,10 +12,10 @@ import (
 	"github.com/railscope/railscope/test/faults"
 )
 
-// findTime is within what a fault must be a finding: two examinations, a minute apart, or two rounds.
+// findTime is the maximum time until a fault is a finding: two examinations, a minute apart, or two rounds.
 const findTime = 3 * time.Minute
 
-// found are the findings that stand on a node, as "severity check, subject".
+// found returns the active findings of a node, as "severity check, subject".
 func (e *exporter) found(t testing.TB) (list []string) {
 	t.Helper()
 	for _, s := range e.scrape(t).find("finding") {
@@ -25,12 +25,12 @@ func (e *exporter) found(t testing.TB) (list []string) {
 	return list
 }
 
-// wanted is what a fault of the matrix must be in the lab.
+// wanted returns the expected finding of a fault of the matrix in the lab.
 func wanted(f faults.Fault) string {
 	return strings.ReplaceAll(f.Want, faults.Peer, target)
 }
 
-// plantFault does what a row of the matrix says.
+// plantFault plants the fault of a row of the matrix.
 func plantFault(t *testing.T, f faults.Fault) {
 	t.Helper()
 	if f.Lab.Cable {
@@ -43,8 +43,8 @@ func plantFault(t *testing.T, f faults.Fault) {
 	}
 }
 
-// TestFindings plants faults of the matrix on a node that serves: each becomes a finding by its own name within three
-// minutes, and no other critical one does. A node that starts with the fault finds it within seconds.
+// TestFindings plants faults of the matrix on a node that serves: each becomes a finding under its own name within
+// three minutes, and no other critical one is raised. A node that starts with the fault finds it within seconds.
 func TestFindings(t *testing.T) {
 	for _, f := range faults.List() {
 		if !f.Lab.In() || f.Lab.Bench {
@@ -52,7 +52,7 @@ func TestFindings(t *testing.T) {
 		}
 		t.Run(f.Name, func(t *testing.T) {
 			if !f.Lab.CI {
-				onlyLong(t) // the same list in fixtures, and the checks themselves have their tests
+				onlyLong(t) // fixtures cover the same list, and the checks have their own tests
 			}
 			freshRails(t, 2)
 			var e *exporter
@@ -68,7 +68,7 @@ func TestFindings(t *testing.T) {
 				start()
 			}
 			if f.Lab.Later {
-				time.Sleep(15 * time.Second) // two examinations: the rail is known, and counters have a past
+				time.Sleep(15 * time.Second) // after two examinations the rail is known and counters have a past
 			}
 			plantFault(t, f)
 			if e == nil {
@@ -79,7 +79,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// findsFault waits for the finding of a fault, and wants no other that is critical.
+// findsFault waits for the finding of a fault. No other critical one may be raised.
 func findsFault(t *testing.T, e *exporter, f faults.Fault) {
 	t.Helper()
 	want, planted := wanted(f), time.Now()

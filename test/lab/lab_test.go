@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The tests of this file are about the lab itself: where one of them fails, the
-// others prove nothing. They need no railscope.
+// The tests of this file test the lab itself: if one of them fails, the others prove nothing. They do not need
+// railscope.
 
 func TestLabCommands(t *testing.T) {
 	for _, n := range []node{1, 2} {
@@ -94,8 +94,8 @@ func TestLabCable(t *testing.T) {
 	meet(t, 1)
 }
 
-// TestLabBondMovesGIDs shows the trap that gid_misbound is for: two rails are
-// enslaved to a bond, and the second one's GIDs are the first one's.
+// TestLabBondMovesGIDs shows the fault that gid_misbound detects: two rails are added to a bond, and the second
+// one's GIDs become the first one's.
 func TestLabBondMovesGIDs(t *testing.T) {
 	freshRails(t, 2)
 	bond(t, node(1), "balance-xor", "xmit_hash_policy", "layer3+4")

@@ -30,7 +30,7 @@ func TestLinkDown(t *testing.T) {
 				`port_up{rail="1"}`:                    0,
 				`port_state_id{rail="1"}`:              1,
 				`port_physical_state_id{rail="1"}`:     c.physState,
-				`port_rate_bytes_per_second{rail="1"}`: gone, // the kernel still tells one
+				`port_rate_bytes_per_second{rail="1"}`: gone, // the kernel still reports one
 			})
 			c.up(t)
 			e.shows(t, want{`port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1,
@@ -40,7 +40,7 @@ func TestLinkDown(t *testing.T) {
 }
 
 func TestAddressRemoved(t *testing.T) {
-	onlyLong(t) // GIDs are read every 30 s; TestGIDTrap has them change
+	onlyLong(t) // GIDs are read every 30 s; TestGIDTrap changes them
 	freshRails(t, 2)
 	e := serve(t, 1)
 	address := node(1).address(1)
@@ -76,13 +76,13 @@ func TestAddressRemoved(t *testing.T) {
 	}
 }
 
-// TestDeviceReplaced deletes a device and makes it anew under the same name:
-// every file that was kept open is dead then.
+// TestDeviceReplaced deletes a device and recreates it under the same name: every file that was kept open is then
+// invalid.
 func TestDeviceReplaced(t *testing.T) {
 	for rail := range 2 {
 		t.Run(fmt.Sprintf("rxe%d", rail), func(t *testing.T) {
 			if rail == 1 {
-				onlyLong(t) // the same of the last rail, which no other comes after
+				onlyLong(t) // the last rail covers the same case, without a rail after it
 			}
 			freshRails(t, 2)
 			meet(t, rail)
@@ -100,7 +100,7 @@ func TestDeviceReplaced(t *testing.T) {
 				series("rail_info", rail):  gone,
 				series("gid_info", rail):   gone,
 				packets:                    gone,
-				series("port_up", other):   1, // under the same name: a rail that goes does not rename the others
+				series("port_up", other):   1, // under the same name: a rail that disappears does not rename the others
 				series("rail_info", other): 1,
 			})
 

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestMain is the program of both nodes: node 2 only obeys, node 1 obeys
-// itself and runs the tests.
+// TestMain is the program of both nodes: node 2 only runs its agent; node 1 runs an agent and the tests.
 func TestMain(m *testing.M) {
 	self, err := strconv.Atoi(os.Getenv("NODE"))
 	if err != nil {

@@ -21,8 +21,7 @@ type sample struct {
 
 type metrics []sample
 
-// What is wanted of a series beside a value: that it is not there, or that there
-// is any.
+// Special expectations for a series: it does not exist, or it has any value.
 var (
 	gone = math.NaN()
 	some = math.Inf(1)
@@ -59,7 +58,8 @@ func parse(text string) (metrics, error) {
 			return nil, fmt.Errorf("%q: %w", line, err)
 		}
 		value, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-		if s.value, err = strconv.ParseFloat(value, 64); err != nil {
+		s.value, err = strconv.ParseFloat(value, 64)
+		if err != nil {
 			return nil, fmt.Errorf("%q: %w", line, err)
 		}
 		all = append(all, s)
@@ -67,7 +67,7 @@ func parse(text string) (metrics, error) {
 	return all, nil
 }
 
-// parseSeries reads name{label="value",…} and returns what follows it.
+// parseSeries parses name{label="value",…} and returns the rest of the text.
 func parseSeries(text string) (s sample, rest string, err error) {
 	s.labels = map[string]string{}
 	end := strings.IndexAny(text, "{ ")
@@ -92,15 +92,16 @@ func parseSeries(text string) (s sample, rest string, err error) {
 		if err != nil {
 			return s, rest, fmt.Errorf("label %s: %w", label, err)
 		}
-		if s.labels[label], err = strconv.Unquote(literal); err != nil {
+		s.labels[label], err = strconv.Unquote(literal)
+		if err != nil {
 			return s, rest, fmt.Errorf("label %s: %w", label, err)
 		}
 		rest = quoted[len(literal):]
 	}
 }
 
-// find returns the samples that have the selector's name, without railscope_,
-// and all of its labels; they may have others.
+// find returns the samples that have the selector's name, without railscope_, and all of its labels; they may have
+// others.
 func (m metrics) find(selector string) metrics {
 	want, _, err := parseSeries(selector)
 	if err != nil {
@@ -131,7 +132,7 @@ func (m metrics) value(selector string) (float64, error) {
 	return found[0].value, nil
 }
 
-// must is value for a series that has to be there.
+// must is like value, for a series that must exist.
 func (m metrics) must(t testing.TB, selector string) float64 {
 	t.Helper()
 	v, err := m.value(selector)
@@ -141,11 +142,11 @@ func (m metrics) must(t testing.TB, selector string) float64 {
 	return v
 }
 
-// want is what a scrape must show: the values of series by selector, gone for
-// one that must not be there.
+// want is the expected content of a scrape: the values of series by selector, gone for a series that must not
+// exist.
 type want map[string]float64
 
-// check says what of it m does not show.
+// check returns an error for what m does not show.
 func (w want) check(m metrics) error {
 	var wrong []string
 	for selector, value := range w {
@@ -171,11 +172,11 @@ func (w want) check(m metrics) error {
 type exporter struct {
 	node     node
 	process  *process
-	replaced bool // by restart
+	replaced bool // set by restart
 }
 
-// serve starts railscope in a node and waits until it answers. When the test
-// ends it must be the same process, still answer, and stop when asked to.
+// serve starts railscope in a node and waits until it answers. When the test ends it must be the same process,
+// still answer, and stop when asked to.
 func serve(t *testing.T, n node, flags ...string) *exporter {
 	t.Helper()
 	e := launch(t, n, flags...)
@@ -192,8 +193,7 @@ func serve(t *testing.T, n node, flags ...string) *exporter {
 	return e
 }
 
-// launch starts railscope in a node and waits until it answers. What becomes of
-// it then is up to the test.
+// launch starts railscope in a node and waits until it answers. The test must end it.
 func launch(t *testing.T, n node, flags ...string) *exporter {
 	t.Helper()
 	e := &exporter{node: n, process: n.Start(t, append([]string{railscope, "serve"}, flags...)...)}
@@ -207,7 +207,7 @@ func launch(t *testing.T, n node, flags ...string) *exporter {
 	return e
 }
 
-// restart returns a new exporter in place of this one: it reads all facts at once, GIDs among them, and not every 30 s.
+// restart replaces this exporter by a new one, which reads all facts at once, including GIDs, and not every 30 s.
 func (e *exporter) restart(t *testing.T, flags ...string) *exporter {
 	t.Helper()
 	e.process.Stop(t)
@@ -217,7 +217,7 @@ func (e *exporter) restart(t *testing.T, flags ...string) *exporter {
 
 func (e *exporter) url() string { return "http://" + e.node.control() + ":10091/metrics" }
 
-// scrape must succeed, from the process that the test started.
+// scrape returns a scrape, which must succeed and come from the process that the test started.
 func (e *exporter) scrape(t testing.TB) metrics {
 	t.Helper()
 	if !e.process.Running() {
@@ -234,7 +234,7 @@ func (e *exporter) scrape(t testing.TB) metrics {
 	return m
 }
 
-// shows waits until a scrape shows all that is wanted, and returns it.
+// shows waits until a scrape shows all that is expected, and returns it.
 func (e *exporter) shows(t testing.TB, w want) metrics {
 	t.Helper()
 	var m metrics

@@ -17,19 +17,18 @@ import (
 )
 
 const (
-	poll        = 300 * time.Millisecond // between two looks at a condition
-	commandTime = 30 * time.Second       // for a command that should end at once; the CPUs are emulated
-	linkTime    = 45 * time.Second       // for the nodes to notice a link, or its loss, and for facts to be read again
+	poll        = 300 * time.Millisecond // interval of checks of a condition
+	commandTime = 30 * time.Second       // limit for a command that should end at once; the CPUs are emulated
+	linkTime    = 45 * time.Second       // limit until nodes notice a link, or its loss, and facts are read again
 )
 
-// railscope is the program under test, built outside by run.sh.
+// railscope is the program under test, built by run.sh outside the lab.
 var railscope = filepath.Join(os.Getenv("LAB"), "railscope")
 
 // node is one of the two machines: 1 runs the tests, 2 is its peer.
 type node int
 
-// control returns the node's address on the control segment, which no test
-// touches.
+// control returns the node's address on the control segment, which no test modifies.
 func (n node) control() string { return fmt.Sprintf("192.168.200.%d", n) }
 
 func (n node) agent() string { return net.JoinHostPort(n.control(), "7000") }
@@ -47,14 +46,13 @@ func (n node) Run(t testing.TB, argv ...string) string {
 	return res.Stdout
 }
 
-// Shell runs a bash script of which every command must succeed.
+// Shell runs a bash script whose commands must all succeed.
 func (n node) Shell(t testing.TB, script string) string {
 	t.Helper()
 	return n.Run(t, "bash", "-euo", "pipefail", "-c", script)
 }
 
-// Try runs a command; one that fails or does not end is an error, with what it
-// had to say.
+// Try runs a command. If it fails or does not end, the error has its output.
 func (n node) Try(argv ...string) (result, error) {
 	p, err := n.start(commandTime, argv)
 	if err != nil {
@@ -75,9 +73,8 @@ func (n node) Start(t testing.TB, argv ...string) *process {
 	return p
 }
 
-// Cable plugs or pulls the cable of a rail at this node's end: the carrier
-// drops at once, as it does for a real NIC. The other end sees nothing but
-// silence, as it does behind a switch. Plugged again when the test ends.
+// Cable plugs or pulls the cable of a rail at this node's end: the carrier drops at once, as for a real NIC. The
+// other end only stops receiving, as behind a switch. It is plugged in again when the test ends.
 func (n node) Cable(t testing.TB, rail int, plugged bool) {
 	t.Helper()
 	if err := n.cable(rail, plugged); err != nil {
@@ -115,7 +112,7 @@ type process struct {
 	PID   int
 	node  node
 	conn  net.Conn
-	ended chan struct{} // closed when it has; then result and err are set
+	ended chan struct{} // closed when it has ended; then result and err are set
 	result
 	err error
 }
@@ -165,7 +162,7 @@ func receive(in *bufio.Reader, answer any) error {
 	return json.Unmarshal(line, answer)
 }
 
-// Running says whether the process has not ended.
+// Running reports whether the process has not ended.
 func (p *process) Running() bool {
 	select {
 	case <-p.ended:
@@ -175,8 +172,7 @@ func (p *process) Running() bool {
 	}
 }
 
-// Wait waits for the end of a process that must succeed and returns what it
-// printed.
+// Wait waits for the end of a process that must succeed and returns what it printed.
 func (p *process) Wait(t testing.TB, within time.Duration) string {
 	t.Helper()
 	p.end(t, within)
@@ -186,7 +182,7 @@ func (p *process) Wait(t testing.TB, within time.Duration) string {
 	return p.Stdout
 }
 
-// end waits for the end of a process, whatever its exit code.
+// end waits for the end of a process with any exit code.
 func (p *process) end(t testing.TB, within time.Duration) {
 	t.Helper()
 	select {
@@ -210,7 +206,7 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// failure may be called when the process has ended.
+// failure may be called after the process has ended.
 func (p *process) failure() error {
 	switch said := strings.TrimSpace(p.Stderr + p.Stdout); {
 	case p.err != nil:
@@ -223,8 +219,7 @@ func (p *process) failure() error {
 	return nil
 }
 
-// eventually looks until cond has nothing to complain about, and fails with its
-// last complaint when that takes too long.
+// eventually calls cond until it returns nil, and fails with its last error after within.
 func eventually(t testing.TB, within time.Duration, cond func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(within); ; time.Sleep(poll) {
@@ -238,7 +233,7 @@ func eventually(t testing.TB, within time.Duration, cond func() error) {
 	}
 }
 
-// lines splits what a command printed.
+// lines splits the output of a command.
 func lines(s string) []string {
 	return strings.Split(strings.TrimSpace(s), "\n")
 }

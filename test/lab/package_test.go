@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// packageTime is for dpkg and rpm, which unpack 25 MB and start the service.
+// packageTime is the limit for dpkg and rpm, which unpack 25 MB and start the service.
 const packageTime = 2 * time.Minute
 
-// What packages.sh has made: the deb of dist/, and a later one whose files in
-// /etc differ.
+// Packages that packages.sh has made: the deb of dist/, and a later one whose files in /etc differ.
 var (
 	oldDeb = filepath.Join(os.Getenv("LAB"), "packages", "old.deb")
 	newDeb = filepath.Join(os.Getenv("LAB"), "packages", "new.deb")
@@ -33,9 +32,8 @@ const (
 // service is railscope.service of node 1, as the package installs it.
 type service struct{ version string }
 
-// TestPackage is the life of the package on a node that systemd runs: installed,
-// configured, stuck, upgraded, removed, purged. Each step starts where the one
-// before ended. In node 2 a railscope answers, and asks.
+// TestPackage tests the life cycle of the package on a node with systemd: install, configure, hang, upgrade,
+// remove, purge. Each step starts where the previous one ended. In node 2 a railscope answers and probes.
 func TestPackage(t *testing.T) {
 	needsSystemd(t)
 	freshRails(t, 2)
@@ -67,7 +65,7 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// install returns the files of the package.
+// install installs the package and returns its files.
 func (s *service) install(t *testing.T) []string {
 	dpkg(t, "--install", oldDeb)
 	s.version = s.versionOf(t, oldDeb)
@@ -82,8 +80,7 @@ func (s *service) install(t *testing.T) []string {
 	return lines(node(1).Run(t, "dpkg", "--listfiles", "railscope"))
 }
 
-// sandbox looks at the process, not at the unit: what it is, what it has, and
-// what the kernel refuses to it.
+// sandbox checks the process, not the unit: its user, its capabilities, and what the kernel denies it.
 func (s *service) sandbox(t *testing.T) {
 	pid := s.pid(t)
 	status := node(1).Run(t, "cat", "/proc/"+pid+"/status")
@@ -115,8 +112,8 @@ true`, pid)
 	}
 }
 
-// reload gives the running service peers, and asks it from the other node. Both
-// ends of a round go through the sandbox.
+// reload adds peers to the running service, and probes it from the other node. Both ends of a round run in the
+// sandbox.
 func (s *service) reload(t *testing.T) {
 	pid := s.pid(t)
 	node(1).Shell(t, fmt.Sprintf(`
@@ -136,7 +133,7 @@ systemctl reload railscope`, etcToken, etcConfig))
 		t.Errorf("%v rounds were by RDMA", n)
 	}
 	var r report
-	eventually(t, roundTime, func() error { // node 1 makes rounds of its own, and one at a time
+	eventually(t, roundTime, func() error { // node 1 also makes rounds, and only one runs at a time
 		r = ended(t, node(2).Start(t, railscope, "bench", node(1).control(), "--token-file=/out/token", "--timeout=90s",
 			"--format=json",
 			"--latency-samples=20"))
@@ -152,8 +149,8 @@ systemctl reload railscope`, etcToken, etcConfig))
 	s.is(t, map[string]string{"ActiveState": "active", "SubState": "running", "NRestarts": "0"})
 }
 
-// dropIns installs all that the package brings, and one that makes the watchdog
-// quick, for the next step: 30 s are too long to wait for it.
+// dropIns installs all drop-ins of the package, and one that shortens the watchdog for the next step: 30 s are too
+// long to wait.
 func (s *service) dropIns(t *testing.T) {
 	node(1).Shell(t, `
 mkdir -p /etc/systemd/system/railscope.service.d /var/log/nccl
@@ -176,8 +173,7 @@ systemctl restart railscope`)
 		"cd /proc/$0/root && setpriv --reuid=railscope --regid=railscope --clear-groups test -e proc/1/cmdline", pid)
 }
 
-// watchdog stops the process without a word; the manager must notice and start
-// another.
+// watchdog stops the process with a signal; the manager must notice and start another.
 func (s *service) watchdog(t *testing.T) {
 	pid := s.pid(t)
 	node(1).Run(t, "kill", "-STOP", pid)
@@ -196,13 +192,14 @@ func (s *service) watchdog(t *testing.T) {
 	node(1).Shell(t, `rm -r /etc/systemd/system/railscope.service.d; systemctl daemon-reload`)
 }
 
-// upgrade installs a version whose files in /etc have changed: one that the
-// administrator has changed too, and one that he has not.
+// upgrade installs a version whose files in /etc have changed: one that the administrator has also changed, and one
+// that is unmodified.
 func (s *service) upgrade(t *testing.T) {
 	pid, mine := s.pid(t), node(1).Run(t, "cat", etcConfig, etcToken)
 	dpkg(t, "--force-confdef", "--force-confold", "--install", newDeb)
 	was := s.version
-	if s.version = s.versionOf(t, newDeb); s.version == was {
+	s.version = s.versionOf(t, newDeb)
+	if s.version == was {
 		t.Fatalf("%s has the version of %s", newDeb, oldDeb)
 	}
 	s.shows(t, s.probes())
@@ -238,7 +235,7 @@ func (s *service) remove(t *testing.T) {
 	}
 }
 
-// purge leaves the user, and nothing else.
+// purge leaves only the user.
 func (s *service) purge(t *testing.T, files []string) {
 	dpkg(t, "--purge", "railscope")
 	for _, file := range files {
@@ -256,8 +253,8 @@ func (s *service) purge(t *testing.T, files []string) {
 	}
 }
 
-// TestPackageRPM is the same in short for the rpm. The node is Debian's: what rpm
-// knows of other packages is nothing, and presets are not a distribution's.
+// TestPackageRPM is a short version for the rpm. The node runs Debian, so rpm knows no other packages, and presets
+// are not those of a distribution.
 func TestPackageRPM(t *testing.T) {
 	needsSystemd(t)
 	freshRails(t, 2)
@@ -292,7 +289,7 @@ func TestPackageRPM(t *testing.T) {
 	node(1).Run(t, "rm", "-r", "/etc/railscope")
 }
 
-// needsSystemd skips a test where something else is process 1 of node 1.
+// needsSystemd skips a test if process 1 of node 1 is not systemd.
 func needsSystemd(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
@@ -300,7 +297,7 @@ func needsSystemd(t *testing.T) {
 	}
 }
 
-// dpkg leaves triggers alone: the index of manual pages is not ours, and slow here.
+// dpkg runs without triggers: the index of manual pages is not ours, and slow here.
 func dpkg(t *testing.T, args ...string) {
 	t.Helper()
 	out := node(1).Start(t, append([]string{"dpkg", "--no-triggers"}, args...)...).Wait(t, packageTime)
@@ -309,14 +306,13 @@ func dpkg(t *testing.T, args ...string) {
 
 func (s *service) url() string { return "http://" + node(1).control() + ":10091/metrics" }
 
-// probes is what a scrape shows when rounds to node 2 go by RDMA.
+// probes returns the expected scrape if rounds to node 2 use RDMA.
 func (s *service) probes() want {
 	return want{`probe_transport{transport="rdma"}`: 1, `probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1,
 		`probe_worker_restarts_total`: 0, `probe_rounds_total{result="fallback"}`: 0}
 }
 
-// shows waits until the service is the version that is installed, and a scrape
-// shows all that is wanted.
+// shows waits until the service has the installed version, and a scrape shows all that is expected.
 func (s *service) shows(t *testing.T, w want) (m metrics) {
 	t.Helper()
 	w[fmt.Sprintf("build_info{version=%q}", s.version)] = 1
@@ -325,7 +321,8 @@ func (s *service) shows(t *testing.T, w want) (m metrics) {
 		if err != nil {
 			return err
 		}
-		if m, err = parse(text); err != nil {
+		m, err = parse(text)
+		if err != nil {
 			return err
 		}
 		return w.check(m)
@@ -333,7 +330,7 @@ func (s *service) shows(t *testing.T, w want) (m metrics) {
 	return m
 }
 
-// versionOf is what the program in a package says it is.
+// versionOf returns the version that the program in a package reports.
 func (s *service) versionOf(t *testing.T, deb string) string {
 	t.Helper()
 	said := node(1).Run(t, "/usr/bin/railscope", "--version")

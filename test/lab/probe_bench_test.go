@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// TestProbeGoodput compares the probe with ib_write_bw, on links that are the
-// limit for both. Other work on the machine can only make either slower, so each
-// gets up to three tries, and the best of them count.
+// TestProbeGoodput compares the probe with ib_write_bw, on links that limit both. Other load on the machine can
+// only make either slower, so each gets up to three tries, and the best of them count.
 func TestProbeGoodput(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		rates   []string
-		striped float64 // at least, of the sum of both rails
+		striped float64 // minimum, for the sum of both rails
 		outcome string
 		wrong   func(r report, sum float64) bool
 	}{
@@ -73,7 +72,7 @@ func TestProbeGoodput(t *testing.T) {
 	}
 }
 
-// threeSeconds is a burst of about that at a rate.
+// threeSeconds returns a burst of about 3 s at a rate.
 func threeSeconds(rail int, rate string) burst {
 	messages := 180
 	if rate != shape {
@@ -82,8 +81,8 @@ func threeSeconds(rail int, rate string) burst {
 	return burst{rail: rail, messages: messages, size: 64 << 10}
 }
 
-// TestProbeNamesTheSlowRail reads what people read. A third of a rail's share is
-// what it would be without loss, whatever is sent again takes from that.
+// TestProbeNamesTheSlowRail checks the text output. 1/3 of a rail's share is the rate without loss; retransmissions
+// reduce it.
 func TestProbeNamesTheSlowRail(t *testing.T) {
 	onlyLong(t) // TestProbeGoodput has the same finding as JSON
 	freshRails(t, 2)
@@ -111,8 +110,7 @@ func TestProbeNamesTheSlowRail(t *testing.T) {
 	}
 }
 
-// TestProbeFourRails stripes over four rails alike, shaped so that together they
-// are not more than the nodes can do.
+// TestProbeFourRails stripes over four equal rails, shaped so that together they do not exceed the nodes' capacity.
 func TestProbeFourRails(t *testing.T) {
 	onlyLong(t) // TestLineRate has up to 16 rails
 	freshRails(t, 4)
@@ -142,9 +140,8 @@ func TestProbeFourRails(t *testing.T) {
 	}
 }
 
-// TestProbeLatency compares the probe's writes with the reads of ib_read_lat: the
-// same way, there and back. The emulated CPUs are late now and then, for seconds
-// together, so both take turns, and of the medians the second smallest counts.
+// TestProbeLatency compares the probe's writes with the reads of ib_read_lat: the same round trip. The emulated
+// CPUs are sometimes late for seconds, so both take turns, and the second smallest of the medians counts.
 func TestProbeLatency(t *testing.T) {
 	onlyLong(t) // ten seconds for each pair of samples
 	freshRails(t, 1)
@@ -166,7 +163,7 @@ func TestProbeLatency(t *testing.T) {
 	}
 }
 
-// readLatency is the median of ib_read_lat -s 8 from node 1 to node 2, in µs.
+// readLatency returns the median of ib_read_lat -s 8 from node 1 to node 2, in µs.
 func readLatency(t *testing.T, rail int) float64 {
 	t.Helper()
 	device := fmt.Sprintf("rxe%d", rail)
@@ -195,8 +192,7 @@ func readLatency(t *testing.T, rail int) float64 {
 	return 0
 }
 
-// TestProbeMemory looks at what an exporter and its worker hold when the round
-// is over, on both ends of it.
+// TestProbeMemory checks the memory of an exporter and its worker after a round, at both ends.
 func TestProbeMemory(t *testing.T) {
 	freshRails(t, 2)
 	e := answer(t)
@@ -206,7 +202,7 @@ func TestProbeMemory(t *testing.T) {
 	for _, p := range []*process{e.process, asker.process} {
 		var all float64
 		pids := []string{strconv.Itoa(p.PID), workerOf(t, p)}
-		eventually(t, commandTime, func() error { // garbage goes little by little
+		eventually(t, commandTime, func() error { // garbage is released gradually
 			all = 0
 			for _, pid := range pids {
 				all += resident(t, p.node, pid)
@@ -222,7 +218,7 @@ func TestProbeMemory(t *testing.T) {
 	}
 }
 
-// resident is the memory of a process, in MB.
+// resident returns the memory of a process, in MB.
 func resident(t *testing.T, n node, pid string) float64 {
 	t.Helper()
 	out := n.Run(t, "grep", "-E", "^(VmRSS|RssAnon|RssFile)", "/proc/"+pid+"/status")

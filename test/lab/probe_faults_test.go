@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestProbeRailDown breaks one of two rails before the round, in every way there
-// is. The round goes by the other, and says what is wrong with this one.
+// TestProbeRailDown breaks one of two rails before the round, in several ways. The round uses the other, and
+// reports the fault of this one.
 func TestProbeRailDown(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -30,13 +30,13 @@ func TestProbeRailDown(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.reason != "mtu_black_hole" {
-				onlyLong(t) // TestFindings, TestDoctorPeer and TestProbeRailDies have much the same
+				onlyLong(t) // TestFindings, TestDoctorPeer and TestProbeRailDies cover much of this
 			}
 			freshRails(t, 2)
 			answer(t)
 			c.down(t)
 			if c.stage == "open" {
-				for _, n := range []node{1, 2} { // until whoever is down knows it
+				for _, n := range []node{1, 2} { // until the nodes have noticed that the port is down
 					if n == 1 == (c.name == "own link taken down") {
 						eventually(t, linkTime, func() error { return portState(t, n, 1, "1: DOWN") })
 					}
@@ -62,14 +62,13 @@ func portState(t *testing.T, n node, rail int, want string) error {
 	return nil
 }
 
-// silence loses all that the peer sends over a rail; both ports stay active.
+// silence drops everything that the peer sends over a rail; both ports stay active.
 func silence(t *testing.T, rail int) {
 	t.Helper()
 	node(2).Run(t, "tc", "qdisc", "replace", "dev", fmt.Sprintf("eth%d", rail), "root", "netem", "loss", "100%")
 }
 
-// blackHole loses what arrives at the peer in packets of 4096 to 8191 bytes, as
-// a switch with a smaller MTU would.
+// blackHole drops packets of 4096 to 8191 bytes that arrive at the peer, like a switch with a smaller MTU.
 func blackHole(t *testing.T, rail int) {
 	t.Helper()
 	dev := fmt.Sprintf("eth%d", rail)
@@ -85,8 +84,8 @@ func TestProbeRailDies(t *testing.T) {
 		name, reason string
 		die          func(t *testing.T)
 	}{
-		// rxe does not count tries that do not leave the machine: in Linux 6.1 the deadline of the burst ends them. 6.12
-		// flushes them.
+		// rxe does not count retries that do not leave the machine: in Linux 6.1 the deadline of the burst ends
+		// them. 6.12 flushes them.
 		{"link taken down", "timeout flush", func(t *testing.T) {
 			node(1).Run(t, "ip", "link", "set", "eth1", "down")
 		}},
@@ -116,8 +115,7 @@ func TestProbeRailDies(t *testing.T) {
 	}
 }
 
-// TestProbeLoss loses one packet in a hundred on one rail: RC sends again, so all
-// arrives, and the rail is slow.
+// TestProbeLoss drops 1 % of the packets on one rail: RC retransmits, so all data arrives, and the rail is slow.
 func TestProbeLoss(t *testing.T) {
 	onlyLong(t) // TestProbeNames has the same loss
 	freshRails(t, 2)
@@ -142,8 +140,7 @@ func TestProbeLoss(t *testing.T) {
 	}
 }
 
-// TestProbeMTU sets the MTU of one end to 1500: RDMA goes on with packets of
-// 1024, and the report says so.
+// TestProbeMTU sets the MTU of one end to 1500: RDMA continues with packets of 1024, and the report says so.
 func TestProbeMTU(t *testing.T) {
 	freshRails(t, 2)
 	node(2).Run(t, "ip", "link", "set", "eth1", "mtu", "1500")
@@ -160,8 +157,7 @@ func TestProbeMTU(t *testing.T) {
 	}
 }
 
-// TestProbePeerDies kills the peer in the middle of a burst, restarts it in
-// another, and asks again.
+// TestProbePeerDies kills the peer in the middle of a burst, restarts it in another, and probes again.
 func TestProbePeerDies(t *testing.T) {
 	onlyLong(t) // tests of the probe end a peer at each stage
 	freshRails(t, 2)
@@ -194,8 +190,8 @@ func TestProbePeerDies(t *testing.T) {
 	bench(t, small...).worked(t)
 }
 
-// TestProbeWorkerDies kills the process that libibverbs lives in, in the middle
-// of a burst. The round goes on by TCP, and the next by RDMA.
+// TestProbeWorkerDies kills the process that uses libibverbs in the middle of a burst. The round continues by TCP,
+// and the next uses RDMA.
 func TestProbeWorkerDies(t *testing.T) {
 	for _, c := range []struct {
 		name, stage, reason, detail string
@@ -212,8 +208,8 @@ func TestProbeWorkerDies(t *testing.T) {
 			}
 			e := answer(t)
 			before := node(1).sent(t, 0)
-			// At 20 Mb/s the burst over rail 0 alone and the striped one end after 3 s each, so the kill has more than
-			// 2 s to arrive within the second.
+			// At 20 Mb/s the burst over rail 0 alone and the striped one take 3 s each, so there are more than 2 s
+			// for the kill during the second.
 			p := startBench(t, longBursts, "--latency-samples=20")
 			carries(t, p, 0, before, 9<<20)
 			victim := p
@@ -227,7 +223,7 @@ func TestProbeWorkerDies(t *testing.T) {
 			if !strings.HasPrefix(r.Detail, c.detail) {
 				t.Errorf("%q: want %q", r.Detail, c.detail)
 			}
-			eventually(t, roundTime, func() error { // RDMA waits a moment after a crash
+			eventually(t, roundTime, func() error { // RDMA is paused for a moment after a crash
 				if r := bench(t, small...); !r.byRDMA() {
 					return fmt.Errorf("the next round: %v", r)
 				}
@@ -240,13 +236,13 @@ func TestProbeWorkerDies(t *testing.T) {
 	}
 }
 
-// TestProbeTwoAskers asks twice at once, then interrupts a round: the second asker waits, then reports that the peer is
-// busy; the next does not.
+// TestProbeTwoAskers probes twice concurrently, then interrupts a round: the second prober waits, then reports that
+// the peer is busy; the next one does not.
 func TestProbeTwoAskers(t *testing.T) {
-	onlyLong(t) // TestOverdueRound and the tests of leases, in virtual time
+	onlyLong(t) // TestOverdueRound and the tests of leases cover it, in virtual time
 	freshRails(t, 2)
 	meet(t, 0, 1)
-	limit(t, 0, "4mbit") // the second asker waits for 10 s
+	limit(t, 0, "4mbit") // the second prober waits for 10 s
 	limit(t, 1, "4mbit")
 	e := answer(t)
 	before := node(1).sent(t, 0)

@@ -10,8 +10,8 @@ import (
 	"github.com/railscope/railscope/test/faults"
 )
 
-// named reports whether a round has a finding of a check about a subject; it must have none critical, and none of
-// others.
+// named reports whether a round has a finding of a check about a subject. It must have no critical finding, and
+// none of the checks in not.
 func (r report) named(t *testing.T, check, subject string, not ...string) (found bool) {
 	t.Helper()
 	for _, f := range r.Findings {
@@ -23,7 +23,7 @@ func (r report) named(t *testing.T, check, subject string, not ...string) (found
 	return found
 }
 
-// benchLogged makes one round, and logs what findings are made of.
+// benchLogged makes one round, and logs the data on which findings are based.
 func benchLogged(t *testing.T) report {
 	t.Helper()
 	r := bench(t)
@@ -36,9 +36,9 @@ func benchLogged(t *testing.T) report {
 	return r
 }
 
-// TestProbeNames plants faults of the matrix on the paths of node 1, which a round by hand names by their cause, and no
-// round of a healthy pair has. Where two processors are starved, a healthy rail can be as slow in one round: the faulty
-// one has three.
+// TestProbeNames plants faults of the matrix on the paths of node 1. A manual round must name each by its cause,
+// and no round of a healthy pair may have a finding. If two processors are starved, a healthy rail can be as slow
+// in one round, so the faulty one gets three rounds.
 func TestProbeNames(t *testing.T) {
 	for _, f := range faults.List() {
 		if !f.Lab.Bench {
@@ -46,7 +46,7 @@ func TestProbeNames(t *testing.T) {
 		}
 		t.Run(f.Name, func(t *testing.T) {
 			if !f.Lab.CI {
-				onlyLong(t) // the same list on a fake fabric
+				onlyLong(t) // a fake fabric covers the same list
 			}
 			freshRails(t, 2)
 			meet(t, 0, 1)
@@ -76,7 +76,8 @@ func TestProbeNames(t *testing.T) {
 	}
 }
 
-// healthyRounds wants nothing to be wrong. What one round finds, a running node says only if the next one agrees.
+// healthyRounds requires rounds without faults. A running node reports a finding of one round only if the next one
+// confirms it.
 func healthyRounds(t *testing.T) {
 	t.Helper()
 	seen := map[string]int{}

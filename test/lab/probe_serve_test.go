@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// quick is what rounds of a configuration are where speed is not the subject.
+// quick are the settings of rounds in tests that do not measure speed.
 var quick = []string{withToken, "latency_samples: 50", "interval: 10s",
 	"solo_every: 2"}
 
-// ask has node 1 probe node 2, again and again.
+// ask makes node 1 probe node 2 repeatedly.
 func ask(t *testing.T, keys ...string) *exporter {
 	t.Helper()
 	return serve(t, 1, config(t, 1, append(append([]string{"peers: [192.168.200.2]"}, quick...), keys...)...),
 		"--log.level=debug")
 }
 
-// TestProbeMetrics looks at what exporters show of rounds that go well, and of a
-// peer that is none any more.
+// TestProbeMetrics checks the metrics of successful rounds, and of a peer that was removed.
 func TestProbeMetrics(t *testing.T) {
 	freshRails(t, 2)
 	answer(t)
@@ -37,12 +36,13 @@ func TestProbeMetrics(t *testing.T) {
 		`probe_rail_up{rail="0"}`:           1, `probe_rail_up{rail="1"}`: 1, `probe_path_mtu_bytes{rail="0"}`: pathMTU,
 		`probe_path_mtu_bytes{rail="1"}`: pathMTU,
 		`probe_leases`:                   0, `probe_worker_restarts_total`: 0,
-		`probe_rail_expected_bytes_per_second`:                             gone, // of a software device
+		// the expected value of a software device
+		`probe_rail_expected_bytes_per_second`:                             gone,
 		fmt.Sprintf(`probe_gid_info{rail="1",gid=%q}`, node(1).address(1)): 1, `source_success{source="probe"}`: 1,
 		`port_mtu_bytes{rail="0",kind="max"}`: 4096, `port_mtu_bytes{rail="1",kind="max"}`: 4096,
 	}
 	first := e.probed(t, 1, ok)
-	const samples = `probe_latency_seconds_count` // of both rails
+	const samples = `probe_latency_seconds_count` // round trips of both rails
 	next := e.probed(t, 1, ok)
 	if was, is := first.must(t, samples), next.must(t, samples); is != was+2*50 {
 		t.Errorf("%s grew from %v to %v in one round, want 100 more", samples, was, is)
@@ -59,7 +59,7 @@ func TestProbeMetrics(t *testing.T) {
 	} {
 		figures[series] = some
 	}
-	next = e.probed(t, 0, figures) // a round on busy processors may leave one out
+	next = e.probed(t, 0, figures) // a round on busy processors may omit one
 	for series := range figures {
 		if v := next.must(t, series); v <= 0 {
 			t.Errorf("%s is %v after a round that went well", series, v)
@@ -80,8 +80,8 @@ func TestProbeMetrics(t *testing.T) {
 	}
 }
 
-// TestProbeDeviceGone deletes the peer's RDMA devices, then its own, and creates them again: the next round goes by TCP
-// and says why, and the round after it by RDMA again.
+// TestProbeDeviceGone deletes the peer's RDMA devices, then its own, and recreates them: the next round uses TCP
+// and reports why, and the round after it uses RDMA again.
 func TestProbeDeviceGone(t *testing.T) {
 	onlyLong(t) // the fake library's tests delete devices at either end
 	freshRails(t, 2)
@@ -114,8 +114,7 @@ func TestProbeDeviceGone(t *testing.T) {
 	target.shows(t, want{`probe_worker_restarts_total`: 0})
 }
 
-// within waits for the first round that began after now, and for what it must
-// show.
+// within waits for the first round that began after now, and for the expected metrics.
 func within(t *testing.T, e *exporter, w want) {
 	t.Helper()
 	start := time.Now()
@@ -123,7 +122,8 @@ func within(t *testing.T, e *exporter, w want) {
 	var made int
 	eventually(t, roundTime, func() error {
 		m := e.scrape(t)
-		if made = e.rounds(t) - before; made > 2 {
+		made = e.rounds(t) - before
+		if made > 2 {
 			t.Fatalf("after %d rounds: %v", made, w.check(m))
 		}
 		return w.check(m)
@@ -131,8 +131,8 @@ func within(t *testing.T, e *exporter, w want) {
 	t.Logf("%d rounds, %.1f s", made, time.Since(start).Seconds())
 }
 
-// TestProbeBondMovesGIDs moves the GIDs of both rails to a bond, between two
-// rounds. No round may use a GID that is not the rail's any more.
+// TestProbeBondMovesGIDs moves the GIDs of both rails to a bond, between two rounds. No round may use a GID that no
+// longer belongs to the rail.
 func TestProbeBondMovesGIDs(t *testing.T) {
 	freshRails(t, 2)
 	answer(t)
@@ -151,8 +151,8 @@ func TestProbeBondMovesGIDs(t *testing.T) {
 	}
 }
 
-// TestProbeRefused asks where nobody answers, where something else does, and
-// with the wrong word; and wrongly.
+// TestProbeRefused probes an address without a server, one with another server, and one with a wrong token, and
+// uses invalid addresses.
 func TestProbeRefused(t *testing.T) {
 	freshRails(t, 2)
 	answer(t)
@@ -161,7 +161,7 @@ func TestProbeRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ peer, token, reason, stage string }{
 		{"192.168.200.2:1", "/out/token", "peer_unreachable", "hello"},
-		{"192.168.200.2:10091", "/out/token", "protocol", "hello"}, // the metrics
+		{"192.168.200.2:10091", "/out/token", "protocol", "hello"}, // the metrics port
 		{"192.168.200.2", "/out/wrong", "unauthorized", "hello"},
 	} {
 		p := node(1).Start(t, railscope, "bench", c.peer, "--token-file="+c.token, "--format=json")
@@ -183,14 +183,14 @@ func TestProbeRefused(t *testing.T) {
 	}
 }
 
-// TestProbeBusy keeps away from rails that others use: the asker from its own,
-// the target from its own, and both when others come in the middle of a burst.
+// TestProbeBusy: the probe stays away from rails with other traffic: the prober from its own, the target from its
+// own, and both if other traffic starts in the middle of a burst.
 func TestProbeBusy(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
-	// Unshaped, others lose packets on full CPUs, and stand still for seconds.
+	// Unshaped, other traffic loses packets on busy CPUs, and stalls for seconds.
 	limit(t, 1, shape)
-	const shy = "busy_above: 0.0005" // of 10 Gb/s: 0.6 MB/s
+	const shy = "busy_above: 0.0005" // share of 10 Gb/s: 0.6 MB/s
 	for _, c := range []struct {
 		name          string
 		asker, target string
@@ -200,7 +200,7 @@ func TestProbeBusy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.asker == shy {
-				onlyLong(t) // the target reads the same counters, and has to report what it read
+				onlyLong(t) // the target reads the same counters, and must report their values
 			}
 			answer(t, c.target)
 			flags := append([]string{config(t, 1, withToken, "peers: ["+target+"]", c.asker)}, small...)
@@ -216,7 +216,7 @@ func TestProbeBusy(t *testing.T) {
 				t.Errorf("busy, and not because of other traffic: %v", r)
 			}
 			others.stop()
-			eventually(t, commandTime, func() error { // what the shaper still had
+			eventually(t, commandTime, func() error { // data that the shaper still had
 				if moves(t, 1) == nil {
 					return fmt.Errorf("the others do not go")
 				}
@@ -232,7 +232,7 @@ func TestProbeBusy(t *testing.T) {
 	}
 }
 
-// moves says whether a rail of node 1 carries anything.
+// moves returns an error if a rail of node 1 carries no traffic.
 func moves(t *testing.T, rail int) error {
 	t.Helper()
 	before := node(1).sent(t, rail)

@@ -13,17 +13,16 @@ import (
 	"time"
 )
 
-// roundTime is more than any round takes here, with all its timeouts.
+// roundTime exceeds the duration of any round here, including all its timeouts.
 const roundTime = 100 * time.Second
 
-// small is what a round moves where speed is not the subject.
+// small are the flags of rounds in tests that do not measure speed.
 var small = []string{"--latency-samples=50", "--burst=1ms"}
 
 // longBursts makes each burst last 2 to 3 s at the rates of the lab: 64 writes of 144 KiB, and 3 s at most.
 const longBursts = "--burst=30ms"
 
-// report is what `railscope bench --format=json` prints, as far as tests look
-// at it.
+// report is the part of `railscope bench --format=json` that tests use.
 type report struct {
 	Outcome   string
 	Transport string
@@ -59,7 +58,7 @@ type report struct {
 	Extras   []extra
 
 	code   int    // exit code
-	stderr string // what it said beside
+	stderr string // standard error
 }
 
 type finding struct {
@@ -78,8 +77,7 @@ func (r report) String() string {
 		r.code, r.Reason, r.Detail, r.Failures, r.stderr)
 }
 
-// config writes a configuration with a probe for a node, one key a line, and
-// returns the flag that names it.
+// config writes a configuration with a probe for a node, one key per line, and returns the flag that names it.
 func config(t *testing.T, n node, keys ...string) string {
 	t.Helper()
 	file := fmt.Sprintf("/out/probe%d.yaml", n)
@@ -92,15 +90,15 @@ func config(t *testing.T, n node, keys ...string) string {
 	return "--config.file=" + file
 }
 
-// What a configuration needs to answer, and to be answered.
+// Keys that a configuration needs to answer, and to be answered.
 const (
 	listens   = "listen: 0.0.0.0:10092"
 	withToken = "token_file: /out/token"
-	target    = "192.168.200.2:10092" // of the peer, as it becomes a label
+	target    = "192.168.200.2:10092" // the peer as a label value
 )
 
-// answer has node 2 answer probes until the test ends. Then nothing of any round
-// may be left in either node, and railscope must still serve.
+// answer makes node 2 answer probes until the test ends. Then nothing of any round may be left in either node, and
+// railscope must still serve.
 func answer(t *testing.T, keys ...string) *exporter {
 	t.Helper()
 	e := serve(t, 2, config(t, 2, append([]string{listens, withToken}, keys...)...), "--log.level=debug")
@@ -108,9 +106,8 @@ func answer(t *testing.T, keys ...string) *exporter {
 	return e
 }
 
-// leavesNothing waits until there is neither a lease nor a queue pair, region,
-// completion queue, protection domain or open device that is not the kernel's
-// own.
+// leavesNothing waits until there is neither a lease nor a queue pair, region, completion queue, protection domain
+// or open device that is not the kernel's own.
 func leavesNothing(t *testing.T, e *exporter) {
 	t.Helper()
 	e.shows(t, want{"probe_leases": 0})
@@ -159,7 +156,7 @@ func ended(t *testing.T, p *process) report {
 	return r
 }
 
-// is checks what a round came to.
+// is checks outcome, transport and reason of a round.
 func (r report) is(t *testing.T, outcome, transport, reason string) {
 	t.Helper()
 	code := 1
@@ -172,14 +169,14 @@ func (r report) is(t *testing.T, outcome, transport, reason string) {
 	}
 }
 
-// byRDMA reports whether a round went by RDMA over all rails, however fast: where
-// they are not shaped they are as even as two processors let them be.
+// byRDMA reports whether a round used RDMA over all rails, at any speed: without shaping, two processors decide how
+// even they are.
 func (r report) byRDMA() bool {
 	return (r.Outcome == "ok" || r.Outcome == "degraded") && (r.Outcome == "ok") == (r.code == 0) &&
 		r.Transport == "rdma" && r.Verified && len(r.Failures) == 0
 }
 
-// worked checks that it did.
+// worked checks that the round used RDMA over all rails.
 func (r report) worked(t *testing.T) {
 	t.Helper()
 	if !r.byRDMA() {
@@ -198,7 +195,7 @@ func (r report) found(t *testing.T, check, subject string) {
 	t.Errorf("want %s of %s; got: %+v", check, subject, r.Findings)
 }
 
-// has checks that something went wrong, and that the report says so.
+// has checks that the report has a failure with these values.
 func (r report) has(t *testing.T, rail, stage string, reasons ...string) {
 	t.Helper()
 	if !slices.ContainsFunc(r.Failures, func(f fault) bool {
@@ -208,7 +205,7 @@ func (r report) has(t *testing.T, rail, stage string, reasons ...string) {
 	}
 }
 
-// sent is how many bytes a node has sent over a rail.
+// sent returns the number of bytes that a node has sent over a rail.
 func (n node) sent(t *testing.T, rail int) int {
 	t.Helper()
 	v, err := strconv.Atoi(strings.TrimSpace(n.Run(t, "cat", fmt.Sprintf("/sys/class/net/eth%d/statistics/tx_bytes",
@@ -219,8 +216,7 @@ func (n node) sent(t *testing.T, rail int) int {
 	return v
 }
 
-// carries waits until node 1 has sent so many bytes over a rail since before,
-// while the round goes on.
+// carries waits until node 1 has sent that many bytes over a rail since before, while the round runs.
 func carries(t *testing.T, p *process, rail, before, bytes int) {
 	t.Helper()
 	eventually(t, roundTime, func() error {
@@ -234,7 +230,7 @@ func carries(t *testing.T, p *process, rail, before, bytes int) {
 	})
 }
 
-// workerOf is the process that an exporter or a bench keeps libibverbs in.
+// workerOf returns the process in which an exporter or a bench uses libibverbs.
 func workerOf(t *testing.T, p *process) string {
 	t.Helper()
 	return strings.TrimSpace(p.node.Run(t, "pgrep", "-P", strconv.Itoa(p.PID)))
@@ -245,11 +241,10 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// quiet is a figure of a moment in which the emulated CPUs were not late.
+// quiet returns a value from a moment in which the emulated CPUs were not late.
 func quiet(v []float64) float64 { return slices.Sorted(slices.Values(v))[1] }
 
-// probed waits until so many more rounds were made, and a scrape shows what is
-// wanted.
+// probed waits until that many more rounds were made, and a scrape shows what is expected.
 func (e *exporter) probed(t *testing.T, rounds int, w want) metrics {
 	t.Helper()
 	start := e.rounds(t)
@@ -264,7 +259,7 @@ func (e *exporter) probed(t *testing.T, rounds int, w want) metrics {
 	return m
 }
 
-// rounds is how many rounds an exporter has made.
+// rounds returns the number of rounds of an exporter.
 func (e *exporter) rounds(t *testing.T) (n int) {
 	t.Helper()
 	for _, s := range e.scrape(t).find("probe_rounds_total") {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// serveProcesses starts railscope with the process source, as a user that has no
-// rights at all: nothing of what the source reads needs any.
+// serveProcesses starts railscope with the process source as an unprivileged user: the source needs no privilege
+// for what it reads here.
 func serveProcesses(t *testing.T, flags ...string) *exporter {
 	t.Helper()
 	argv := append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all",
@@ -53,8 +53,8 @@ func resources(t *testing.T) []resource {
 	return list
 }
 
-// TestProcessQueuePairs finds the queue pairs of a real program by its name, on
-// its rail, while it runs, and not after; the kernel's own are no process's.
+// TestProcessQueuePairs finds the queue pairs of a real program by its name, on its rail, while it runs, and not
+// afterwards; the kernel's own belong to no process.
 func TestProcessQueuePairs(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
@@ -93,8 +93,7 @@ func TestProcessQueuePairs(t *testing.T) {
 	e.shows(t, want{`process_queue_pairs`: gone, `source_success{source="process"}`: 1})
 }
 
-// TestProcessPod: a process in a cgroup as containerd makes it has the names that
-// the kubelet gave its logs.
+// TestProcessPod: a process in a cgroup in containerd's format gets the names that the kubelet gave its logs.
 func TestProcessPod(t *testing.T) {
 	const uid, id = "3f1c9e0a_4b7d_4f7a_9c55_0d5d8a4f1b2e",
 		"c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00"
@@ -120,9 +119,8 @@ touch /tmp/root/var/log/containers/train-0_default_trainer-`+id+`.log`)
 	e.shows(t, want{`process_queue_pairs`: gone})
 }
 
-// TestProcessThreads: queue pairs belong to the thread that made them. The worker
-// of railscope makes them in a thread of its own, and they are railscope's all
-// the same.
+// TestProcessThreads: queue pairs belong to the thread that created them. railscope's worker creates them in a
+// separate thread, and they are attributed to railscope.
 func TestProcessThreads(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
@@ -138,7 +136,7 @@ func TestProcessThreads(t *testing.T) {
 		if r.PID == 0 {
 			continue
 		}
-		// A thread that has ended meanwhile proves nothing, and is no mistake.
+		// A thread that has ended meanwhile proves nothing, and is not a mistake.
 		if res, err := node(1).Try("grep", "^Tgid",
 			fmt.Sprintf("/proc/%d/status", r.PID)); err == nil && strings.TrimSpace(strings.TrimPrefix(res.Stdout,
 			"Tgid:")) != fmt.Sprint(r.PID) {
@@ -153,7 +151,7 @@ func TestProcessThreads(t *testing.T) {
 	e.shows(t, want{`process_queue_pairs`: gone})
 }
 
-// TestProcessMany: as many queue pairs as need more than one message of a dump.
+// TestProcessMany creates enough queue pairs for more than one message of a dump.
 func TestProcessMany(t *testing.T) {
 	const pairs = 400
 	freshRails(t, 2)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// shape is the rate that leaves the emulated CPUs idle enough for the link to
-// be the limit; nothing shapes a rail unless asked.
+// shape is a rate at which the link, not the emulated CPUs, is the limit. Rails are not shaped unless a test does
+// it.
 const shape = "30mbit"
 
 // gid is one entry of a port's GID table, as the kernel shows it.
@@ -17,9 +17,8 @@ type gid struct {
 	index, address, netdev, kind string
 }
 
-// freshScript gets a node and the number of RDMA devices. Processes are what an
-// emulated CPU is slow at, so each tool gets all its commands at once; what is
-// not there to be removed is no fault.
+// freshScript gets a node and the number of RDMA devices. Starting processes is slow on an emulated CPU, so each
+// tool gets all its commands at once; a missing object is not an error.
 const freshScript = `
 node=$1 n=$2
 for d in $(ls /sys/class/infiniband); do echo "link delete $d"; done | rdma -b -
@@ -45,10 +44,8 @@ for ((i = 0; i < n; i++)); do
 	done
 done`
 
-// freshRails brings both nodes to a known state, whatever an earlier test left
-// behind: no bonds, netdevs eth0… with MTU 4200 and one IPv4 address each, and
-// RDMA devices rxe0… on the first n of them, active, each with the GID of its
-// address.
+// freshRails brings both nodes to a known state after any earlier test: no bonds, netdevs eth0… with MTU 4200 and
+// one IPv4 address each, and RDMA devices rxe0… on the first n of them, active, each with the GID of its address.
 func freshRails(t *testing.T, n int) {
 	t.Helper()
 	var nodes []*process
@@ -61,8 +58,8 @@ func freshRails(t *testing.T, n int) {
 	}
 }
 
-// bond makes bond0 of eth0 and eth1. The address of eth0 moves to the bond, as
-// every tutorial has it; eth1's goes.
+// bond makes bond0 from eth0 and eth1. The address of eth0 moves to the bond, as in tutorials; that of eth1 is
+// removed.
 func bond(t *testing.T, n node, mode string, options ...string) {
 	t.Helper()
 	n.Shell(t, fmt.Sprintf(`
@@ -79,7 +76,7 @@ ip -batch - <<-end
 end`, mode, strings.Join(options, " "), n.address(0)))
 }
 
-// limit shapes what both nodes send over a rail.
+// limit shapes the traffic of both nodes over a rail.
 func limit(t *testing.T, rail int, rate string) {
 	t.Helper()
 	for _, n := range []node{1, 2} {
@@ -88,8 +85,7 @@ func limit(t *testing.T, rail int, rate string) {
 	}
 }
 
-// meet makes the two nodes know each other on a rail, so that a measurement
-// does not start with ARP.
+// meet resolves the nodes' addresses on a rail, so that a measurement does not start with ARP.
 func meet(t *testing.T, rails ...int) {
 	t.Helper()
 	for _, rail := range rails {
@@ -97,9 +93,8 @@ func meet(t *testing.T, rails ...int) {
 	}
 }
 
-// gids returns the entries of a device's GID table that are in use. rxe's table
-// has 1024: one process reads them all, a fork for each would take half a minute
-// on an emulated CPU.
+// gids returns the entries of a device's GID table that are in use. rxe's table has 1024 entries: one process reads
+// them all, because one process per entry would take half a minute on an emulated CPU.
 func gids(t *testing.T, n node, device string) []gid {
 	t.Helper()
 	out := n.Shell(t, `cd /sys/class/infiniband/`+device+`/ports/1
@@ -115,7 +110,7 @@ done`)
 	return table
 }
 
-// gidOf finds the GID that stands for an IPv4 address (::ffff:a.b.c.d).
+// gidOf returns the GID of an IPv4 address (::ffff:a.b.c.d).
 func gidOf(table []gid, address string) (gid, bool) {
 	want := mapped(address)
 	for _, g := range table {
@@ -126,7 +121,7 @@ func gidOf(table []gid, address string) (gid, bool) {
 	return gid{}, false
 }
 
-// mapped writes an IPv4 address the way the kernel writes GIDs.
+// mapped formats an IPv4 address as the kernel formats GIDs.
 func mapped(address string) string {
 	var a, b, c, d int
 	fmt.Sscanf(address, "%d.%d.%d.%d", &a, &b, &c, &d)

@@ -12,7 +12,7 @@ import (
 	"github.com/railscope/railscope/bench/record"
 )
 
-// recorded is what railscope run wrote.
+// recorded returns the record that railscope run wrote.
 func recorded(t *testing.T, p *process) (r record.Record) {
 	t.Helper()
 	text, err := os.ReadFile("/out/run.json")
@@ -26,7 +26,8 @@ func recorded(t *testing.T, p *process) (r record.Record) {
 	return r
 }
 
-// TestRunCommand: what ib_write_bw and iperf3 say that they sent is what the rails carried meanwhile, within 2 %.
+// TestRunCommand: the bytes that ib_write_bw and iperf3 report equal those that the rails carried meanwhile, within
+// 2 %.
 func TestRunCommand(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
@@ -59,7 +60,7 @@ func TestRunCommand(t *testing.T) {
 	r = recorded(t, client)
 	var theirs struct {
 		End struct {
-			Sent     struct{ Bytes float64 } `json:"sum_sent"` // what is still in the socket, too
+			Sent     struct{ Bytes float64 } `json:"sum_sent"` // includes data that is still in the socket
 			Received struct{ Bytes float64 } `json:"sum_received"`
 		}
 	}

@@ -10,21 +10,19 @@ import (
 	"time"
 )
 
-// slowRails gives both rails of node 1 a speed of 1 Gb/s, which RDMA takes for
-// 2.5 Gb/s: the least that it knows. What an emulated CPU can move is then more
-// than the 1 % of the capacity from which on a rail is busy.
+// slowRails gives both rails of node 1 a speed of 2.5 Gb/s. RDMA reports 10 Gb/s for it, and railscope the speed of
+// the interface. An emulated CPU can then carry more than 1 % of the capacity, from which on a rail is busy.
 func slowRails(t *testing.T) (capacity float64) {
 	t.Helper()
 	speed := func(mbit int) {
 		node(1).Shell(t, fmt.Sprintf("for i in 0 1; do ethtool -s eth$i speed %d duplex full; done", mbit))
 	}
-	speed(1000)
+	speed(2500)
 	t.Cleanup(func() { speed(10000) })
 	return 2.5e9 / 8
 }
 
-// sampling waits until the sampler of e knows both capacities, and returns a
-// scrape from then on.
+// sampling waits until the sampler of e knows both capacities, and returns a scrape.
 func sampling(t *testing.T, e *exporter) metrics {
 	t.Helper()
 	var m metrics
@@ -44,13 +42,13 @@ func sampling(t *testing.T, e *exporter) metrics {
 	return m
 }
 
-// grew returns by how much a series grew.
+// grew returns the increase of a series.
 func grew(t *testing.T, from, to metrics, selector string) float64 {
 	t.Helper()
 	return to.must(t, selector) - from.must(t, selector)
 }
 
-// near checks a figure against the truth, within 5 %, and what edges cost.
+// near checks a value against the truth, within 5 % and the error of edges.
 func near(t *testing.T, what string, got, want, edges float64) {
 	t.Helper()
 	t.Logf("%s: %.4g, in truth %.4g: %+.1f %%", what, got, want, 100*(got-want)/want)
@@ -59,8 +57,8 @@ func near(t *testing.T, what string, got, want, edges float64) {
 	}
 }
 
-// TestSamplerBurst sends a burst of known size between two scrapes: histogram
-// and busy seconds say how much it was and how long it took, on its rail alone.
+// TestSamplerBurst sends a burst of known size between two scrapes: histogram and busy seconds show its size and
+// duration, on its rail alone.
 func TestSamplerBurst(t *testing.T) {
 	freshRails(t, 2)
 	capacity := slowRails(t)
@@ -72,14 +70,14 @@ func TestSamplerBurst(t *testing.T) {
 	took := float64(b.messages*b.size) / rate
 	e.shows(t, want{`rails_active{direction="transmit"}`: 1,
 		`rails_imbalance_ratio{direction="transmit",role="compute"}`: some})
-	time.Sleep(3 * time.Second) // what any rail was busy is counted two seconds later
+	time.Sleep(3 * time.Second) // the time in which any rail was busy is counted two seconds later
 	after := e.scrape(t)
 
 	sum := grew(t, before, after, `rail_utilization_ratio_sum{rail="0",direction="transmit"}`)
 	count := grew(t, before, after, `rail_utilization_ratio_count{rail="0",direction="transmit"}`)
 	late := grew(t, before, after, `sampler_overruns_total{device="rxe0"}`)
 	t.Logf("%.1f MB/s for %.1f s; %v samples, %v late", rate/1e6, took, count, late)
-	// A late sample is one, but of more than one interval.
+	// A late sample counts once, but covers more than one interval.
 	near(t, "bytes by the histogram", sum/count*(count+late)*0.1*capacity, float64(b.wireBytes()), 0)
 	const edges = 0.2 // the first and the last sample
 	near(t, "busy seconds of the rail",
@@ -97,22 +95,21 @@ func TestSamplerBurst(t *testing.T) {
 	checkFormat(t, e)
 }
 
-// TestSamplerImbalance sends over both rails at once, one of them shaped to a
-// third of the other, and then neither. The truth is what the counters say over
-// the time that the ratio looks back.
+// TestSamplerImbalance sends over both rails at once, one of them shaped to 1/3 of the other, and then over
+// neither. The counters give the true ratio over the window of rails_imbalance_ratio.
 func TestSamplerImbalance(t *testing.T) {
 	const window = 10 * time.Second
 	for _, c := range []struct {
 		name   string
 		shapes []string
-		about  float64 // what it should be, roughly
+		about  float64 // approximate expected value
 	}{
 		{"one at a third", []string{"42mbit", "14mbit"}, 2. / 3},
 		{"alike", []string{shape, shape}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.about == 0 {
-				onlyLong(t) // TestAlertsFaults begins with even rails
+				onlyLong(t) // TestAlertsFaults begins with balanced rails
 			}
 			freshRails(t, 2)
 			slowRails(t)
@@ -137,7 +134,7 @@ func TestSamplerImbalance(t *testing.T) {
 				return nil
 			})
 			time.Sleep(window + 2*
-				time.Second) // the beginning, with one rail after the other, is not looked back at any more
+				time.Second) // the beginning, with one rail after the other, has left the window
 			before := e.scrape(t)
 			from := carried(before)
 			time.Sleep(window)
@@ -145,7 +142,7 @@ func TestSamplerImbalance(t *testing.T) {
 			to := carried(m)
 			job.stop()
 			a, b := to[0]-from[0], to[1]-from[1]
-			truth := 1 - min(a, b)/max(a, b) // of two rails alike
+			truth := 1 - min(a, b)/max(a, b) // imbalance of two equal rails
 			got := m.must(t, `rails_imbalance_ratio{direction="transmit",role="compute"}`)
 			t.Logf("%.1f and %.1f MB in %v: imbalance %.3f, in truth %.3f", a/1e6, b/1e6, window, got, truth)
 			if math.Abs(got-truth) > 0.05 || math.Abs(truth-c.about) > 0.15 {
@@ -161,17 +158,17 @@ func TestSamplerImbalance(t *testing.T) {
 	}
 }
 
-// decided is how long it takes at most until a fallback is suspected, or no
-// longer: docs/sampler.md says 20 s; the rest is the lab's.
+// decided is the maximum time until a fallback is suspected, or no longer: docs/sampler.md says 20 s; the rest is
+// for the lab.
 const decided = 30 * time.Second
 
-// TestSamplerFallback: TCP over a rail while RDMA idles is suspected in time, and
-// no longer when it is over; with -long, RDMA beside TCP is not.
+// TestSamplerFallback: TCP over a rail while RDMA idles is suspected in time, and no longer when it ends; with
+// -long, RDMA beside TCP is not suspected.
 func TestSamplerFallback(t *testing.T) {
 	freshRails(t, 2)
 	slowRails(t)
 	for _, n := range []node{1,
-		2} { // large packets: what an emulated CPU sends in small ones may be too little to suspect anything
+		2} { // large packets: with small ones, an emulated CPU may send too little for a suspicion
 		n.Run(t, "ip", "link", "set", "eth0", "mtu", "16000")
 	}
 	meet(t, 0, 1)
@@ -204,7 +201,7 @@ func TestSamplerFallback(t *testing.T) {
 	took := time.Since(start).Seconds()
 	t.Logf("suspected after %.1f s of TCP at %.1f MB/s", took,
 		grew(t, before, e.scrape(t), `port_transmit_bytes_total{rail="0"}`)/took/1e6)
-	e.shows(t, want{`rail_tcp_bytes_total`: gone}) // rxe cannot tell: never a guess
+	e.shows(t, want{`rail_tcp_bytes_total`: gone}) // unknown on rxe, so nothing is exported
 	alone.kill()
 	start = time.Now()
 	eventually(t, decided, func() error { return want{suspected: 0}.check(e.scrape(t)) })
@@ -213,12 +210,12 @@ func TestSamplerFallback(t *testing.T) {
 	if !*long {
 		return // TestFallbackRxe of collector/sampler covers RDMA beside TCP
 	}
-	// Shaped, because packets that emulated CPUs have no time for are lost, and
-	// Soft-RoCE sends all that is in flight again, seconds later.
+	// Shaped, because packets for which emulated CPUs have no time are lost, and Soft-RoCE retransmits everything
+	// in flight, seconds later.
 	limit(t, 1, "80mbit")
 	both, job := tcp("-b 110M"), startFlow(t, 1)
 	from := e.scrape(t)
-	for start = time.Now(); time.Since(start) < 22*time.Second; { // longer than a suspicion takes
+	for start = time.Now(); time.Since(start) < 22*time.Second; { // longer than a suspicion needs
 		time.Sleep(time.Second)
 		if err := (want{suspected: 0}).check(e.scrape(t)); err != nil {
 			t.Fatalf("with RDMA beside it: %v", err)

@@ -17,19 +17,17 @@ type burst struct {
 	rail     int
 	messages int
 	size     int      // bytes of payload in a message
-	timeout  int      // of an acknowledgement: 4.096 µs × 2^timeout; 0 for patientTimeout
-	depth    int      // messages in flight; 0 for 128
-	through  []string // what starts the client; empty: the lab
+	timeout  int      // timeout of an acknowledgement: 4.096 µs × 2^timeout; 0: patientTimeout
+	depth    int      // messages in flight; 0: 128
+	through  []string // command that starts the client; empty: the lab
 }
 
-// patientTimeout is 4 s: an emulated CPU that is late must not look like a
-// loss.
+// patientTimeout is 4 s: an emulated CPU that is late must not look like a loss.
 const patientTimeout = 20
 
-// RoCE v2 at a path MTU of 4096: what the netdev counts for a packet beside
-// its payload. Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4; the first packet of
-// an RDMA write has the RETH of 16 too. Preamble, FCS and gap are the
-// hardware's and are not counted.
+// RoCE v2 at a path MTU of 4096: bytes that the netdev counts for a packet in addition to its payload. Ethernet 14,
+// IPv4 20, UDP 8, BTH 12, ICRC 4; the first packet of an RDMA write also has the RETH of 16. Preamble, FCS and gap
+// belong to the hardware and are not counted.
 const (
 	pathMTU     = 4096
 	packetExtra = 14 + 20 + 8 + 12 + 4
@@ -38,21 +36,19 @@ const (
 
 func (b burst) packets() int { return b.messages * ((b.size + pathMTU - 1) / pathMTU) }
 
-// wireBytes is what the sender's netdev counts for the burst when nothing is
-// lost.
+// wireBytes returns the bytes that the sender's netdev counts for the burst without loss.
 func (b burst) wireBytes() int {
 	return b.messages*(b.size+writeExtra) + b.packets()*packetExtra
 }
 
-// send runs the burst and returns its average rate in bytes per second. The
-// two ends talk to each other over the control segment, so that the rail
-// carries nothing but RDMA.
+// send runs the burst and returns its mean rate in bytes per second. The two ends coordinate over the control
+// segment, so that the rail carries only RDMA.
 func (b burst) send(t *testing.T) float64 {
 	t.Helper()
 	return b.start(t)()
 }
 
-// start starts the burst; the function it returns waits for its end.
+// start starts the burst; the function that it returns waits for its end.
 func (b burst) start(t *testing.T) func() float64 {
 	t.Helper()
 	client, server := b.begin(t)
@@ -91,8 +87,8 @@ func (b burst) begin(t *testing.T) (client, server *process) {
 // flow is traffic from node 1 to node 2 over some rails, until it is stopped.
 type flow struct{ clients, servers []*process }
 
-// startFlow starts a flow with so few bytes in flight that it ends at once: what
-// a shaper still has to send is somebody else's traffic to whoever comes after.
+// startFlow starts a flow with few bytes in flight, so that it ends at once: data left in a shaper would be foreign
+// traffic for the next measurement.
 func startFlow(t *testing.T, rails ...int) flow {
 	t.Helper()
 	return startFlowLike(t, burst{size: 64 << 10, depth: 8}, rails...)
@@ -101,7 +97,7 @@ func startFlow(t *testing.T, rails ...int) flow {
 // startFlowLike takes size, depth and timeout from a burst.
 func startFlowLike(t *testing.T, b burst, rails ...int) (f flow) {
 	t.Helper()
-	b.messages = 2000000 // an hour with pauses
+	b.messages = 2000000 // an hour, with pauses
 	for _, b.rail = range rails {
 		client, server := b.begin(t)
 		f.clients, f.servers = append(f.clients, client), append(f.servers, server)
@@ -109,7 +105,7 @@ func startFlowLike(t *testing.T, b burst, rails ...int) (f flow) {
 	return f
 }
 
-// signal reaches the senders of all rails at the same moment.
+// signal sends a signal to the senders of all rails at the same moment.
 func (f flow) signal(t *testing.T, signal string) {
 	t.Helper()
 	argv := []string{"kill", "-" + signal}
@@ -125,8 +121,7 @@ func (f flow) stop() {
 	}
 }
 
-// averageRate reads the table of ib_write_bw: bytes, iterations, peak, average
-// in MB/s of 2^20.
+// averageRate parses the table of ib_write_bw: bytes, iterations, peak, average in MB/s of 2^20.
 func averageRate(t *testing.T, out string, size int) float64 {
 	t.Helper()
 	for _, line := range lines(out) {

@@ -12,16 +12,15 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// twin is a metric of node_exporter and the one of railscope with the same
-// value.
+// twin is a metric of node_exporter and the one of railscope with the same value.
 type twin struct {
 	theirs, ours string            // without node_ and railscope_
 	labels       map[string]string // their label → ours; nil means that device and port are the same
-	rounded      bool              // node_exporter divides whole numbers, so its value is ours rounded down
+	rounded      bool              // node_exporter uses integer division, so its value is ours rounded down
 }
 
-// twins are all metrics that node_exporter 1.12.1 has for infiniband and
-// bonding (collector/infiniband_linux.go, collector/bonding_linux.go).
+// twins are all metrics of node_exporter 1.12.1 for infiniband and bonding (collector/infiniband_linux.go,
+// collector/bonding_linux.go).
 var twins = []twin{
 	{theirs: "infiniband_info", ours: "rail_info", labels: map[string]string{"device": "device", "board_id": "board_id",
 		"firmware_version": "firmware", "hca_type": "hca_type"}},
@@ -88,9 +87,8 @@ var twins = []twin{
 	{theirs: "bonding_active", ours: "bond_members_up", labels: map[string]string{"master": "bond"}},
 }
 
-// compare looks for every value of node_exporter's infiniband and bonding
-// collectors in railscope's exposition. It returns how many there are and what
-// is wrong with which.
+// compare looks up every value of node_exporter's infiniband and bonding collectors in railscope's exposition. It
+// returns the number of values and the differences.
 func compare(theirs, ours io.Reader) (values int, wrong []string, err error) {
 	their, err := parse(theirs)
 	if err != nil {
@@ -130,14 +128,15 @@ func parse(text io.Reader) (map[string]model.Vector, error) {
 	}
 	series := map[string]model.Vector{}
 	for name, f := range families {
-		if series[name], err = expfmt.ExtractSamples(&expfmt.DecodeOptions{}, f); err != nil {
+		series[name], err = expfmt.ExtractSamples(&expfmt.DecodeOptions{}, f)
+		if err != nil {
 			return nil, err
 		}
 	}
 	return series, nil
 }
 
-// differs returns what is wrong with our twin of their series, or nothing.
+// differs returns the difference between our twin and their series, or "".
 func (t twin) differs(their *model.Sample, ours model.Vector) string {
 	labels := t.labels
 	if labels == nil {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestCompare shows that a value that is missing, wrong or unknown is seen, and
-// that one that is equal is not.
+// TestCompare: a missing, wrong or unknown value is found, and equal values are accepted.
 func TestCompare(t *testing.T) {
 	const state = `node_infiniband_state_id{device="mlx5_0",port="1"} 4` + "\n"
 	for _, tc := range []struct{ name, theirs, ours, wrong string }{

@@ -1,6 +1,5 @@
-// Command bench compares railscope with node_exporter on a made-up machine of
-// ten mlx5 ports: whether every value is there and equal, and what a scrape
-// costs. `make bench` builds both and runs it.
+// Command bench compares railscope with node_exporter on a simulated machine with ten mlx5 ports: whether every
+// value exists and is equal, and the cost of a scrape. `make bench` builds both and runs it.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// ports and counterFiles are the made-up machine's.
+// ports and counterFiles describe the simulated machine.
 const (
 	ports        = 10
 	counterFiles = ports * (21 + 32)
@@ -54,8 +53,8 @@ type options struct {
 	idle                    time.Duration
 }
 
-// run compares and reports. Only wrong values are an error, and what keeps it
-// from comparing; cost is reported and not judged.
+// run compares and reports. Only wrong values and failures to compare are errors; the cost is reported and not
+// judged.
 func run(ctx context.Context, o options, w io.Writer) error {
 	dir, err := os.MkdirTemp("", "railscope-bench")
 	if err != nil {
@@ -72,7 +71,7 @@ func run(ctx context.Context, o options, w io.Writer) error {
 		return err
 	}
 	defer their.stop()
-	// What is not in the tree is not compared: the machine's own GPUs and bonds.
+	// Values that are not in the tree are not compared: the machine's own GPUs and bonds.
 	our, err := start(ctx, "railscope", o.railscope, "--path.sysfs="+sys, "--path.procfs="+proc, "--no-collector.gpu")
 	if err != nil {
 		return err
@@ -92,8 +91,7 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	return wrong
 }
 
-// checkValues compares the values, and once more after all counters have moved,
-// compressed.
+// checkValues compares the values, and again, compressed, after all counters have moved.
 func checkValues(w io.Writer, sys string, their, our *exporter) error {
 	var errs []error
 	for _, moved := range []bool{false, true} {
@@ -150,15 +148,15 @@ func moveCounters(sys string) error {
 	return nil
 }
 
-// cost is what blocks of scrapes came to.
+// cost is the cost of blocks of scrapes.
 type cost struct {
 	cpu  []float64 // seconds per scrape, one value per block
 	wall []float64 // seconds, one value per scrape
-	size int       // bytes of one answer
+	size int       // bytes of one response
 }
 
-// measure scrapes both in blocks, turn about, so that what else the machine
-// does meets both alike, and prints the table.
+// measure scrapes both in alternating blocks, so that other load on the machine affects both equally, and prints
+// the table.
 func measure(w io.Writer, o options, both []*exporter) error {
 	var rows []row
 	for _, zip := range []bool{false, true} {
@@ -232,7 +230,7 @@ func (c *cost) block(e *exporter, n int, zip bool) error {
 	return err
 }
 
-// watch returns the part of a core that each uses while nobody scrapes.
+// watch returns the fraction of a core that each uses between scrapes.
 func watch(d time.Duration, both []*exporter) ([]float64, error) {
 	used := make([]float64, len(both))
 	for _, sign := range []float64{-1, 1} {
@@ -250,7 +248,7 @@ func watch(d time.Duration, both []*exporter) ([]float64, error) {
 	return used, nil
 }
 
-// row is one line of the report: node_exporter's figure, then railscope's.
+// row is one line of the report: node_exporter's value, then railscope's.
 type row struct {
 	what, unit string
 	factor     float64
@@ -287,7 +285,7 @@ func median(list []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// processor names the machine's processor.
+// processor returns the name of the machine's processor.
 func processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

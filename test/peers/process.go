@@ -36,14 +36,15 @@ func start(ctx context.Context, name, binary string, args ...string) (*exporter,
 	l.Close()
 	e := &exporter{name: name, args: args, url: "http://" + address + "/metrics",
 		cmd: exec.CommandContext(ctx, binary, append(args, "--web.listen-address="+address)...)}
-	e.http.Transport = &http.Transport{DisableCompression: true} // we ask for gzip ourselves
+	e.http.Transport = &http.Transport{DisableCompression: true} // we request gzip ourselves
 	e.http.Timeout = time.Minute
 	e.cmd.Stderr = &e.log
 	if err := e.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if _, err = e.scrape(false); err == nil {
+		_, err = e.scrape(false)
+		if err == nil {
 			return e, nil
 		}
 		if time.Since(begin) > 15*time.Second {
@@ -59,12 +60,12 @@ func (e *exporter) stop() {
 	e.cmd.Wait()                       //nolint:errcheck // it ends by the signal
 }
 
-// accept is what Prometheus 3 asks for.
+// accept is the Accept header of Prometheus 3.
 const accept = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6," +
 	"application/openmetrics-text;version=0.0.1;q=0.5," +
 	"text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 
-// scrape scrapes as Prometheus does and returns the exposition as it came.
+// scrape scrapes as Prometheus does and returns the exposition unmodified.
 func (e *exporter) scrape(zip bool) ([]byte, error) {
 	req, err := http.NewRequest(http.MethodGet, e.url, nil)
 	if err != nil {
@@ -91,7 +92,7 @@ func (e *exporter) scrape(zip bool) ([]byte, error) {
 	return body, nil
 }
 
-// text is one scrape's exposition; every second one comes compressed.
+// text returns the exposition of one scrape, requested with or without compression.
 func (e *exporter) text(zip bool) (io.Reader, error) {
 	body, err := e.scrape(zip)
 	if err != nil || !zip {
@@ -126,7 +127,7 @@ func (e *exporter) cpu() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / userHZ, nil
 }
 
-// resident returns the memory that the program has resident, in bytes.
+// resident returns the program's resident memory, in bytes.
 func (e *exporter) resident() (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.cmd.Process.Pid))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// configuration is of one node without cgroups. The names of the recipes are those that their comments give.
+// configuration of one node without cgroups. The recipes have the names that their comments give.
 const configuration = `ClusterName=test
 SlurmctldHost=node-1
 SlurmUser=root
@@ -46,16 +46,16 @@ PartitionName=all Nodes=ALL Default=YES
 PartitionName=other Nodes=ALL
 `
 
-// Directories that are empty file systems while the test runs. slurmd gives its programs no PATH, and execvp without
-// one does not find what is in /usr/local/bin: railscope is there.
+// Directories that are empty file systems while the test runs. slurmd gives its programs no PATH, and execvp
+// without one does not find programs in /usr/local/bin, where railscope is.
 var hidden = []string{"/run", "/etc/slurm", "/usr/local/bin"}
 
 const (
-	address = "192.0.2.1"      // of node-1
-	limit   = 30 * time.Second // of one command
+	address = "192.0.2.1"      // address of node-1
+	limit   = 30 * time.Second // time limit of one command
 	state   = "/run/state"     // railscope's --state.dir
 	sysfs   = "/run/sys"
-	lines   = "/run/syslog" // what the recipes give to logger
+	lines   = "/run/syslog" // lines that the recipes pass to logger
 )
 
 // cluster is one node that runs all of Slurm.
@@ -76,7 +76,8 @@ func start(t *testing.T) cluster {
 		t.Fatal(err)
 	}
 	c := cluster{t}
-	c.run("ip", "address", "add", address+"/32", "dev", "lo") // getaddrinfo(3), AI_ADDRCONFIG: a loopback one is none
+	// getaddrinfo(3), AI_ADDRCONFIG: a loopback address does not count
+	c.run("ip", "address", "add", address+"/32", "dev", "lo")
 	c.run("ip", "link", "set", "lo", "up")
 	c.write("/run/hosts", "127.0.0.1 localhost\n"+address+" node-1\n")
 	if err := syscall.Mount("/run/hosts", "/etc/hosts", "", syscall.MS_BIND, ""); err != nil {
@@ -138,7 +139,7 @@ func (c cluster) daemon(name string, args ...string) {
 	})
 }
 
-// try runs a command within its time, and returns what it printed.
+// try runs a command within its time limit, and returns its output.
 func (c cluster) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), limit)
 	defer cancel()
@@ -158,7 +159,7 @@ func (c cluster) run(args ...string) string {
 	return out
 }
 
-// until waits for something.
+// until waits for a condition.
 func (c cluster) until(what string, holds func() bool) {
 	c.Helper()
 	for deadline := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
@@ -196,7 +197,7 @@ func (c cluster) jobIs(id, state, reason string) {
 	}
 }
 
-// submit gives Slurm a batch job.
+// submit submits a batch job to Slurm.
 func (c cluster) submit(command string) (id string) {
 	c.Helper()
 	return c.run("sbatch", "--parsable", "--chdir=/", "--output=/dev/null", "--wrap="+command)
@@ -210,7 +211,7 @@ func (c cluster) ready() {
 	c.resume()
 }
 
-// resume makes the node take jobs again, after the epilogs of those that it had.
+// resume makes the node accept jobs again, after the epilogs of its earlier jobs.
 func (c cluster) resume() {
 	c.Helper()
 	c.until("no job is left on the node", func() bool {
@@ -230,7 +231,7 @@ func (c cluster) port(state string) {
 
 const portState = sysfs + "/class/infiniband/mlx5_1/ports/1/state"
 
-// recipe installs a recipe for Slurm as it is shipped.
+// recipe installs a recipe for Slurm as shipped.
 func (c cluster) recipe(name string) {
 	c.Helper()
 	text, err := os.ReadFile("../../deploy/integrations/slurm-" + name + ".sh")
@@ -240,7 +241,7 @@ func (c cluster) recipe(name string) {
 	c.write("/etc/slurm/railscope-"+name+".sh", string(text))
 }
 
-// write replaces a file at once: a script may be running.
+// write replaces a file atomically: a script may be running.
 func (c cluster) write(file, text string) {
 	c.Helper()
 	if err := os.WriteFile(file+".new", []byte(text), 0o755); err != nil {
@@ -251,14 +252,14 @@ func (c cluster) write(file, text string) {
 	}
 }
 
-// logged returns what the recipes gave to logger since the last call.
+// logged returns what the recipes passed to logger since the last call.
 func (c cluster) logged() string {
 	text, _ := os.ReadFile(lines)
 	_ = os.Remove(lines)
 	return string(text)
 }
 
-// silent is a railscope that takes connections and never answers.
+// silent is a railscope that accepts connections and never answers.
 func (c cluster) silent() (end func()) {
 	c.Helper()
 	l, err := net.Listen("unix", state+"/status.sock")

@@ -26,7 +26,7 @@ func TestSlurm(t *testing.T) {
 		{"prolog", prolog},
 		{"epilog", epilog},
 		{"a railscope that does not answer", unanswered},
-		{"health", health}, // from here on HealthCheckProgram is the recipe
+		{"health", health}, // from here on, HealthCheckProgram is the recipe
 		{"maintenance", maintained},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
@@ -48,8 +48,8 @@ func healthy(c cluster) {
 	}
 }
 
-// Neither a batch job nor an interactive one starts on a node with a critical finding. The batch job starts when the
-// node is well and its owner or an administrator releases it.
+// Neither a batch job nor an interactive one starts on a node with a critical finding. The batch job starts when
+// the node is healthy and its owner or an administrator releases it.
 func prolog(c cluster) {
 	c.port("1: DOWN")
 	id := c.submit("true")
@@ -57,7 +57,7 @@ func prolog(c cluster) {
 	c.Log("\n" + c.run("sinfo", "-R"))
 	c.jobIs(id, "PENDING", "launch_failed_requeued_held")
 	want := "-t railscope-prolog job " + id + " refused: " + down + "\n" +
-		"-t railscope-epilog after job " + id + ": " + down + "\n" // slurmd runs it also after a prolog that failed
+		"-t railscope-epilog after job " + id + ": " + down + "\n" // slurmd also runs it after a prolog that failed
 	if log := c.logged(); log != want {
 		c.Errorf("logged: %q, want %q", log, want)
 	}
@@ -70,11 +70,11 @@ func prolog(c cluster) {
 	c.logged()
 	c.resume()
 	c.run("scontrol", "release", id)
-	c.run("scontrol", "update", "JobId="+id, "StartTime=now") // else 2 minutes after the release
+	c.run("scontrol", "update", "JobId="+id, "StartTime=now") // otherwise 2 minutes after the release
 	c.jobIs(id, "COMPLETED", "None")
 }
 
-// A job after which its node has a critical finding is the last one there.
+// A job after which its node has a critical finding is the last one on it.
 func epilog(c cluster) {
 	id := c.submit("echo 1: DOWN >" + portState)
 	c.nodeIs("drained", "Epilog error")
@@ -85,7 +85,7 @@ func epilog(c cluster) {
 	}
 }
 
-// A railscope that does not answer delays a job, and no more.
+// A railscope that does not answer only delays a job.
 func unanswered(c cluster) {
 	defer c.silent()()
 	began := time.Now()
@@ -98,7 +98,7 @@ func unanswered(c cluster) {
 }
 
 // HealthCheckProgram gives the reason of a prolog that failed, drains an idle node with the finding as reason, and
-// leaves any other reason.
+// keeps any other reason.
 func health(c cluster) {
 	c.port("1: DOWN")
 	c.submit("true")
@@ -114,7 +114,7 @@ func health(c cluster) {
 	c.nodeIs("drained", "fan is broken")
 }
 
-// While the node is drained for maintenance, and no longer, railscope's maintenance file exists.
+// railscope's maintenance file exists exactly while the node is drained for maintenance.
 func maintained(c cluster) {
 	c.recipe("maintenance")
 	exists := func(want bool) {

@@ -1,5 +1,5 @@
-// Package storage tests railscope storage against a real S3 server, versitygw, and against one that can
-// be made to fail.
+// Package storage tests railscope storage with a real S3 server, versitygw, and with a server that can be made to
+// fail.
 package storage
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 )
 
-// result is what a script reads.
+// result is the part of the output that a script reads.
 type result struct {
 	Target      string  `json:"target"`
 	Bytes       int64   `json:"bytes"`
@@ -41,7 +41,7 @@ type result struct {
 	Failure string `json:"failure"`
 }
 
-// programs are railscope and railscope-bench in one folder, built once.
+// programs are railscope and railscope-bench in one directory, built once.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,7 +81,7 @@ func (r result) whole(bytes int64) bool {
 		r.Part.Save.P50 > 0 && r.Part.Save.P99 >= r.Part.Save.P50 && r.Part.Load.P50 > 0
 }
 
-// versity starts the server over a directory with a bucket, and returns its URL and the directory.
+// versity starts the server for a directory with a bucket, and returns its URL and the directory.
 func versity(t *testing.T) (url, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -93,7 +93,7 @@ func versity(t *testing.T) (url, dir string) {
 	if err := os.MkdirAll(filepath.Join(dir, "data", "bucket"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	sidecar := filepath.Join(dir, "sidecar") // not every file system has attributes
+	sidecar := filepath.Join(dir, "sidecar") // not every file system has extended attributes
 	if err := os.Mkdir(sidecar, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -130,12 +130,12 @@ func versity(t *testing.T) (url, dir string) {
 	}
 }
 
-// files are those below a directory, uploads that were not completed included.
+// files returns the files below a directory, including incomplete uploads.
 func files(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.Name() == ".vgwlocks" {
-			return filepath.SkipDir // the server's own
+			return filepath.SkipDir // the server's own directory
 		}
 		if err == nil && !d.IsDir() {
 			list = append(list, path)
@@ -148,13 +148,14 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// TestVersity: a checkpoint goes to a real server and back, targets that fail are rows, and nothing is left, also after
-// an interruption.
+// TestVersity: a checkpoint is written to a real server and read back, targets that fail are rows, and nothing is
+// left behind, also after an interruption.
 func TestVersity(t *testing.T) {
 	program := programs(t)
 	url, dir := versity(t)
 	const size = 23 << 20
-	got, code := storage(t, program, keys("secret"), "--endpoint="+url, "--size=23MiB", "--part-size=5MiB", "s3://nobucket/x",
+	got, code := storage(t, program, keys("secret"), "--endpoint="+url, "--size=23MiB", "--part-size=5MiB",
+		"s3://nobucket/x",
 		"s3://bucket/runs", t.TempDir()+"/missing")
 	if code != 1 || len(got) != 3 || !got[1].whole(size) || !strings.Contains(got[0].Failure, "bucket does not exist") ||
 		!strings.Contains(got[2].Failure, "no such file") {
@@ -192,7 +193,7 @@ func TestVersity(t *testing.T) {
 	}
 }
 
-// faulty is a server over TLS whose answers a test changes, with one bucket.
+// faulty is a TLS server with one bucket, whose responses a test modifies.
 type faulty struct {
 	*httptest.Server
 	backend gofakes3.Backend
@@ -231,7 +232,7 @@ func newFaulty(t *testing.T) (*faulty, []string) {
 	return f, append(keys("secret"), "SSL_CERT_FILE="+roots)
 }
 
-// objects are the keys in the bucket.
+// objects returns the keys in the bucket.
 func (f *faulty) objects(t *testing.T) (list []string) {
 	t.Helper()
 	found, err := f.backend.ListBucket("bucket", nil, gofakes3.ListBucketPage{})
@@ -244,7 +245,7 @@ func (f *faulty) objects(t *testing.T) (list []string) {
 	return list
 }
 
-// TestFaults: what a server does wrong is the row's failure, and what was stored is removed.
+// TestFaults: a server's fault is the row's failure, and stored objects are removed.
 func TestFaults(t *testing.T) {
 	program := programs(t)
 	var failures atomic.Int64
@@ -252,7 +253,7 @@ func TestFaults(t *testing.T) {
 		name   string
 		before func(http.ResponseWriter, *http.Request) bool
 		change func(*http.Request, []byte) []byte
-		want   string // empty: it works
+		want   string // expected failure; empty: success
 	}{
 		{name: "healthy"},
 		{name: "busy at first", before: func(w http.ResponseWriter, r *http.Request) bool {
@@ -277,7 +278,19 @@ func TestFaults(t *testing.T) {
 			<-r.Context().Done()
 			return true
 		}},
-		{name: "sends elsewhere", want: "Temporary Redirect", // it is not followed
+		{name: "endless", want: "longer than 4 MiB", before: func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPost || !r.URL.Query().Has("uploads") {
+				return false
+			}
+			_, _ = io.WriteString(w, "<InitiateMultipartUploadResult><UploadId>")
+			for text := bytes.Repeat([]byte("a"), 1<<20); r.Context().Err() == nil; {
+				if _, err := w.Write(text); err != nil {
+					break
+				}
+			}
+			return true
+		}},
+		{name: "sends elsewhere", want: "Temporary Redirect", // the redirect is not followed
 			before: func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Header.Get("Range") == "" {
 					return false
@@ -298,6 +311,42 @@ func TestFaults(t *testing.T) {
 				t.Errorf("left: %q", left)
 			}
 		})
+	}
+}
+
+// TestInterruption: the upload is aborted after the server has answered the part in flight. Otherwise it might
+// store the part after the abort.
+func TestInterruption(t *testing.T) {
+	program := programs(t)
+	f, env := newFaulty(t)
+	arrived := make(chan struct{}, 1)
+	var answered, early atomic.Bool
+	f.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.Method == http.MethodPut && r.URL.Query().Has("partNumber"):
+			_, _ = io.Copy(io.Discard, r.Body)
+			arrived <- struct{}{}
+			time.Sleep(time.Second)
+			answered.Store(true)
+			return true
+		case r.Method == http.MethodDelete && r.URL.Query().Has("uploadId"):
+			early.Store(!answered.Load())
+		}
+		return false
+	}
+	cmd := exec.CommandContext(t.Context(), program, "storage", "--endpoint="+f.URL, "--size=11MiB", "--part-size=5MiB",
+		"--streams=1", "s3://bucket/x")
+	cmd.Env = append(os.Environ(), env...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err == nil {
+		t.Error("an interrupted run ended well")
+	}
+	if !answered.Load() || early.Load() || len(f.objects(t)) > 0 {
+		t.Errorf("part answered: %v, upload aborted before: %v, left: %q", answered.Load(), early.Load(), f.objects(t))
 	}
 }
 

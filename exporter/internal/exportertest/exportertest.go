@@ -1,4 +1,4 @@
-// Package exportertest has what the tests of the exporter's packages share.
+// Package exportertest has code that the tests of the exporter's packages share.
 package exportertest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/exporter/scrape"
 )
 
-// Source is a source made of functions.
+// Source is a source whose methods are function fields.
 type Source struct {
 	Called string
 	Row    *collector.Metric
@@ -39,18 +39,18 @@ func (f Source) Metrics() []*collector.Metric { return []*collector.Metric{f.Row
 // Read implements [collector.Source].
 func (f Source) Read(emit func(collector.Sample)) error { return f.Reads(emit) }
 
-// Sample is a sample of the source.
+// Sample returns a sample of the source.
 func (f Source) Sample(v float64, l string) collector.Sample {
 	return collector.Sample{Metric: f.Row, Labels: []string{l}, Value: v}
 }
 
-// Scraper returns a scraper of the sources, in a process that always uses the same.
+// Scraper returns a scraper of the sources, in a process with constant metrics.
 func Scraper(t testing.TB, sources ...collector.Source) *scrape.Scraper {
 	t.Helper()
 	return Within(t, 3*time.Second, sources...)
 }
 
-// Within is Scraper with a budget.
+// Within is like Scraper, with a budget.
 func Within(t testing.TB, budget time.Duration, sources ...collector.Source) *scrape.Scraper {
 	t.Helper()
 	s := scrape.New(sources, scrape.Options{
@@ -62,7 +62,7 @@ func Within(t testing.TB, budget time.Duration, sources ...collector.Source) *sc
 	return s
 }
 
-// Process is a process that always uses the same.
+// Process returns the metrics of a process, always the same ones.
 func Process() prometheus.Gatherer {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "process_cpu_seconds_total"},
@@ -74,7 +74,7 @@ func Process() prometheus.Gatherer {
 	return reg
 }
 
-// Text is the exposition in the text format.
+// Text returns the exposition in the text format.
 func Text(t testing.TB, s *scrape.Scraper) []byte {
 	t.Helper()
 	text, err := s.Exposition(expfmt.NewFormat(expfmt.TypeTextPlain), false)
@@ -84,7 +84,7 @@ func Text(t testing.TB, s *scrape.Scraper) []byte {
 	return text
 }
 
-// Pedantic is what client_golang writes of a collector, on a registry that checks everything.
+// Pedantic returns client_golang's text for a collector, on a registry that checks everything.
 func Pedantic(t testing.TB, c prometheus.Collector) string {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()

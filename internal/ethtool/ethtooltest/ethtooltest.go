@@ -1,5 +1,5 @@
-// Package ethtooltest stands in for the kernel's side of ethtool: it answers
-// the bytes of requests as net/ethtool/ioctl.c does.
+// Package ethtooltest fakes the kernel's side of ethtool: it answers the bytes of requests as net/ethtool/ioctl.c
+// does.
 package ethtooltest
 
 import (
@@ -19,14 +19,14 @@ type Stat struct {
 type Netdev struct {
 	Driver, Bus string
 	Stats       []Stat
-	FEC         uint32                 // ETHTOOL_FEC_* that are active; 0: not supported
-	Before      func(cmd uint32) error // called before a request is answered, when set; an error is the answer
+	FEC         uint32                 // active modes, ETHTOOL_FEC_*; 0: not supported
+	Before      func(cmd uint32) error // optional; called before a request is answered; its error becomes the answer
 }
 
 // Kernel is a set of interfaces. Safe for concurrent use.
 type Kernel struct {
-	// Checks is set for a kernel that compares the count in a request with the
-	// driver's (Linux 6.19) rather than copy what the driver has.
+	// Checks makes the kernel compare the count in a request with the driver's, as since Linux 6.19, instead of
+	// copying all statistics of the driver.
 	Checks  bool
 	Netdevs map[string]*Netdev
 
@@ -78,7 +78,7 @@ func (k *Kernel) Ioctl(name string, req []byte) error {
 	return nil
 }
 
-// answer copies an item of size bytes per statistic behind the head of req, whose count is at offset count.
+// answer copies one item of size bytes per statistic behind the head of req. The count in req is at offset count.
 func (k *Kernel) answer(req []byte, count, head, size int, n *Netdev, item func([]byte, Stat)) error {
 	if asked := binary.NativeEndian.Uint32(req[count:]); k.Checks && asked != 0 && int(asked) != len(n.Stats) {
 		binary.NativeEndian.PutUint32(req[count:], 0)

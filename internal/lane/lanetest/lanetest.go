@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Test is [synctest.Test] that lets the goroutines of lanes end, which wait for
-// the next call for a while: time stands still when f has returned.
+// Test is like [synctest.Test]. At the end it lets the lanes' idle goroutines exit: they wait for another call for
+// a while, and time stops when f has returned.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		defer time.Sleep(time.Hour) // fake
+		defer time.Sleep(time.Hour) // fake time
 		f(t)
 	})
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// GPUs is a library in Go, with one GPU unless Number says otherwise. It panics where it is used otherwise than
-// [nvml.Library] says.
+// GPUs is a library in Go, with one GPU unless Number is set. It panics if it is used in violation of
+// [nvml.Library]'s contract.
 type GPUs struct {
 	Number         int
 	OpenTakes      time.Duration
-	FindTakes      time.Duration // Count and GPU, each
+	FindTakes      time.Duration // duration of Count and of GPU
 	OpenErr        error
 	CountErr       error
-	Hang           chan struct{} // Processes waits until it is closed; nil: it does not wait
+	Hang           chan struct{} // Processes waits until it is closed; nil: no wait
 	Opened, Closed int
 
-	UUIDs    []string   // by index; "GPU-1" beyond
-	XIDs     [][]uint64 // by index: what occurs next
-	XIDErr   error      // of recording
+	UUIDs    []string   // per GPU; further GPUs: "GPU-1"
+	XIDs     [][]uint64 // per GPU: the XIDs that occur next
+	XIDErr   error      // error of recording
 	HangXIDs chan struct{}
-	Recorded int // how often recording began
+	Recorded int // number of times that recording began
 
 	open      bool
-	calls     atomic.Int32 // in flight
-	recording atomic.Int32 // events that are not freed
+	calls     atomic.Int32 // number of calls in flight
+	recording atomic.Int32 // events that were not freed
 }
 
 // Open implements [nvml.Library].
@@ -49,7 +49,7 @@ func (g *GPUs) Close() {
 	g.Closed, g.open = g.Closed+1, false
 }
 
-// alone panics unless no call is in flight, and the library is open or not.
+// alone panics unless no call is in flight and the library is open or not, as expected.
 func (g *GPUs) alone(open bool) {
 	if g.calls.Load() != 0 || g.open != open {
 		panic(fmt.Sprintf("%d calls in flight, open %v", g.calls.Load(), g.open))
@@ -140,7 +140,7 @@ func (d *device) Next() (xid uint64, ok bool, err error) {
 	return xid, true, nil
 }
 
-// Free implements [nvml.Events]. What was not returned is lost.
+// Free implements [nvml.Events]. XIDs that were not returned are lost.
 func (d *device) Free() {
 	defer d.lib.enter()()
 	d.lib.recording.Add(-1)

@@ -1,5 +1,5 @@
-// Package nvmltest makes libraries that stand for libnvidia-ml.so.1, each of the answers in a capture, so that tests go
-// through the real binding, the real dlopen and the real structure layouts.
+// Package nvmltest builds libraries that replace libnvidia-ml.so.1 and return the answers of a capture, so that
+// tests use the real binding, the real dlopen and the real structure layouts.
 package nvmltest
 
 import (
@@ -20,10 +20,10 @@ import (
 //go:embed testdata/nvml.c
 var source embed.FS
 
-// Library is a library made of a capture.
+// Library is a library made from a capture.
 type Library struct {
-	Path   string // of the library
-	Dir    string // of its answers
+	Path   string // path of the library
+	Dir    string // directory of its answers
 	Procfs string
 }
 
@@ -35,13 +35,12 @@ func at(dir string) *Library {
 	}
 }
 
-// Set in the process that [Process] starts: the directory of its library, and the test.
+// Environment of the process that [Process] starts: the directory of its library, and the test.
 const dirEnv, testEnv = "RAILSCOPE_TEST_NVML", "RAILSCOPE_TEST_NAME"
 
-// Process gives the calling test a process of its own, in which it may load the library made of the capture at path:
-// go-nvml remembers which versions of functions it found, so two libraries in a row would not be independent. There it
-// returns the library. In the process that go test started it returns nil, the test is over by then, and output is what
-// the other process wrote, err how it ended.
+// Process runs the calling test in a separate process, because go-nvml remembers which versions of functions it found.
+// There it returns the library of the capture at path, which may be loaded. In the process that go test started it
+// returns nil after the test is over, with the output and the result of the other process.
 func Process(t *testing.T, path string) (l *Library, output string, err error) {
 	t.Helper()
 	if os.Getenv(testEnv) == t.Name() {
@@ -51,12 +50,12 @@ func Process(t *testing.T, path string) (l *Library, output string, err error) {
 	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
 	cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.count=1", "-test.timeout=60s")
 	cmd.Env = append(os.Environ(), dirEnv+"="+filepath.Dir(l.Path), testEnv+"="+t.Name(), "FAKENVML_DIR="+l.Dir,
-		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // the race detector sleeps a second at every exit
+		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // otherwise the race detector sleeps a second at every exit
 	b, err := cmd.CombinedOutput()
 	return nil, string(b), err
 }
 
-// Passing is [Process] for a test that must pass there.
+// Passing is like [Process], for a test that must pass there.
 func Passing(t *testing.T, path string) *Library {
 	t.Helper()
 	l, output, err := Process(t, path)
@@ -66,7 +65,7 @@ func Passing(t *testing.T, path string) *Library {
 	return l
 }
 
-// Build unpacks a capture into dir and compiles the library there, without the functions that the capture calls
+// Build unpacks a capture into dir and compiles the library there, without the functions that the capture lists as
 // lacking.
 func Build(tb testing.TB, dir, path string) *Library {
 	tb.Helper()
@@ -97,8 +96,7 @@ func Build(tb testing.TB, dir, path string) *Library {
 	return l
 }
 
-// Compile puts another library in the place of the one that is there, as an upgrade of the driver does; with the flag
-// -DNO_function it lacks the function.
+// Compile replaces the library, as a driver upgrade does. With the flag -DNO_function it lacks that function.
 func (l *Library) Compile(tb testing.TB, flags ...string) {
 	tb.Helper()
 	file := l.Path + ".c"
@@ -118,7 +116,7 @@ func (l *Library) Compile(tb testing.TB, flags ...string) {
 	}
 }
 
-// Set changes an answer, in one step as the library sees it.
+// Set changes an answer, atomically for the library.
 func (l *Library) Set(tb testing.TB, function, answer string) {
 	tb.Helper()
 	path := filepath.Join(l.Dir, function)
@@ -130,7 +128,7 @@ func (l *Library) Set(tb testing.TB, function, answer string) {
 	}
 }
 
-// Calls counts the calls of a function, which is nvmlInit (either version), nvmlShutdown, nvmlEventSetCreate or
+// Calls returns the number of calls of a function: nvmlInit (either version), nvmlShutdown, nvmlEventSetCreate or
 // nvmlEventSetFree.
 func (l *Library) Calls(tb testing.TB, function string) int {
 	tb.Helper()
@@ -151,8 +149,8 @@ func (l *Library) Loaded(tb testing.TB) bool {
 	return strings.Contains(string(maps), l.Path)
 }
 
-// Devices returns how many descriptors of a process are of the device file that the library keeps open while it is
-// initialised.
+// Devices returns the number of a process's descriptors for the device file that the library keeps open while it is
+// initialized.
 func (l *Library) Devices(tb testing.TB, pid int) (n int) {
 	tb.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)

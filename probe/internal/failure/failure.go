@@ -1,5 +1,5 @@
-// Package failure names failures of a transfer by stage and reason, few enough to be labels. The worker process, the
-// peer and the round all use them.
+// Package failure identifies failures of a transfer by stage and reason, few enough for labels. The worker process, the
+// peer and the round use them.
 package failure
 
 import (
@@ -13,33 +13,33 @@ import (
 // Stage is the step of a round that failed.
 type Stage string
 
-// The stages, in the order of a round.
+// Stages, in the order of a round.
 const (
-	StageHello    Stage = "hello"    // asking the peer for its rails
-	StageLease    Stage = "lease"    // asking the peer for a lease
+	StageHello    Stage = "hello"    // request for the peer's rails
+	StageLease    Stage = "lease"    // request for a lease from the peer
 	StageOpen     Stage = "open"     // library, device, memory, queue pair
 	StageConnect  Stage = "connect"  // RTR, RTS; or a TCP connection
-	StageReach    Stage = "reach"    // the first write, of 8 B
-	StageMTU      Stage = "mtu"      // a write of one full packet
-	StageLatency  Stage = "latency"  // 8 B writes, one outstanding
+	StageReach    Stage = "reach"    // first write, of 8 bytes
+	StageMTU      Stage = "mtu"      // write of one full packet
+	StageLatency  Stage = "latency"  // writes of 8 bytes, one at a time
 	StageSolo     Stage = "solo"     // one rail alone
 	StageStriped  Stage = "striped"  // all rails at once
-	StageVerify   Stage = "verify"   // the target compares what arrived
-	StageBaseline Stage = "baseline" // the same over TCP, for comparison
-	StageExtra    Stage = "extra"    // one more kind of burst: reads, paths and so on
-	StageRelease  Stage = "release"  // returning the lease
+	StageVerify   Stage = "verify"   // comparison at the target
+	StageBaseline Stage = "baseline" // burst over TCP, for comparison
+	StageExtra    Stage = "extra"    // additional burst: reads, paths and so on
+	StageRelease  Stage = "release"  // return of the lease
 )
 
-// Reason is why it failed.
+// Reason is the cause of a failure.
 type Reason string
 
-// The reasons, with what libibverbs or the kernel return.
+// Reasons, with the results of libibverbs or the kernel.
 const (
 	// This node cannot use RDMA.
-	NoCgo      Reason = "no_cgo"       // built without C
+	NoCgo      Reason = "no_cgo"       // built without cgo
 	NoLibrary  Reason = "no_library"   // libibverbs.so.1 cannot be loaded
-	NoUverbs   Reason = "no_uverbs"    // ibv_get_device_list: ENOSYS; ib_uverbs is not loaded
-	NoProvider Reason = "no_provider"  // the kernel has the device, libibverbs does not list it
+	NoUverbs   Reason = "no_uverbs"    // ibv_get_device_list: ENOSYS, ib_uverbs is not loaded
+	NoProvider Reason = "no_provider"  // the kernel lists the device, libibverbs does not
 	NoDevice   Reason = "no_device"    // one end has no RDMA device
 	DevPerm    Reason = "dev_perm"     // ibv_open_device: EACCES, EPERM, ENOENT, ENODEV of /dev/infiniband/uverbs*
 	IWARP      Reason = "iwarp"        // an RNIC: irdma in iWARP mode, cxgb4, siw
@@ -48,22 +48,22 @@ const (
 	Memlock    Reason = "memlock"      // ENOMEM of ibv_reg_mr, ibv_create_cq, ibv_create_qp: RLIMIT_MEMLOCK
 	PortDown   Reason = "port_down"    // the port is not ACTIVE, or IBV_EVENT_PORT_ERR
 	NoGID      Reason = "no_gid"       // no usable entry in the GID table
-	GIDChanged Reason = "gid_changed"  // the entry has changed since it was chosen
+	GIDChanged Reason = "gid_changed"  // the GID entry changed after it was chosen
 	NoPeerRail Reason = "no_peer_rail" // the peer has no matching rail
-	PeerGID    Reason = "peer_gid"     // the peer's rail has no usable GID, or no longer the one that was chosen
+	PeerGID    Reason = "peer_gid"     // the peer's rail has no usable GID, or its GID changed
 
-	// GIDMisbound: all RoCE v2 IPv4 GIDs of a rail, at either end, are those of a bond or bridge over its interface.
+	// GIDMisbound: all RoCE v2 IPv4 GIDs of a rail, at either end, belong to a bond or bridge over its interface.
 	GIDMisbound Reason = "gid_misbound"
 
-	// The device or the kernel lacks what the caller asked for.
-	NoTimestamps Reason = "no_timestamps" // no completion timestamps, or of a clock that cannot be read
+	// The device or the kernel lacks a feature.
+	NoTimestamps Reason = "no_timestamps" // no completion timestamps, or their clock cannot be read
 	NoDMABuf     Reason = "no_dmabuf"     // ibv_reg_dmabuf_mr is missing, or: ENOSYS, EOPNOTSUPP, EINVAL, ENOTTY
 	NoPeermem    Reason = "no_peermem"    // ibv_reg_mr of GPU memory: EFAULT, EINVAL, EOPNOTSUPP; no nvidia-peermem
 
 	// GPU memory.
 	NoLibCUDA     Reason = "no_libcuda"     // dlopen or dlsym of libcuda, or CUDA_ERROR_STUB_LIBRARY
 	NoGPU         Reason = "no_gpu"         // CUDA has no GPU at this PCI address
-	UnifiedMemory Reason = "unified_memory" // an integrated GPU, which exports no memory: host memory is the GPU's
+	UnifiedMemory Reason = "unified_memory" // an integrated GPU, which exports no memory: it uses the host's
 	CUDAOOM       Reason = "cuda_oom"       // CUDA_ERROR_OUT_OF_MEMORY
 	CUDAError     Reason = "cuda_error"     // another error of CUDA
 
@@ -71,61 +71,63 @@ const (
 	RTREinval      Reason = "rtr_einval"      // EINVAL: wrong GID index or type, MTU too large
 	RTRUnreachable Reason = "rtr_unreachable" // ETIMEDOUT, EHOSTUNREACH: no answer to ARP or ND for the peer's GID
 	RTRNoRoute     Reason = "rtr_noroute"     // ENETUNREACH, ENODEV: no route from the GID's interface
-	NoRoute        Reason = "no_route"        // from one rail of this node to another: the fabric does not route it
+	NoRoute        Reason = "no_route"        // between two rails of this node: the fabric has no route
 
 	// A write does not complete.
 	RetryExceeded Reason = "retry_exceeded" // IBV_WC_RETRY_EXC_ERR: no acknowledgement
-	MTUBlackHole  Reason = "mtu_black_hole" // the same for a full packet, after 8 B got through
+	MTUBlackHole  Reason = "mtu_black_hole" // no acknowledgement of a full packet, although 8 bytes arrived
 	RNR           Reason = "rnr"            // IBV_WC_RNR_RETRY_EXC_ERR
 	RemoteAccess  Reason = "remote_access"  // IBV_WC_REM_ACCESS_ERR, REM_INV_REQ_ERR, REM_OP_ERR
 	LocalProt     Reason = "local_prot"     // IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR, LOC_QP_OP_ERR
 	Flush         Reason = "flush"          // IBV_WC_WR_FLUSH_ERR, with no error before it
-	DeviceFatal   Reason = "device_fatal"   // EIO, ENODEV in use, IBV_WC_FATAL_ERR, IBV_EVENT_DEVICE_FATAL: it is gone
-	QPError       Reason = "qp_error"       // IBV_EVENT_QP_ACCESS_ERR, QP_REQ_ERR, QP_FATAL, CQ_ERR
-	Timeout       Reason = "timeout"        // no progress before the deadline
+	// The device is gone: EIO or ENODEV in use, IBV_WC_FATAL_ERR or IBV_EVENT_DEVICE_FATAL.
+	DeviceFatal Reason = "device_fatal"
+	QPError     Reason = "qp_error" // IBV_EVENT_QP_ACCESS_ERR, QP_REQ_ERR, QP_FATAL, CQ_ERR
+	Timeout     Reason = "timeout"  // no progress before the deadline
 
-	// The worker process.
-	WorkerCrashed Reason = "worker_crashed" // it ended during a request
-	WorkerTimeout Reason = "worker_timeout" // it did not answer, and was killed
-	WorkerBackoff Reason = "worker_backoff" // it failed recently, and the next start is delayed
+	// Failures of the worker process.
+	WorkerCrashed Reason = "worker_crashed" // ended during a request
+	WorkerTimeout Reason = "worker_timeout" // did not answer, and was killed
+	WorkerBackoff Reason = "worker_backoff" // failed recently, and the next start is delayed
 
-	PeerWorker Reason = "peer_worker" // one of these, of the peer's
+	PeerWorker Reason = "peer_worker" // failure of the peer's worker process
 
-	// The control channel.
+	// Failures of the control channel.
 	PeerUnreachable Reason = "peer_unreachable" // no connection
 	Unauthorized    Reason = "unauthorized"     // token or certificate refused
 	TLS             Reason = "tls"              // no TLS session: invalid certificate, or one end without TLS
-	Protocol        Reason = "protocol"         // an invalid answer: not a railscope, or another version
-	PeerLost        Reason = "peer_lost"        // it stopped answering during the round
-	LeaseLost       Reason = "lease_lost"       // the lease has ended on the peer
+	Protocol        Reason = "protocol"         // invalid response: not a railscope, or another version
+	PeerLost        Reason = "peer_lost"        // the peer stopped responding during the round
+	LeaseLost       Reason = "lease_lost"       // the peer ended the lease
 	Self            Reason = "self"             // the peer is this node
 
-	// TCP.
+	// Failures of TCP.
 	TCPRefused     Reason = "tcp_refused"     // ECONNREFUSED
-	TCPUnreachable Reason = "tcp_unreachable" // no route, no answer
+	TCPUnreachable Reason = "tcp_unreachable" // no route, or no response
 	TCPBroken      Reason = "tcp_broken"      // the connection broke
 	NoAddress      Reason = "no_address"      // no pair of addresses in one subnet
 
-	// The data.
-	DataMismatch Reason = "data_mismatch" // what arrived is not what was sent
+	// Failures of the data.
+	DataMismatch Reason = "data_mismatch" // received data differs from sent data
 
-	// Not a failure: the round was skipped. The detail says by which end.
+	// The round was skipped, which is not a failure. The detail says by which end.
 	Busy        Reason = "busy"         // the rails carry other traffic, or another round is in progress
 	Cooldown    Reason = "cooldown"     // too soon after the last one
 	Budget      Reason = "budget"       // the budget is used up
 	Draining    Reason = "draining"     // shutting down
 	Canceled    Reason = "canceled"     // stopped by the caller
-	Maintenance Reason = "maintenance"  // the maintenance file exists
-	PeerVersion Reason = "peer_version" // the peer speaks another protocol version, as in a rolling upgrade
+	Maintenance Reason = "maintenance"  // a maintenance file exists
+	PeerVersion Reason = "peer_version" // the peer uses another protocol version, as in a rolling upgrade
 	Disturbed   Reason = "disturbed"    // this node's processors were busy, so no goodput could be measured
+	Ramping     Reason = "ramping"      // the rate of a rail still rose when the burst ended
 
-	Other Reason = "other" // none of these; see the detail
+	Other Reason = "other" // any other, see the detail
 )
 
-// Skips reports whether the reason is not a failure: the round was skipped.
+// Skips reports whether the reason means a skipped round rather than a failure.
 func (r Reason) Skips() bool {
 	switch r {
-	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion, Disturbed:
+	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion, Disturbed, Ramping:
 		return true
 	}
 	return false
@@ -133,28 +135,28 @@ func (r Reason) Skips() bool {
 
 // Failure is one failure of a transfer. It is an error.
 type Failure struct {
-	Rail   string `json:"rail,omitempty"` // empty: not of a single rail
+	Rail   string `json:"rail,omitempty"` // empty if not about a single rail
 	Stage  Stage  `json:"stage"`
 	Reason Reason `json:"reason"`
-	Detail string `json:"detail,omitempty"` // for people: what failed, with errno or status, and what to do
+	Detail string `json:"detail,omitempty"` // text for people: what failed, with errno or status, and what to do
 
-	// RetryAfter is for a round that was skipped: the least time after which it may succeed. 0: not within the interval.
+	// RetryAfter is the minimum time after which a skipped round may succeed; 0 for not within the interval.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 }
 
-// onPeer begins the detail of what failed at the peer.
+// onPeer is the prefix of the detail of failures at the peer.
 const onPeer = "on the peer: "
 
-// OnPeer returns the failure as one of the peer.
+// OnPeer returns a copy of the failure as one at the peer.
 func (f Failure) OnPeer() *Failure {
 	f.Detail = onPeer + f.Detail
 	return &f
 }
 
-// AtPeer reports whether the failure is one of the peer.
+// AtPeer reports whether the failure occurred at the peer.
 func (f Failure) AtPeer() bool { return strings.HasPrefix(f.Detail, onPeer) }
 
-// New returns a failure that is not of a single rail.
+// New returns a failure that is not about a single rail.
 func New(stage Stage, reason Reason, format string, args ...any) *Failure {
 	return &Failure{Stage: stage, Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
@@ -170,7 +172,7 @@ func (f *Failure) Error() string {
 	return s
 }
 
-// As returns the failure in err, or one of reason Other made of it; nil for nil.
+// As returns the failure in err, or wraps err as one of reason Other; nil for nil.
 func As(stage Stage, err error) *Failure {
 	if err == nil {
 		return nil
@@ -196,11 +198,11 @@ func Reasons() []Reason {
 		RTRNoRoute, NoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError, Timeout,
 		WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost,
 		LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown, Budget,
-		Draining, Canceled, Maintenance, PeerVersion, Disturbed, Other,
+		Draining, Canceled, Maintenance, PeerVersion, Disturbed, Ramping, Other,
 	}
 }
 
-// Known reports whether the stage is in [Stages]: those from the network become labels, too.
+// Known reports whether the stage is in [Stages]. Stages from the network also become labels.
 func (s Stage) Known() bool { return slices.Contains(Stages(), s) }
 
 // Known reports whether the reason is in [Reasons].

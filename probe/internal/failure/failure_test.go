@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestKnown: the lists have every constant of the source once.
+// TestKnown: the lists contain every constant of the source once.
 func TestKnown(t *testing.T) {
 	listed := map[string]map[string]int{"Stage": {}, "Reason": {}}
 	for _, s := range Stages() {

@@ -1,4 +1,4 @@
-// Package fakecuda is a libcuda without a GPU, for tests. Its knobs are environment variables: see testdata/cuda.c.
+// Package fakecuda is a libcuda without a GPU, for tests. Environment variables are its knobs: see testdata/cuda.c.
 package fakecuda
 
 import (
@@ -13,11 +13,11 @@ import (
 //go:embed testdata/cuda.c
 var source string
 
-// GPU is the PCI address of one of its GPUs.
+// GPU is the PCI address of one of the fake GPUs.
 const GPU = "0000:b3:00.0"
 
-// Library compiles the fake libcuda and returns its path. CC names the compiler, as for cgo. FAKEVERBS_CFLAGS, as for
-// the fake libibverbs, and flags are added. Without a compiler the test is skipped.
+// Library compiles the fake libcuda with flags and returns its path. CC selects the compiler, as for cgo, and
+// FAKEVERBS_CFLAGS adds flags, as for the fake libibverbs. Without a compiler the test is skipped.
 func Library(tb testing.TB, flags ...string) string {
 	tb.Helper()
 	cc := strings.Fields(os.Getenv("CC"))
@@ -39,7 +39,7 @@ func Library(tb testing.TB, flags ...string) string {
 	return made
 }
 
-// Ledger makes the library record what is allocated, and returns a function that reads it.
+// Ledger lets the library record its allocations, and returns a function that reads the record.
 func Ledger(tb testing.TB) func() string {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "ledger")

@@ -1,6 +1,6 @@
-// Package fakeverbs is a libibverbs for tests, and a simulated fabric: RDMA devices in a file that several processes
-// map, RC queue pairs, access to the memory of other processes, and every fault that a probe reports. The library is
-// C (testdata/*.c), compiled on demand, so that the code under test opens it as it opens the real one.
+// Package fakeverbs is a libibverbs for tests with a simulated fabric: RDMA devices in a file that several processes
+// map, RC queue pairs, access to the memory of other processes, and every fault that a probe reports. The library is C
+// (testdata/*.c), compiled on demand, so that the code under test opens it like the real one.
 package fakeverbs
 
 import (
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GID types as the kernel prints them.
+// GID types in the kernel's format.
 const (
 	typeRoCEv1 = "IB/RoCE v1"
 	typeRoCEv2 = "RoCE v2"
@@ -28,13 +28,14 @@ const (
 
 // GID is one entry of a port's table. The zero value is an empty entry.
 type GID struct {
-	Addr   netip.Addr
-	Bits   int    // subnet prefix length, other subnets are unreachable; 0: 24 for IPv4, 64 for IPv6
-	Type   string // "IB/RoCE v1" or "RoCE v2"; empty: the latter
-	Netdev string // empty: the device's
+	Addr netip.Addr
+	// Bits is the subnet's prefix length; other subnets are unreachable. 0 means 24 for IPv4, 64 for IPv6.
+	Bits   int
+	Type   string // "IB/RoCE v1" or "RoCE v2"; empty for RoCE v2
+	Netdev string // empty for the device's netdev
 }
 
-// RoCE returns a table as mlx5 builds it for one interface: link-local IPv6, then the address, each as RoCE v1 and v2.
+// RoCE returns the table that mlx5 builds for one interface: link-local IPv6, then the address, each as RoCE v1 and v2.
 // The address with RoCE v2 is entry 3.
 func RoCE(addr string) []GID {
 	a := netip.MustParseAddr(addr)
@@ -47,20 +48,20 @@ func RoCE(addr string) []GID {
 
 // Device is one RDMA device of a node.
 type Device struct {
-	Name       string   // "mlx5_0"
-	Port       int      // its only port; 0: 1
-	Netdev     string   // empty: "eth-" and the name
-	GIDs       []GID    // index is the position
-	ActiveMTU  int      // bytes; 0: 4096
-	MaxMTU     int      // bytes; 0: 4096
-	NetdevMTU  int      // bytes; 0: 9000
-	InfiniBand bool     // the link layer is not Ethernet
-	PKeys      []uint16 // at most 8; nil: 0xffff
-	PCIAddress string   // "0000:01:00.0"; empty: one slot for each device
-	PortRate   string   // of ports/N/rate; empty: 400 Gb/sec (4X NDR)
-	Firmware   string   // empty: 28.39.1002
+	Name       string   // such as "mlx5_0"
+	Port       int      // number of its only port; 0 means 1
+	Netdev     string   // empty for "eth-" and the name
+	GIDs       []GID    // entries by index
+	ActiveMTU  int      // bytes; 0 means 4096
+	MaxMTU     int      // bytes; 0 means 4096
+	NetdevMTU  int      // bytes; 0 means 9000
+	InfiniBand bool     // link layer InfiniBand instead of Ethernet
+	PKeys      []uint16 // at most 8; nil for 0xffff
+	PCIAddress string   // such as "0000:01:00.0"; empty for a slot of its own
+	PortRate   string   // content of ports/N/rate; empty for 400 Gb/sec (4X NDR)
+	Firmware   string   // empty for 28.39.1002
 
-	Knobs // initial
+	Knobs // initial knobs
 }
 
 // Fabric connects the devices of several nodes. Its methods are safe for concurrent use.
@@ -68,12 +69,12 @@ type Fabric struct {
 	tb  testing.TB
 	dir string
 
-	mu      sync.Mutex // protects the following
+	mu      sync.Mutex // protects the following fields
 	shared  *sharedFabric
 	devices []*Device // by number
 }
 
-// New returns an empty fabric, which exists until the test ends.
+// New returns an empty fabric, which exists until the end of the test.
 func New(tb testing.TB) *Fabric {
 	tb.Helper()
 	f := &Fabric{tb: tb, dir: tb.TempDir()}
@@ -104,7 +105,7 @@ func New(tb testing.TB) *Fabric {
 	return f
 }
 
-// copyString writes a string for C.
+// copyString copies a string into a buffer of C.
 func copyString(tb testing.TB, to []byte, s string) {
 	tb.Helper()
 	if len(s) >= len(to) {
@@ -113,7 +114,7 @@ func copyString(tb testing.TB, to []byte, s string) {
 	copy(to, s)
 }
 
-// Add adds a device to a node: to its list and its sysfs.
+// Add adds a device to a node's list and sysfs.
 func (f *Fabric) Add(node string, d Device) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -167,7 +168,7 @@ func setDefault[T comparable](v *T, otherwise T) {
 	}
 }
 
-// filled returns a table with defaults.
+// filled returns a copy of the table with defaults.
 func (d *Device) filled(gids []GID) []GID {
 	gids = slices.Clone(gids)
 	for i := range gids {
@@ -187,7 +188,7 @@ func (d *Device) filled(gids []GID) []GID {
 	return gids
 }
 
-// enumMTU is enum ibv_mtu.
+// enumMTU returns the value of enum ibv_mtu.
 func enumMTU(tb testing.TB, mtu int) uint64 {
 	tb.Helper()
 	i := slices.Index([]int{256, 512, 1024, 2048, 4096}, mtu)
@@ -197,7 +198,7 @@ func enumMTU(tb testing.TB, mtu int) uint64 {
 	return uint64(i + 1)
 }
 
-// Set changes a device's knobs. All counts restart. Open contexts get an event when the port goes up or down.
+// Set changes a device's knobs and restarts all counts. Open contexts get an event when the port goes up or down.
 func (f *Fabric) Set(node, device string, change func(*Knobs)) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -222,7 +223,7 @@ func (f *Fabric) Set(node, device string, change func(*Knobs)) {
 	}
 }
 
-// Foreign counts bytes that others send over a device. The next write of a queue pair shows them.
+// Foreign adds bytes of other traffic to a device's counters. They appear with the next write of a queue pair.
 func (f *Fabric) Foreign(node, device string, bytes uint64) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -251,10 +252,10 @@ func (f *Fabric) SetGIDs(node, device string, gids []GID) {
 	f.event(n, EventGIDChange)
 }
 
-// Event is an asynchronous event of a port or device: enum ibv_event_type.
+// Event is an asynchronous event of a port or device, with the values of enum ibv_event_type.
 type Event uint32
 
-// Events for tests to raise.
+// Events that tests can raise.
 const (
 	EventQPAccess    Event = 3
 	EventDeviceFatal Event = 8
@@ -263,7 +264,7 @@ const (
 	EventGIDChange   Event = 18
 )
 
-// Raise sends an event to all contexts in which a device is open.
+// Raise sends an event to all contexts of a device.
 func (f *Fabric) Raise(node, device string, event Event) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -282,7 +283,7 @@ func (f *Fabric) event(n int, event Event) {
 			uint64(n) {
 			continue
 		}
-		// Not blocking: maybe no process has it open any more.
+		// Opening must not block: possibly no process has the device open.
 		file, err := os.OpenFile(filepath.Join(f.dir, "events."+strconv.Itoa(i)), os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			continue
@@ -306,16 +307,16 @@ func (f *Fabric) find(node, device string) int {
 	return 0
 }
 
-// QueuePair is how a queue pair was connected.
+// QueuePair describes how a queue pair was connected.
 type QueuePair struct {
 	Global                           bool // packets have a GRH
 	DLID, ServiceLevel, TrafficClass int
 	FlowLabel                        uint32
-	Timeout                          int // of an acknowledgement: 4.096 µs × 2^Timeout
+	Timeout                          int // timeout for an acknowledgement: 4.096 µs × 2^Timeout
 	PKey                             uint16
 }
 
-// QueuePairs returns those of a device that are open, in the order of creation.
+// QueuePairs returns the open queue pairs of a device, in the order of creation.
 func (f *Fabric) QueuePairs(node, device string) (list []QueuePair) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -345,7 +346,7 @@ func (f *Fabric) must(err error) {
 	}
 }
 
-// env returns the variables that the library reads, and the one with its path for the probe.
+// env returns the library's variables, and the variable of the probe with its path.
 func (f *Fabric) env(node string) [][2]string {
 	return [][2]string{{"RAILSCOPE_LIBIBVERBS", Library(f.tb)}, {"FAKEVERBS_DIR", f.dir}, {"FAKEVERBS_NODE", node}}
 }
@@ -360,7 +361,7 @@ func (f *Fabric) Env(node string) []string {
 	return env
 }
 
-// Use moves this process to a node. The library looks it up when it lists devices.
+// Use moves this process to a node. It takes effect when the library lists devices.
 func (f *Fabric) Use(tb testing.TB, node string) {
 	tb.Helper()
 	for _, v := range f.env(node) {
@@ -368,8 +369,8 @@ func (f *Fabric) Use(tb testing.TB, node string) {
 	}
 }
 
-// Left returns the names of everything that is open on the fabric. What ended processes had does not count: the kernel
-// would have freed it.
+// Left returns the names of all open objects on the fabric, except those of ended processes, which a kernel would have
+// freed.
 func (f *Fabric) Left() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

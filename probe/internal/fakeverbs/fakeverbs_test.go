@@ -17,8 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// client is a process that calls the library as it is told: see
-// testdata/client.c.
+// client is a process that calls the library on command: see testdata/client.c.
 type client struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -29,14 +28,15 @@ type client struct {
 func start(t *testing.T, f *Fabric, node string) *client {
 	t.Helper()
 	lib := Library(t)
-	// FAKEVERBS_RUN is what runs a program of another architecture.
+	// FAKEVERBS_RUN is the command that runs programs of another architecture.
 	command := append(strings.Fields(os.Getenv("FAKEVERBS_RUN")),
 		compile(t, "client", []string{"-Wl,-rpath," + filepath.Dir(lib)}, "client.c", lib))
 	c := &client{t: t, cmd: exec.Command(command[0], command[1:]...), lines: make(chan string, 64)}
 	c.cmd.Env = append(os.Environ(), f.Env(node)...)
 	c.cmd.Stderr = os.Stderr
 	var err error
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
+	c.in, err = c.cmd.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
 	out, err := c.cmd.StdoutPipe()
@@ -72,8 +72,7 @@ func (c *client) send(format string, args ...any) {
 	}
 }
 
-// do sends one line and returns the answer: "" when the process died, "hangs"
-// when there is none.
+// do sends one line and returns the answer: "" if the process died, "hangs" after a timeout.
 func (c *client) do(format string, args ...any) string {
 	c.t.Helper()
 	c.send(format, args...)
@@ -142,9 +141,8 @@ func connect(a, b *end) {
 	b.want("ok", "rts %s - %d", b.letter, psnB)
 }
 
-// write posts writes of so many bytes and returns what post said when it
-// failed, or else "wr_id:status/vendor" of the completions and how long they
-// took from before the post.
+// write posts writes of this many bytes. It returns the error of post, or else "wr_id:status/vendor" of each
+// completion, and the time since before the post.
 func (e *end) write(to *end, bytes, count int) (string, time.Duration) {
 	e.t.Helper()
 	begin := time.Now()
@@ -165,7 +163,7 @@ func (e *end) poll(count int, limit time.Duration) (string, time.Duration) {
 	return strings.TrimSpace(statuses), time.Duration(seconds * float64(time.Second))
 }
 
-// pair is two connected endpoints on two nodes, each in its own process.
+// pair returns two connected endpoints on two nodes, each in its own process.
 func pair(t *testing.T, knobs Knobs) (f *Fabric, a, b *end) {
 	t.Helper()
 	f = New(t)
@@ -176,8 +174,8 @@ func pair(t *testing.T, knobs Knobs) (f *Fabric, a, b *end) {
 	return f, a, b
 }
 
-// What is written arrives, byte by byte, both ways, in another process and in
-// the same; the counters of both ports say so; nothing is left.
+// TestWriteArrives: written bytes arrive in both directions, in another process and in the same one. Both ports count
+// them, and nothing stays open.
 func TestWriteArrives(t *testing.T) {
 	for _, processes := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
@@ -223,7 +221,7 @@ func TestWriteArrives(t *testing.T) {
 			if left := f.Left(); len(left) != 10 {
 				t.Errorf("%d objects are open, want 10: %q", len(left), left)
 			}
-			a.want("dealloc: errno 16", "dealloc a -") // the region is in it
+			a.want("dealloc: errno 16", "dealloc a -") // it contains the region
 			a.want("ok", "close a -")
 			b.want("ok", "close b -")
 			if left := f.Left(); left != nil {
@@ -233,7 +231,7 @@ func TestWriteArrives(t *testing.T) {
 	}
 }
 
-// A process that was killed while it had the fabric's lock does not stop others.
+// TestLockOfTheDead: a process that was killed with the fabric's lock does not block others.
 func TestLockOfTheDead(t *testing.T) {
 	f, a, b := pair(t, Knobs{})
 	dead := exec.Command("true")

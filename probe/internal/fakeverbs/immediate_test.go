@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// immediate posts a write with immediate, of no bytes, and returns its completion.
+// immediate posts a write with immediate, without bytes, and returns its completion.
 func (e *end) immediate(to *end, value int) string {
 	e.t.Helper()
 	e.want("ok", "write %s - %d %d 0 1 %d 0 %d", e.letter, to.addr, to.rkey, signaled, value)
@@ -14,13 +14,14 @@ func (e *end) immediate(to *end, value int) string {
 	return got
 }
 
-// lacks fails the test unless exactly so many bytes of an endpoint's memory are missing.
+// lacks fails the test unless exactly this many bytes of an endpoint's memory are missing.
 func (e *end) lacks(bytes int) {
 	e.t.Helper()
 	e.want(fmt.Sprintf("%d wrong", bytes), "check %s - 7", e.letter)
 }
 
-// A write with immediate needs a receive, which completes with its value; those that are left are flushed.
+// TestImmediate: a write with immediate consumes a receive, which completes with its value. Unused receives are
+// flushed.
 func TestImmediate(t *testing.T) {
 	_, a, b := pair(t, Knobs{})
 	b.want("ok", "recv b - 2")
@@ -49,11 +50,12 @@ func TestImmediate(t *testing.T) {
 	}
 }
 
-// A late write completes without its bytes, which come with the next immediate; a lost one's do not.
+// TestLateAndLost: a late write completes without its bytes, which arrive with the next immediate. A lost write's never
+// arrive.
 func TestLateAndLost(t *testing.T) {
 	for _, tc := range []struct {
 		knobs Knobs
-		lacks int // bytes after the immediate
+		lacks int // bytes that are missing after the immediate
 	}{{Knobs{Late: 2}, size - 3*4096}, {Knobs{Lose: 2}, size - 2*4096}, {Knobs{Late: 9, Lose: 9}, size - 3*4096}} {
 		_, a, b := pair(t, tc.knobs)
 		a.want("ok", "fill a - 7")
@@ -74,10 +76,11 @@ func TestLateAndLost(t *testing.T) {
 	}
 }
 
-// A parked write comes with a later post of its process, unless the queue pair, or the memory, is gone by then.
+// TestParked: the bytes of a parked write arrive with a later post of its process, unless the queue pair or the memory
+// is gone by then.
 func TestParked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		before string // of the other end
+		before string // command at the other end
 		lacks  int
 	}{"open": {"query b -", size - 4096}, "in error": {"err b -", size}, "gone": {"close b -", 0}} {
 		f, a, b := pair(t, Knobs{Blocked: true, Park: true})

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Every fault of a write has its status, the next write is flushed, and the
-// queue pair is in error.
+// TestWriteFaults: every fault of a write has its status, the next write is flushed, and the queue pair is in an error
+// state.
 func TestWriteFaults(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		knobs Knobs
 		bytes int
-		want  string // of three writes
+		want  string // status of three writes
 	}{
 		{"none", Knobs{}, 4096, "0:0/0 1:0/0 2:0/0"},
 		{"nothing to write", Knobs{}, 0, "0:0/0 1:0/0 2:0/0"},
@@ -34,7 +34,7 @@ func TestWriteFaults(t *testing.T) {
 	}
 }
 
-// A write takes as long as the wire needs, and wires may be shared.
+// TestTime: a write takes its time on the wire, which devices may share.
 func TestTime(t *testing.T) {
 	f, a, b := pair(t, Knobs{Rate: 40 << 20})
 	compare := func(name string, got, want time.Duration) {
@@ -56,7 +56,7 @@ func TestTime(t *testing.T) {
 	compare("retry", took, 80*time.Millisecond)
 }
 
-// Two devices on one wire take twice as long as two on their own.
+// TestSharedWire: two devices on one wire take twice as long as on separate wires.
 func TestSharedWire(t *testing.T) {
 	for _, tc := range []struct {
 		group int
@@ -74,7 +74,7 @@ func TestSharedWire(t *testing.T) {
 		connect(a2, b2)
 		took := time.Duration(0)
 		for try := 0; try == 0 || try < 5 && took > tc.want+300*
-			time.Millisecond; try++ { // the machine may be late, but not always
+			time.Millisecond; try++ { // a busy machine may be late, but not always
 			begin := time.Now()
 			for _, e := range [][2]*end{{a1, b1}, {a2, b2}} {
 				e[0].want("ok", "write %s - %d %d %d 4 %d", e[0].letter, e[1].addr, e[1].rkey, size, signaled)
@@ -95,15 +95,15 @@ func TestSharedWire(t *testing.T) {
 	}
 }
 
-// What is under way when the port goes down, or when the queue pair is put in
-// error, does not complete.
+// TestUnderWay: a write in flight does not complete if the port goes down, or if the queue pair moves to an error
+// state.
 func TestUnderWay(t *testing.T) {
 	f, a, b := pair(t, Knobs{Rate: 128 << 10})
 	post := func(count int) {
 		t.Helper()
 		a.want("ok", "write a - %d %d %d %d %d", b.addr, b.rkey, size, count, signaled)
 	}
-	post(3) // the first in 8 s
+	post(3) // the first one completes in 8 s
 	if got, _ := a.poll(3, 20*time.Millisecond); got != "" {
 		t.Error(got)
 	}
@@ -122,7 +122,7 @@ func TestUnderWay(t *testing.T) {
 	if got, _ := a.poll(1, 5*time.Second); got != "0:5/249" {
 		t.Error("after the error:", got)
 	}
-	// What was cancelled does not take the wire from others.
+	// Canceled writes do not occupy the wire.
 	a, b = a.open("c", "mlx5_0", "192.0.2.1"), b.open("d", "mlx5_0", "192.0.2.2")
 	connect(a, b)
 	if _, took := a.write(b, 8, 1); took > 5*time.Second {
@@ -130,7 +130,7 @@ func TestUnderWay(t *testing.T) {
 	}
 }
 
-// Calls fail with the errno that was set.
+// TestErrnos: calls fail with the configured errno.
 func TestErrnos(t *testing.T) {
 	f := New(t)
 	f.Add("A", Device{Name: "mlx5_0", GIDs: RoCE("192.0.2.1")})
@@ -152,7 +152,7 @@ func TestErrnos(t *testing.T) {
 		c.want("ok", "close a -")
 	}
 	c.want("open: errno 2", "open a mlx5_1 4096 3 4")
-	start(t, f, "B").want("open: errno 2", "open a mlx5_0 4096 3 4") // a node without devices
+	start(t, f, "B").want("open: errno 2", "open a mlx5_0 4096 3 4") // node B has no devices
 	f.Set("A", "mlx5_0", func(k *Knobs) { *k = Knobs{} })
 	c.want("reg_mr: errno 22", "open a mlx5_0 4096 2 4") // remote write without local write
 	c.want("ok", "close a -")
@@ -177,8 +177,8 @@ func TestErrnos(t *testing.T) {
 	}
 }
 
-// What hangs goes on when the knob is turned back; what crashes is dead, and
-// leaves nothing, and its peer's writes run into their timeout.
+// TestHangAndCrash: a hung call continues when the knob is reset. A crashed process leaves nothing, and its peer's
+// writes time out.
 func TestHangAndCrash(t *testing.T) {
 	f, a, b := pair(t, Knobs{})
 	hang := func(change func(k *Knobs, on bool), command string, args ...any) {
@@ -219,7 +219,7 @@ func TestHangAndCrash(t *testing.T) {
 	}
 }
 
-// The one write that was asked for is spoiled, in one byte.
+// TestCorrupt: only the selected write is corrupted, in one byte.
 func TestCorrupt(t *testing.T) {
 	f, a, b := pair(t, Knobs{})
 	f.Set("A", "mlx5_0", func(k *Knobs) { k.Corrupt = 2 })

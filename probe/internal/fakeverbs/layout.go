@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// The layout of the file that all processes of a fabric map: testdata/fabric.h
-// has the same structs, and refuses a file whose sizes differ.
+// Layout of the file that all processes of a fabric map. testdata/fabric.h has the same structs, and refuses a file
+// with other sizes.
 const (
 	maxDevices = 32
 	maxGIDs    = 16
@@ -56,55 +56,58 @@ const fabricSize = int(unsafe.Sizeof(sharedFabric{}))
 // kinds are the kinds of objects, in the order of fabric.h.
 var kinds = []string{"free", "context", "PD", "CQ", "MR", "QP", "AH"}
 
-// numKnobs is their number in fabric.h.
+// numKnobs is the number of knobs in fabric.h.
 const numKnobs = 39
 
-// Knobs are limits and faults of a device, which a test changes during transfers. The zero value has none. Setting them
-// restarts all counts: "the n-th" is counted from the last [Fabric.Set].
+// Knobs are limits and faults of a device, which a test can change during transfers. The zero value has none. Setting
+// them restarts all counts: "the n-th" counts from the last [Fabric.Set].
 type Knobs struct {
-	Rate    uint64        // payload bytes per second that the device sends; 0: no limit
-	Latency time.Duration // round trip of a write or read that it posts
-	Group   int           // 1 to 15: devices with the same group, of any node, share one wire
+	Rate    uint64        // payload bytes per second that the device sends; 0 for no limit
+	Latency time.Duration // round trip of the device's writes and reads
+	Group   int           // 1 to 15: devices of a group, on any node, share one wire
 
-	Down         bool          // the port is down: RTR fails, writes time out
-	Blocked      bool          // the port is up, but writes from and to it time out
-	DropAfter    uint64        // writes after so many bytes time out
-	DropLarger   uint64        // writes of more bytes time out: an MTU black hole
-	DropPort     uint16        // writes with this UDP source port, which the kernel makes of flow labels, time out
-	RetryTimeout time.Duration // until status 12; 0: 50 ms
+	Down       bool   // the port is down: RTR fails, writes time out
+	Blocked    bool   // the port is up, but writes in both directions time out
+	DropAfter  uint64 // number of bytes after which writes time out
+	DropLarger uint64 // size in bytes above which writes time out: an MTU black hole
+	// DropPort is a UDP source port, which the kernel derives from flow labels: writes with it time out.
+	DropPort     uint16
+	RetryTimeout time.Duration // time until status 12; 0 means 50 ms
 
 	FailEvery  uint64 // every n-th write completes with FailStatus
-	FailStatus uint32 // a work completion status; 0: 12, retry exceeded
-	FailVendor uint32 // its vendor error
+	FailStatus uint32 // work completion status; 0 means 12, retry exceeded
+	FailVendor uint32 // vendor error of FailStatus
 	Corrupt    uint64 // the n-th write or read, and every 16th after it, succeeds with one wrong byte
 	Lose       uint64 // the n-th write or read succeeds without its bytes
-	Late       uint64 // the n-th write succeeds, and its bytes come with the next write with immediate
-	Park       bool   // a write that times out comes with a post after that, if the peer's queue pair still accepts it
+	Late       uint64 // the n-th write succeeds, and its bytes arrive with the next write with immediate
+	// Park lets the bytes of a write that timed out arrive with a later post, if the peer's queue pair still accepts
+	// them.
+	Park bool
 
-	// the call's error; ListErrno of any device is the node's
+	// These are the errors of calls. ListErrno of any device applies to its node.
 	ListErrno, OpenErrno, RegMRErrno, CreateCQErrno, CreateQPErrno uint64
-	InitErrno, RTRErrno, RTSErrno                                  uint64 // error of ibv_modify_qp to that state
+	InitErrno, RTRErrno, RTSErrno                                  uint64 // error of ibv_modify_qp to this state
 
-	GRHRequired bool          // the port is InfiniBand and accepts no packet without a GRH
+	GRHRequired bool          // the InfiniBand port accepts no packet without a GRH
 	IWARP       bool          // the device is an RNIC
 	InlineErrno uint64        // error of ibv_create_qp with inline data
-	AckDelay    uint64        // local_ca_ack_delay
-	RTRDelay    time.Duration // that ibv_modify_qp takes to RTR, less than 1 s
-	OddMTU      uint64        // active_mtu in place of the device's, in any value
+	AckDelay    uint64        // value of local_ca_ack_delay
+	RTRDelay    time.Duration // duration of ibv_modify_qp to RTR, less than 1 s
+	OddMTU      uint64        // any value of active_mtu, in place of the device's
 
-	Reads       uint64 // reads that a queue pair may have open, and answers, at most 16; 0: 16
+	Reads       uint64 // reads that a queue pair may have open, and that it serves; 0 means 16, the maximum
 	DMABufErrno uint64 // error of ibv_reg_dmabuf_mr
-	Stamps      bool   // the device stamps completions; read when it is opened
-	OtherClock  bool   // it does so with another clock than the one that it lets be read
+	Stamps      bool   // the device stamps completions; takes effect when it is opened
+	OtherClock  bool   // stamps use another clock than the readable one
 
-	Hidden   bool   // the device is not in the list
-	CrashAt  uint64 // the n-th post is a segmentation fault
-	HangOpen bool   // ibv_open_device does not return while this is set
-	HangPost bool   // ibv_post_send does not return while this is set
+	Hidden   bool   // the device is not listed
+	CrashAt  uint64 // the n-th post causes a segmentation fault
+	HangOpen bool   // ibv_open_device hangs while this is set
+	HangPost bool   // ibv_post_send hangs while this is set
 	HangPoll bool   // nothing completes while this is set
 }
 
-// words are the knobs in the order of fabric.h.
+// words returns the knobs in the order of fabric.h.
 func (k Knobs) words() [numKnobs]uint64 {
 	if k.RetryTimeout == 0 {
 		k.RetryTimeout = 50 * time.Millisecond
@@ -130,7 +133,7 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-// store writes a GID table, an entry's type last, as it marks the entry as used.
+// store writes a GID table. It writes an entry's type last, because the type marks the entry as used.
 func (d *sharedDevice) store(gids []GID) {
 	for i := range d.gids {
 		e := &d.gids[i]

@@ -17,7 +17,7 @@ import (
 //go:embed testdata/*.c testdata/*.h
 var sources embed.FS
 
-// Library compiles the fake libibverbs, once for all test processes of this user, and returns its path. CC names the
+// Library compiles the fake libibverbs, once for all test processes of this user, and returns its path. CC selects the
 // compiler, as for cgo, and FAKEVERBS_CFLAGS adds flags (-fsanitize=address for go test -asan). Without a compiler or
 // libibverbs' headers the test is skipped.
 func Library(tb testing.TB) string {
@@ -26,7 +26,7 @@ func Library(tb testing.TB) string {
 		"resource.c", "stamps.c", "qp.c", "data.c")
 }
 
-// compile compiles some of the sources. The result is cached by sources and command.
+// compile compiles some of the sources. Results are cached by sources and command.
 func compile(tb testing.TB, name string, flags []string, files ...string) string {
 	tb.Helper()
 	cc := strings.Fields(os.Getenv("CC"))
@@ -64,7 +64,7 @@ func compile(tb testing.TB, name string, flags []string, files ...string) string
 			tb.Fatal(err)
 		}
 	}
-	// By rename: other test processes compile, too.
+	// The rename is atomic: other test processes may compile at the same time.
 	tmp, err := os.CreateTemp(dir, "new-")
 	if err != nil {
 		tb.Fatal(err)
@@ -88,7 +88,7 @@ func compile(tb testing.TB, name string, flags []string, files ...string) string
 	return made
 }
 
-// cacheDir is the cache, which only this user can write to.
+// cacheDir returns a cache directory to which only this user can write.
 func cacheDir(tb testing.TB) string {
 	tb.Helper()
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakeverbs-%d", os.Getuid()))

@@ -11,7 +11,7 @@ import (
 
 const remoteRead = 4
 
-// reading is two connected endpoints: a reads, from regions and queue pairs with some access.
+// reading returns two connected endpoints: a reads, from regions and queue pairs with this access.
 func reading(t *testing.T, processes, local, region, queuePair int) (f *Fabric, a, b *end) {
 	t.Helper()
 	f = New(t)
@@ -34,7 +34,7 @@ func reading(t *testing.T, processes, local, region, queuePair int) (f *Fabric, 
 	return f, a, b
 }
 
-// read posts reads, as write posts writes.
+// read posts reads, like write.
 func (e *end) read(from *end, bytes, count int) (string, time.Duration) {
 	e.t.Helper()
 	begin := time.Now()
@@ -45,7 +45,8 @@ func (e *end) read(from *end, bytes, count int) (string, time.Duration) {
 	return got, time.Since(begin)
 }
 
-// What is read arrives, byte by byte, from another process and from the same; the ports count it in its direction.
+// TestReadArrives: read bytes arrive, from another process and from the same one, and the ports count them in the
+// direction of the data.
 func TestReadArrives(t *testing.T) {
 	for _, processes := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
@@ -67,14 +68,14 @@ func TestReadArrives(t *testing.T) {
 	}
 }
 
-// Every fault of a read has its status.
+// TestReadFaults: every fault of a read has its status.
 func TestReadFaults(t *testing.T) {
 	for _, tc := range []struct {
 		name                     string
 		local, region, queuePair int
 		knobs                    Knobs
-		want                     string // of two reads
-		wrong                    int    // bytes, after the first
+		want                     string // status of two reads
+		wrong                    int    // wrong bytes after the first one
 	}{
 		{"none", 1, remoteRead, remoteRead, Knobs{}, "0:0/0 1:0/0", 0},
 		{"region without remote read", 1, 3, remoteRead, Knobs{}, "0:10/136 1:5/249", size},
@@ -103,7 +104,7 @@ func TestReadFaults(t *testing.T) {
 	a.want(fmt.Sprintf("%d wrong", size), "check a - 7")
 }
 
-// Reads take the wire of the end that has the bytes. As many are open as the queue pair may have: one, of a client.
+// TestReadTime: reads occupy the wire of the end that sends. A client's queue pair may have one open read.
 func TestReadTime(t *testing.T) {
 	f, a, b := reading(t, 2, 1, remoteRead, remoteRead)
 	for _, tc := range []struct {
@@ -122,7 +123,7 @@ func TestReadTime(t *testing.T) {
 			t.Errorf("%s: %q in %v", tc.name, got, took)
 		}
 	}
-	// What waits for its turn is flushed with the rest.
+	// Reads that wait for their turn are flushed, too.
 	f.Set("A", "mlx5_0", func(k *Knobs) { k.Latency = time.Hour })
 	a.want("ok", "read a - %d %d 8 3 %d", b.addr, b.rkey, signaled)
 	a.want("ok", "err a -")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// RTR resolves the address as the kernel does.
+// TestRTR: RTR resolves the address as the kernel does.
 func TestRTR(t *testing.T) {
 	f := New(t)
 	f.Add("A", Device{Name: "mlx5_0", GIDs: RoCE("192.0.2.1"), ActiveMTU: 1024})
@@ -62,7 +62,7 @@ func TestRTR(t *testing.T) {
 	}
 }
 
-// A queue pair goes from state to state, and none is left out.
+// TestStates: a queue pair passes through every state in order.
 func TestStates(t *testing.T) {
 	f := New(t)
 	f.Add("A", Device{Name: "mlx5_0", GIDs: RoCE("192.0.2.1")})
@@ -72,7 +72,8 @@ func TestStates(t *testing.T) {
 		{"rtr a ::ffff:192.0.2.1 1 2 3 3 1 0", "rtr: errno 22"},
 		{"rts a - 1", "rts: errno 22"},
 		{"init a - 2 3", "init: errno 22"},
-		{"init a - 1 3 1", "init: errno 22"}, // IBV_QP_STATE is 1, and without it nothing can be set yet
+		// The call without IBV_QP_STATE, which is 1, cannot set anything yet.
+		{"init a - 1 3 1", "init: errno 22"},
 		{"init a - 1 3 32", "init: errno 22"},
 		{"init a - 1 3", "ok"},
 		{"init a - 1 3", "ok"},
@@ -94,7 +95,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A write needs the other end to be connected to this one, and both keys.
+// TestConnection: a write needs both ends to be connected to each other, and both keys.
 func TestConnection(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -156,8 +157,8 @@ func TestConnection(t *testing.T) {
 	})
 }
 
-// A full send queue refuses; what is not signaled is reported only when it
-// fails, and makes room when a later one is reported.
+// TestSendQueue: a full send queue refuses posts. Unsignaled writes are reported only on failure, and free their slot
+// when a later write is reported.
 func TestSendQueue(t *testing.T) {
 	f, a, b := pair(t, Knobs{})
 	a.want("post: errno 12", "write a - %d %d 8 %d %d", b.addr, b.rkey, depth+1, signaled)
@@ -173,7 +174,7 @@ func TestSendQueue(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	a.want("post: errno 22", "write a - %d %d 65 1 8", b.addr, b.rkey) // inline, and too much for that
+	a.want("post: errno 22", "write a - %d %d 65 1 8", b.addr, b.rkey) // inline, and too large for it
 	f.Set("B", "mlx5_0", func(k *Knobs) { k.Down = true })
 	a.want("ok", "write a - %d %d 8 2 0", b.addr, b.rkey)
 	if got, _ := a.poll(2, time.Second); got != "0:12/129 1:5/249" {
@@ -181,7 +182,7 @@ func TestSendQueue(t *testing.T) {
 	}
 }
 
-// Events come as they happen.
+// TestEvents: events arrive when they occur.
 func TestEvents(t *testing.T) {
 	f, a, b := pair(t, Knobs{})
 	f.Set("A", "mlx5_0", func(k *Knobs) { k.Down = true })

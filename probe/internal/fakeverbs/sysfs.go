@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Sysfs returns the root of a node's sysfs, whose port counters count the writes.
+// Sysfs returns the root of a node's sysfs. Its port counters count the writes.
 func (f *Fabric) Sysfs(node string) string {
 	f.tb.Helper()
 	dir := f.sysfs(node)
@@ -36,7 +36,7 @@ func colons(v uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", v>>48, v>>32&0xffff, v>>16&0xffff, v&0xffff)
 }
 
-// write writes the device's part of the tree: PCI function, interface, and the links of the classes.
+// write writes the device's part of the tree: PCI function, interface, and links of the classes.
 func (d *Device) write(sys string, n int) error {
 	pci := d.pciDir(sys)
 	ib, net, port := filepath.Join(pci, "infiniband", d.Name), filepath.Join(pci, "net", d.Netdev), d.portDir(sys)
@@ -111,7 +111,7 @@ func (d *Device) writeGIDs(sys string) error {
 	return errors.Join(errs...)
 }
 
-// text returns the GID as sysfs prints it.
+// text returns the GID in the format of sysfs.
 func (g GID) text() string {
 	var b [16]byte
 	if g.Addr.IsValid() {
@@ -120,7 +120,7 @@ func (g GID) text() string {
 	return colons(binary.BigEndian.Uint64(b[:8])) + ":" + colons(binary.BigEndian.Uint64(b[8:]))
 }
 
-// writeFile writes a file in place, because readers keep it open and must not find it empty.
+// writeFile overwrites a file in place, because readers keep it open and must not find it empty.
 func writeFile(path, content string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

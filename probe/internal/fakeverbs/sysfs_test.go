@@ -11,7 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// The rails of a node are its devices, with the GIDs that were given.
+// TestSysfs: the rails of a node are its devices, with the configured GIDs.
 func TestSysfs(t *testing.T) {
 	f := New(t)
 	f.Add("A", Device{Name: "mlx5_0", GIDs: RoCE("192.0.2.1")})

@@ -1,7 +1,7 @@
 //go:build cgo && linux
 
-// Package linerate runs the loop of package verbs, unmodified, over a model of adapters in virtual time: at rates that
-// no test machine has. It is for tests.
+// Package linerate runs the loop of package verbs, unmodified, on a model of adapters in virtual time, at rates that no
+// test machine has. It is for tests.
 package linerate
 
 // #include "model.h"
@@ -14,48 +14,75 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// Rail is a modelled adapter and its path.
+// Rail is a modelled adapter with its path.
 type Rail struct {
-	Rate            float64       // payload, bytes per second
-	RTT             time.Duration // from the last byte on the wire to the completion
-	Stops           time.Duration // from then on nothing completes; 0: never
-	Pauses, Resumes time.Duration // nothing is carried in between
-	Loses           int           // number of the write that is lost once, from 1; 0: none
-	Timeout         time.Duration // of an acknowledgement
-	Shared          bool          // behind the link of Model.Link
-	Copies          float64       // bytes per second from a GPU, before they are written; 0: no copies
-	Read            bool          // it reads, at most 16 at a time; not with Stops, Loses or Shared
+	Rate       float64       // payload, bytes per second
+	RTT        time.Duration // time from the last byte on the wire to the completion
+	RTTJitter  time.Duration // maximum random addition to RTT
+	QueuePairs int           // queue pairs, which the adapter serves in turn; 0 means 1
+	Quantum    int           // bytes per turn of a queue pair; 0 for a whole write
+	Group      int           // completions that are reported together; up to 1 for each
+	Hold       time.Duration // maximum delay of a completion by Group
+	Stops      time.Duration // time after which nothing completes; 0 for never
+	Loses      int           // number of the write that is lost once, from 1; 0 for none
+	LosesEvery int           // every multiple of this number is lost once, too
+	Silent     bool          // the peer does not report a loss, so a timeout occurs
+	Timeout    time.Duration // timeout for an acknowledgement
+	Shared     bool          // uses the link of Model.Link
+	Copies     float64       // bytes per second of copies from a GPU before the writes; 0 for no copies
+	Read       bool          // reads, at most 16 at a time; not with Stops, Loses or Shared
+	Weather
 
-	Expected float64 // what the burst is planned for; 0: Rate
+	Expected float64 // rate for which the burst is planned; 0 for Rate
 }
 
-// Model is what the loop runs on.
+// Weather describes how a rate varies.
+type Weather struct {
+	Pauses, Resumes   time.Duration // start and end of a pause
+	Pause, PauseEvery time.Duration // length and period of pauses at random times
+	// Until Ramp, the rate rises from the share From.
+	Ramp          time.Duration
+	RampFrom      float64
+	Cut, CutEvery time.Duration // duration and period of cuts to 1/2 of the rate
+	// In each period JitterEvery, the rate is lower by a random share of up to Jitter.
+	JitterEvery time.Duration
+	Jitter      float64
+	Seed        uint64
+}
+
+// Truth is the actual performance of a rail in the measured window, in bytes per second.
+type Truth struct {
+	Could   float64 // rate with unlimited queues
+	Carried float64
+}
+
+// Model is the hardware that the loop runs on.
 type Model struct {
 	Rails []Rail  // at most 16
-	Link  float64 // bytes per second of the link that rails share
+	Link  float64 // bytes per second of the link that Shared rails use
 
-	Stall  time.Duration // that the polling thread loses
-	First  time.Duration // when it does so for the first time
-	Every  time.Duration // and then again; 0: once
-	Random uint64        // not 0: Every is a mean, also of the first; the seed
+	Stall  time.Duration // duration of a stall of the polling thread
+	First  time.Duration // time of the first stall
+	Every  time.Duration // period of stalls; 0 for one stall
+	Random uint64        // seed of random stalls with the mean period Every, also for the first; 0 for regular ones
 }
 
-// Costs of an ideal adapter's calls.
+// Costs of calls to an ideal adapter.
 const (
 	postCost  = 120 * time.Nanosecond
 	pollCost  = 15 * time.Nanosecond
 	entryCost = 20 * time.Nanosecond
 	clockCost = 22 * time.Nanosecond
 
-	// Of copies from a GPU: assumed, as no GPU was measured.
+	// The cost of a copy from a GPU is an assumption: no GPU was measured.
 	copyCost  = 3 * time.Microsecond
 	queryCost = 500 * time.Nanosecond
 	copyLate  = 5 * time.Microsecond
 )
 
-// Run makes one burst, and returns how long it took in virtual time. It is not safe for concurrent use: the C code has
-// one clock.
-func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, elapsed time.Duration) {
+// Run makes one burst, and returns its duration in virtual time. It is not safe for concurrent use, because the C code
+// has one clock.
+func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, truth []Truth, elapsed time.Duration) {
 	c := C.struct_lr_model{
 		rails: C.uint32_t(len(m.Rails)), link_rate: C.double(m.Link / 1e9),
 		post: C.int64_t(postCost), poll: C.int64_t(pollCost), entry: C.int64_t(entryCost), clock: C.int64_t(clockCost),
@@ -64,9 +91,17 @@ func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, elapsed time.D
 	}
 	for i, r := range m.Rails {
 		c.rail[i] = C.struct_lr_rail{
-			rate: C.double(r.Rate / 1e9), rtt: C.int64_t(r.RTT), stops: C.int64_t(r.Stops),
-			pauses: C.int64_t(r.Pauses), resumes: C.int64_t(r.Resumes), loses: C.int64_t(r.Loses),
-			timeout: C.int64_t(r.Timeout), copies: C.double(r.Copies / 1e9),
+			rate: C.double(r.Rate / 1e9), rtt: C.int64_t(r.RTT), rtt_jitter: C.int64_t(r.RTTJitter),
+			qps: C.uint32_t(max(r.QueuePairs, 1)), quantum: C.int64_t(r.Quantum), group: C.uint32_t(r.Group),
+			hold: C.int64_t(r.Hold), stops: C.int64_t(r.Stops), loses: C.int64_t(r.Loses),
+			loses_every: C.int64_t(r.LosesEvery), timeout: C.int64_t(r.Timeout), copies: C.double(r.Copies / 1e9),
+			seed: C.uint64_t(r.Seed), pauses: C.int64_t(r.Pauses), resumes: C.int64_t(r.Resumes),
+			pause: C.int64_t(r.Pause), pause_every: C.int64_t(r.PauseEvery), ramp: C.int64_t(r.Ramp),
+			ramp_from: C.double(r.RampFrom), cut: C.int64_t(r.Cut), cut_every: C.int64_t(r.CutEvery),
+			jitter_every: C.int64_t(r.JitterEvery), jitter: C.double(r.Jitter),
+		}
+		if r.Silent {
+			c.rail[i].silent = 1
 		}
 		if r.Shared {
 			c.rail[i].link = 1
@@ -88,12 +123,18 @@ func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, elapsed time.D
 		p := out.rail[i]
 		rail := transfer.BurstRail{
 			Bytes: int64(p.bytes), Measured: int64(p.measured), First: time.Duration(p.first), Last: time.Duration(p.last),
-			Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0,
+			Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0, Ramping: p.ramping != 0,
+			Early: float64(p.early) * 1e9, Late: float64(p.late) * 1e9,
+		}
+		if seconds := (rail.Last - rail.First).Seconds(); seconds > 0 {
+			truth = append(truth, Truth{float64(p.could) / seconds, float64(p.carried) / seconds})
+		} else {
+			truth = append(truth, Truth{})
 		}
 		if p.failed != 0 {
 			rail.Failure = failure.New("", failure.Other, "status or error %d", p.failed)
 		}
 		done.Rails = append(done.Rails, rail)
 	}
-	return done, time.Duration(out.elapsed)
+	return done, truth, time.Duration(out.elapsed)
 }

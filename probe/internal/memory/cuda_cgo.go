@@ -14,10 +14,10 @@ type cuda struct {
 	kind   Kind
 	m      *verbs.CUDA
 	size   int64
-	copied []byte // of the last Read from the GPU
+	copied []byte // result of the last Read from the GPU
 }
 
-// places says what each kind allocates.
+// places returns what each kind allocates.
 func places(spec Spec) (verbs.CUDASpec, bool) {
 	s, known := map[Kind]verbs.CUDASpec{
 		CUDADMABuf:  {Device: spec.Size, Export: true},
@@ -28,7 +28,7 @@ func places(spec Spec) (verbs.CUDASpec, bool) {
 	return s, known && (spec.Kind != CUDAStaged || spec.Stage > 0)
 }
 
-// refuse returns why a GPU cannot have memory of a kind; nil if that is not known before it is tried.
+// refuse returns why a GPU cannot provide memory of a kind; nil if only an attempt can show it.
 func refuse(spec Spec, i verbs.CUDAInfo) error {
 	direct := spec.Kind == CUDADMABuf || spec.Kind == CUDAPeermem
 	for _, known := range []struct {

@@ -1,7 +1,7 @@
-// Package memory is what the devices of a session read from and write to: on this host, or on a GPU.
+// Package memory provides the memory that the devices of a session read from and write to, on this host or on a GPU.
 //
-// Memory of a GPU costs a context on it, and time to make it; what both cost is to be measured. A [Memory] is closed
-// after the rails on which it is registered, and leaves nothing on the GPU. One goroutine at a time may use it.
+// Memory of a GPU needs a context on it, and time to allocate. A [Memory] is closed after the rails on which it is
+// registered, and leaves nothing on the GPU. Only one goroutine may use it at a time.
 package memory
 
 import (
@@ -9,41 +9,41 @@ import (
 	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
-// Kind is where memory is, and how devices reach it.
+// Kind is the location of memory and the way devices access it.
 type Kind string
 
-// The kinds.
+// Kinds of memory.
 const (
 	Host        Kind = "host"
 	CUDADMABuf  Kind = "cuda_dmabuf"  // on the GPU, registered as a dma-buf
 	CUDAPeermem Kind = "cuda_peermem" // on the GPU, registered by its address with nvidia-peermem
 	CUDAHost    Kind = "cuda_host"    // on the host, pinned by the GPU's driver
-	CUDAStaged  Kind = "cuda_staged"  // on the GPU, copied to pinned memory of the host before it is written, and back
+	CUDAStaged  Kind = "cuda_staged"  // on the GPU, copied to pinned host memory before writes, and back
 )
 
-// Spec says what to map. Memory of the host is on the NUMA node of the calling thread.
+// Spec specifies the memory to map. Memory of the host is on the NUMA node of the calling thread.
 type Spec struct {
 	Kind    Kind
 	Size    int64
-	GPU     string // PCI address: 0000:0f:00.0
-	Stage   int64  // of [CUDAStaged], bytes of the host's memory: the rings
-	Library string // libcuda; empty: the linker's
+	GPU     string // PCI address, such as 0000:0f:00.0
+	Stage   int64  // bytes of host memory for [CUDAStaged]: the rings
+	Library string // path of libcuda; empty for the linker's
 }
 
-// Memory is what a device reads from or writes to in a session. It begins as zeros.
+// Memory is what a device reads from or writes to in a session. It starts with zeros.
 type Memory interface {
-	Kind() Kind       // what was achieved
-	Area() verbs.Area // as the device sees it
-	// Write fills the memory; of [CUDAStaged] that of the GPU, which a device sees only after it is copied.
+	Kind() Kind       // kind that was mapped
+	Area() verbs.Area // memory as the device sees it
+	// Write fills the memory. With [CUDAStaged] that is the GPU's, which a device sees only after a copy.
 	Write(at int64, data []byte) error
-	// Read returns what the device reads or wrote, valid until the next call; of [CUDAStaged] what it wrote on the host,
-	// after a copy to the GPU and back.
+	// Read returns the bytes that the device reads or wrote, valid until the next call. With [CUDAStaged] they are what
+	// it wrote to the host, after a copy to the GPU and back.
 	Read(at int64, n int) ([]byte, error)
 	Close() error // frees everything
 }
 
-// Map maps memory of the kind asked for, or says why not. Reasons: NoCgo, NoLibCUDA, NoGPU, UnifiedMemory, NoDMABuf,
-// NoPeermem, CUDAOOM, CUDAError, Other. Registering it may fail, too: see Register of [verbs.Rail].
+// Map maps memory of the requested kind. Its reasons for failure are NoCgo, NoLibCUDA, NoGPU, UnifiedMemory, NoDMABuf,
+// NoPeermem, CUDAOOM, CUDAError and Other. Registering the memory may still fail: see Register of [verbs.Rail].
 func Map(spec Spec) (Memory, error) {
 	switch {
 	case spec.Size <= 0:

@@ -32,7 +32,7 @@ func bytesOf(n int) []byte {
 	return data
 }
 
-// TestMemory: of each kind, memory begins as zeros, holds every byte that was written, and leaves nothing.
+// TestMemory: memory of each kind starts with zeros, keeps every byte that is written, and leaves nothing behind.
 func TestMemory(t *testing.T) {
 	library := fakecuda.Library(t)
 	for kind, held := range map[Kind]string{
@@ -57,7 +57,7 @@ func TestMemory(t *testing.T) {
 				(area.DMABuf >= 0) != (kind == CUDADMABuf) {
 				t.Errorf("area %+v", area)
 			}
-			if kind == CUDAStaged { // what arrives on the host goes to the GPU
+			if kind == CUDAStaged { // bytes that arrive on the host are copied to the GPU
 				data, own := bytesOf(size), m.(*cuda)
 				fill(t, m, 0, bytesOf(100))
 				copy(own.m.Host(), data)
@@ -108,7 +108,7 @@ func equal(t *testing.T, m Memory, at int64, want []byte) {
 	}
 }
 
-// exported: what is written through the dma-buf is in the memory.
+// exported checks that bytes written through the dma-buf are in the memory.
 func exported(t *testing.T, m Memory) {
 	t.Helper()
 	mapped, err := unix.Mmap(m.Area().DMABuf, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -121,7 +121,7 @@ func exported(t *testing.T, m Memory) {
 	equal(t, m, 0, data)
 }
 
-// TestReasons: what is missing is named, and nothing is left.
+// TestReasons: failures name what is missing, and leave nothing behind.
 func TestReasons(t *testing.T) {
 	library := fakecuda.Library(t)
 	without := map[string]string{"": library, "NO_EXPORT": fakecuda.Library(t, "-DNO_EXPORT"),

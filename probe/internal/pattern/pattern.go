@@ -1,7 +1,7 @@
-// Package pattern makes bytes that only one burst writes: what a target finds in its memory must be what the asker
-// sent, in this burst and not in an earlier one.
+// Package pattern makes bytes that are unique to one burst: a target's memory must have what the asker sent in this
+// burst, not in an earlier one.
 //
-// The race detector does not look at them: each byte in turn took a quarter of the time of the probe's tests.
+// The race detector skips them: checking each byte took 1/4 of the time of the probe's tests.
 package pattern
 
 import "encoding/binary"
@@ -24,8 +24,8 @@ func Fill(buf []byte, seed uint64, offset int64) {
 	copy(buf, last[:])
 }
 
-// word is the n-th output of SplitMix64 from seed (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
-// 2014): every bit of every word depends on seed and place.
+// word returns the n-th output of SplitMix64 from seed (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+// Generators, 2014): every bit of every word depends on seed and place.
 func word(seed, n uint64) uint64 {
 	z := seed + (n+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

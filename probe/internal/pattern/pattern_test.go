@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestWord holds the generator to its published output: the first words of
-// SplitMix64 from seed 1234567.
+// TestWord compares the generator with its published output: the first words of SplitMix64 from seed 1234567.
 func TestWord(t *testing.T) {
 	for n, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431,
 		16408922859458223821} {
@@ -16,8 +15,7 @@ func TestWord(t *testing.T) {
 	}
 }
 
-// TestParts fills a buffer in parts and at once: the same bytes. Another seed
-// leaves no word alike.
+// TestParts fills a buffer in parts and at once, with the same result. Another seed changes every word.
 func TestParts(t *testing.T) {
 	whole, parts, other := make([]byte, 4096), make([]byte, 4096), make([]byte, 4096)
 	Fill(whole, 42, 0)

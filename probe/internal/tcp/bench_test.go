@@ -12,8 +12,8 @@ import (
 
 const benched = 256 << 20 // bytes of one transfer
 
-// BenchmarkCopy is what a burst can at best be: a plain copy over one
-// connection, into a buffer as large as the burst's.
+// BenchmarkCopy measures the upper limit of a burst: a plain copy over one connection, into a buffer of the burst's
+// size.
 func BenchmarkCopy(b *testing.B) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// BenchmarkBurst moves as much by lanes and streams.
+// BenchmarkBurst moves the same bytes over lanes and streams.
 func BenchmarkBurst(b *testing.B) {
 	for _, n := range []struct{ lanes, streams int }{{1, 1}, {2, 1}, {2, 4}, {8, 4}} {
 		b.Run(fmt.Sprintf("%dx%d", n.lanes, n.streams), func(b *testing.B) {
@@ -84,7 +84,7 @@ func BenchmarkBurst(b *testing.B) {
 	}
 }
 
-// BenchmarkRoundTrip is one sample of the latency.
+// BenchmarkRoundTrip measures one latency sample.
 func BenchmarkRoundTrip(b *testing.B) {
 	c := target(b, 1, 1, 8).dial(b)
 	if _, err := c.Latency(b.Context(), "rail0", 8, b.N); err != nil {

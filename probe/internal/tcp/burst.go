@@ -11,10 +11,11 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// Burst keeps every lane at full depth for a time, and measures what the target acknowledges on each meanwhile, after
-// the connections have left slow start. Without a window each connection writes once as much as it may have in flight.
-// A lane that breaks ends the burst for all, and one that has before keeps it from starting. The error is a
-// [failure.Failure]: invalid arguments, or no lane is left. The result always says what was acknowledged.
+// Burst keeps every lane at full depth for a time, and measures what the target acknowledges on each, after the
+// connections have left slow start. Without a window each connection writes once as much as it may have in flight. A
+// lane that breaks ends the burst for all, and a broken lane keeps it from starting.
+//
+// The error is a [failure.Failure]: invalid arguments, or no lane is left. The result always has what was acknowledged.
 func (c *Conn) Burst(ctx context.Context, source []byte, args transfer.BurstArgs) (done transfer.BurstDone, err error) {
 	b := &burst{args: args, source: source, counted: make([]int, len(args.Loads))}
 	for _, l := range args.Loads {
@@ -49,7 +50,7 @@ func (c *Conn) Burst(ctx context.Context, source []byte, args transfer.BurstArgs
 	}
 	wg.Wait()
 	timer.Stop()
-	stop() // if ctx has ended, so have all lanes
+	stop() // a ctx that ended has ended all lanes
 	return b.result()
 }
 
@@ -59,30 +60,30 @@ type burst struct {
 	source  []byte
 	lanes   []*lane
 	start   time.Time
-	stopped atomic.Bool  // no more chunks
-	over    atomic.Int64 // since when, after start, in ns
+	stopped atomic.Bool  // no more chunks are sent
+	over    atomic.Int64 // time of the stop in ns after start
 
 	mu        sync.Mutex // protects all following fields
 	measuring bool
 	rails     []transfer.BurstRail
-	counted   []int // chunks that were measured
+	counted   []int // number of measured chunks
 }
 
 // flow is a stream in a burst.
 type flow struct {
 	lane, number int
 	stream       *stream
-	sent         chan struct{} // one for each chunk in flight
+	sent         chan struct{} // one element for each chunk in flight
 }
 
-// stop ends what is measured.
+// stop ends the measurement.
 func (b *burst) stop() {
 	if !b.stopped.Swap(true) {
 		b.over.Store(int64(time.Since(b.start)))
 	}
 }
 
-// send writes chunks until the burst is stopped, or those of a burst without a window.
+// send writes chunks until the burst is stopped; without a window it writes a fixed number.
 func (b *burst) send(f *flow) {
 	defer close(f.sent)
 	chunk, writes := b.args.Loads[f.lane].Chunk, &b.rails[f.lane].Writes[f.number]
@@ -96,7 +97,7 @@ func (b *burst) send(f *flow) {
 	}
 }
 
-// collect waits for the acknowledgements of what send has written.
+// collect waits for the acknowledgements of the chunks from send.
 func (b *burst) collect(f *flow) {
 	chunk := b.args.Loads[f.lane].Chunk
 	broken := false
@@ -113,14 +114,14 @@ func (b *burst) collect(f *flow) {
 	}
 }
 
-// complete counts a chunk that the target has.
+// complete counts a chunk that the target has received.
 func (b *burst) complete(i int, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, r := time.Since(b.start), &b.rails[i]
 	b.lanes[i].acked.Add(n)
 	switch r.Bytes += n; {
-	case b.args.Window == 0, b.stopped.Load(): // nothing is measured, or the lanes run empty
+	case b.args.Window == 0, b.stopped.Load(): // nothing is measured, or the lanes are draining
 		return
 	case !b.measuring:
 		b.measuring = now >= b.args.Warmup
@@ -152,7 +153,7 @@ func (b *burst) fail(lane int, err error) {
 	b.stop()
 }
 
-// stretch moves the end of what a lane measured to that of the burst, if it measured too little and stood still then.
+// stretch extends a lane's measurement to the end of the burst, if it measured too little and was blocked at the end.
 func (b *burst) stretch(i int) {
 	r := &b.rails[i]
 	took := r.Last - r.First
@@ -169,7 +170,8 @@ func (b *burst) result() (transfer.BurstDone, error) {
 	failed := 0
 	for i := range b.rails {
 		r := &b.rails[i]
-		if r.Failure = b.lanes[i].failed(); r.Failure != nil {
+		r.Failure = b.lanes[i].failed()
+		if r.Failure != nil {
 			failed++
 		}
 		b.stretch(i)
@@ -182,8 +184,8 @@ func (b *burst) result() (transfer.BurstDone, error) {
 }
 
 // Latency writes size zero bytes to the start of the target's buffer n times over one rail, one at a time, and returns
-// the times from send to acknowledgement. On an error, a [failure.Failure], the lane has ended, and so have all if ctx
-// has; the samples so far are returned.
+// the times from send to acknowledgement. On an error, a [failure.Failure], it returns the samples so far, and the lane
+// has ended, or all lanes if ctx has.
 func (c *Conn) Latency(ctx context.Context, rail string, size, n int) ([]time.Duration, error) {
 	l, err := c.find(rail)
 	if err != nil {

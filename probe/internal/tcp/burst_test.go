@@ -11,8 +11,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestBurst makes bursts over one lane and several. What arrives lies where [transfer.Place] says, in the ring of its
-// connection, and the figures are of the window.
+// TestBurst makes bursts over one lane and several. Bytes arrive at [transfer.Place] in the ring of their connection,
+// and the figures are of the window.
 func TestBurst(t *testing.T) {
 	settle(t)
 	for _, tc := range []struct {
@@ -23,15 +23,15 @@ func TestBurst(t *testing.T) {
 		{1, 1, 4 << 20, 1 << 20, 8},
 		{1, 4, 4 << 20, 128 << 10, 8},
 		{2, 1, 4 << 20, 1 << 20, 8},
-		{3, 2, 4<<20 + 13, 300_001, 5},  // nothing divides anything
-		{2, 2, 1<<20 + 13, 64 << 10, 8}, // around and around
+		{3, 2, 4<<20 + 13, 300_001, 5},  // no size divides another
+		{2, 2, 1<<20 + 13, 64 << 10, 8}, // many passes
 		{2, 4, 1 << 20, 64 << 10, 1},    // more connections than depth
 		{8, 1, 4096, 4096, 8},
 	} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
 			tg := target(t, tc.lanes, tc.streams, tc.size)
 			c := tg.dial(t)
-			for pass := range 2 { // the lanes are still good after a burst
+			for pass := range 2 { // the lanes still work after a burst
 				o := transfer.BurstArgs{Loads: loads(tc.lanes, tc.chunk, tc.depth), Warmup: 5 * time.Millisecond,
 					Window: 10 * time.Millisecond, Writes: 3, Slow: 5 * time.Second, Pass: 67 * pass}
 				r := tg.deliver(t, c, o)
@@ -65,7 +65,7 @@ func TestSingleWrites(t *testing.T) {
 	}
 }
 
-// TestWarmup: what is written before it is not measured, and without a measured byte there is no figure.
+// TestWarmup: writes during the warm-up are not measured, and without a measured byte there is no figure.
 func TestWarmup(t *testing.T) {
 	settle(t)
 	tg := target(t, 2, 2, 4<<20)
@@ -85,13 +85,13 @@ func TestWarmup(t *testing.T) {
 	}
 }
 
-// TestSlowLane: each lane's figure is its own rate. A busy machine gets more tries.
+// TestSlowLane: each lane's figure is its own rate. A busy machine gets more attempts.
 func TestSlowLane(t *testing.T) {
 	settle(t)
 	tg := target(t, 2, 1, 4<<20)
 	to := tg.Addrs()
 	rates := []float64{15e6, 5e6}
-	// Slow enough that a lane which waits for a processor is still the relay's to bound.
+	// The rate is low enough that the relay remains the limit for a lane that waits for a processor.
 	to[0], _ = relay(t, to[0], int(rates[0]))
 	to[1], _ = relay(t, to[1], int(rates[1]))
 	c := tg.dialTo(t, to)
@@ -109,17 +109,17 @@ func TestSlowLane(t *testing.T) {
 	}
 }
 
-// TestEnd: a burst ends when its window is over and enough is written, at its cap, or in time, and everything sent is
-// acknowledged.
+// TestEnd: a burst ends when its window is over and enough is written, at its cap, or at its time limit, and everything
+// sent is acknowledged.
 func TestEnd(t *testing.T) {
 	settle(t)
 	const chunk = 64 << 10
 	for _, tc := range []struct {
 		name        string
-		rate        int // of the first lane
+		rate        int // rate of the first lane, bytes per second
 		o           transfer.BurstArgs
 		cap         int64
-		least, most int64 // chunks of the first lane
+		least, most int64 // bounds on the chunks of the first lane
 	}{
 		{"writes", 8e6, transfer.BurstArgs{Window: time.Millisecond, Writes: 20, Slow: time.Hour}, 1 << 50, 21, 500},
 		{"window", 8e6, transfer.BurstArgs{Window: 200 * time.Millisecond, Slow: time.Hour}, 1 << 50, 20, 500},
@@ -144,7 +144,7 @@ func TestEnd(t *testing.T) {
 			if last := r.Rails[0].Last; last > tc.o.Slow+200*time.Millisecond {
 				t.Errorf("measured until %v, while the lane ran empty", last)
 			}
-			tg.deliver(t, c, some(2, 8*chunk)) // and the lanes are good
+			tg.deliver(t, c, some(2, 8*chunk)) // the lanes still work
 		})
 	}
 }
@@ -164,7 +164,7 @@ func TestSomeLanes(t *testing.T) {
 	}
 }
 
-// TestMisuse: invalid arguments give an error, and nothing is written.
+// TestMisuse: invalid arguments yield an error, and nothing is written.
 func TestMisuse(t *testing.T) {
 	settle(t)
 	tg := target(t, 2, 2, 128<<10)
@@ -172,11 +172,11 @@ func TestMisuse(t *testing.T) {
 	for i, change := range []func(*transfer.Load){
 		func(l *transfer.Load) { l.Chunk = 0 },
 		func(l *transfer.Load) { l.Chunk = transfer.MaxChunk + 1 },
-		func(l *transfer.Load) { l.Chunk = 64<<10 + 1 }, // more than a ring
+		func(l *transfer.Load) { l.Chunk = 64<<10 + 1 }, // larger than a ring
 		func(l *transfer.Load) { l.Depth = 0 },
 		func(l *transfer.Load) { l.Cap = 0 },
 		func(l *transfer.Load) { l.Rail = "rail2" },
-		func(l *transfer.Load) { l.Rail = "rail0" }, // twice
+		func(l *transfer.Load) { l.Rail = "rail0" }, // listed twice
 	} {
 		o := some(2, 1<<20)
 		change(&o.Loads[1])

@@ -20,18 +20,18 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// ackTimeout is how long a chunk may stay without an acknowledgement of the target. The kernel does not see that the
-// target is stuck: it keeps acknowledging segments.
+// ackTimeout limits the time from a chunk to the target's acknowledgement. The kernel does not detect a stuck target,
+// whose kernel keeps acknowledging segments.
 const ackTimeout = 10 * time.Second
 
 // Lane is a path to the target for one rail.
 type Lane struct {
 	Rail   string
-	Local  netip.Addr     // this node's address on the rail; zero: chosen by the routes
-	Netdev string         // the rail's interface; empty: chosen by the routes
-	Remote netip.AddrPort // where the target listens
+	Local  netip.Addr     // this node's address on the rail; zero lets the routes choose
+	Netdev string         // the rail's interface; empty lets the routes choose
+	Remote netip.AddrPort // address of the target
 
-	Through func(io.Writer) io.Writer // wraps each connection, for simulated links; nil: nothing
+	Through func(io.Writer) io.Writer // wraps each connection, for simulated links; may be nil
 }
 
 // Conn is an asker's lanes to a target. [Conn.Progress], [Conn.Info] and [Conn.Close] are safe for concurrent use.
@@ -48,18 +48,18 @@ type lane struct {
 
 	mu      sync.Mutex // protects all following fields
 	streams []*stream
-	broken  *failure.Failure // nil: the lane works
-	info    transfer.TCPInfo // the last one
+	broken  *failure.Failure // nil while the lane works
+	info    transfer.TCPInfo // last report
 }
 
 // stream is one connection. One goroutine may write while another reads.
 type stream struct {
 	conn  *net.TCPConn
-	out   io.Writer // conn, or a wrapper of it
+	out   io.Writer // conn, or its wrapper
 	raw   syscall.RawConn
 	acked uint64
 
-	timeout time.Duration // for an acknowledgement
+	timeout time.Duration // limit for an acknowledgement
 }
 
 // find returns the lane of a rail.
@@ -72,7 +72,7 @@ func (c *Conn) find(rail string) (*lane, error) {
 	return nil, failure.New("", failure.Other, "the session has no rail %q", rail)
 }
 
-// fail ends the lane with a failure, unless it has ended with another before, and returns the first.
+// fail ends the lane with a failure, unless it has already ended, and returns the first failure.
 func (l *lane) fail(f *failure.Failure) *failure.Failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *lane) fail(f *failure.Failure) *failure.Failure {
 	return f
 }
 
-// failed returns why the lane has ended; nil: it has not.
+// failed returns the reason why the lane has ended; nil if it has not.
 func (l *lane) failed() *failure.Failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func broken(err error) *failure.Failure {
 	return failure.New("", reason, "%v", err)
 }
 
-// readInfo asks the kernel. Call with mu held.
+// readInfo queries the kernel. The caller holds mu.
 func (l *lane) readInfo() transfer.TCPInfo {
 	var sum transfer.TCPInfo
 	for _, s := range l.streams {
@@ -123,7 +123,7 @@ func (l *lane) readInfo() transfer.TCPInfo {
 	return sum
 }
 
-// Info returns what the kernel reports of all connections; for a lane that has ended, the last report.
+// Info returns the kernel's report on all connections; for a lane that has ended, the last report.
 func (c *Conn) Info() (sum transfer.TCPInfo) {
 	for _, l := range c.lanes {
 		l.mu.Lock()
@@ -154,7 +154,7 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// watch ends all lanes when ctx does, until the returned function is called.
+// watch ends all lanes when ctx ends, until the returned function is called.
 func (c *Conn) watch(ctx context.Context) func() {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

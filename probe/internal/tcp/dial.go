@@ -17,14 +17,13 @@ import (
 )
 
 const (
-	connectTimeout = 5 * time.Second // for a lane, from the first SYN to the last proof
-	userTimeout    = 5 * time.Second // TCP_USER_TIMEOUT: without an acknowledgement of the peer's kernel
-	handshakeTries = 4               // during a flood of the target's port it may displace this stream
+	connectTimeout = 5 * time.Second // limit for a lane, from the first SYN to the last proof
+	userTimeout    = 5 * time.Second // TCP_USER_TIMEOUT: limit for an acknowledgement by the peer's kernel
+	handshakeTries = 4               // a flood of the target's port may displace this stream
 )
 
-// Dial connects to a target over all lanes at once, each with as many streams, which share the bytes of memory that the
-// lane has there. failures has one element per lane, nil if it is connected. It takes a bounded time; when ctx ends
-// later the lanes stay.
+// Dial connects to a target over all lanes at once. The streams of a lane share its memory bytes at the target.
+// failures has one element per lane, nil if it is connected. Dial takes a bounded time; the lanes outlive ctx.
 func Dial(ctx context.Context, lanes []Lane, streams int, memory int64, key [32]byte) (c *Conn,
 	failures []*failure.Failure) {
 	c, failures = &Conn{}, make([]*failure.Failure, len(lanes))
@@ -79,7 +78,7 @@ func displaced(err error) bool {
 		errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
-// addStream makes a stream of a connection after both ends have proved themselves. It closes the connection otherwise.
+// addStream adds a connection as a stream after both ends have proved themselves, or else closes it.
 func (l *lane) addStream(ctx context.Context, conn *net.TCPConn, key [32]byte, lane, number uint32) (err error) {
 	defer func() {
 		if err != nil {
@@ -90,7 +89,8 @@ func (l *lane) addStream(ctx context.Context, conn *net.TCPConn, key [32]byte, l
 	if l.Through != nil {
 		s.out = l.Through(conn)
 	}
-	if s.raw, err = conn.SyscallConn(); err != nil {
+	s.raw, err = conn.SyscallConn()
+	if err != nil {
 		return err
 	}
 	// Closing drops unsent bytes: those of an ended lane must not arrive in the target's buffer later.
@@ -107,7 +107,7 @@ func (l *lane) addStream(ctx context.Context, conn *net.TCPConn, key [32]byte, l
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.broken != nil { // meanwhile
+	if l.broken != nil { // broken during the handshake
 		return l.broken
 	}
 	l.streams = append(l.streams, s)
@@ -120,7 +120,7 @@ func tune(raw syscall.RawConn, netdev string) error {
 	control := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
 		if netdev != "" {
-			// Of two rails in one subnet the routes choose one, whatever the socket's address. Without permission
+			// For two rails in one subnet the routes choose one, whatever the socket's address. Without permission
 			// (EPERM) or in another network namespace (ENODEV) the routes decide.
 			_ = unix.BindToDevice(int(fd), netdev)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/pattern"
 )
 
-// TestDialFails: each lane has its reason, and the last one works.
+// TestDialFails: each lane that fails has its reason, and the last one works.
 func TestDialFails(t *testing.T) {
 	settle(t)
 	tg := target(t, 6, 2, 1<<20)
@@ -58,7 +58,8 @@ func TestDialFails(t *testing.T) {
 		t.Errorf("a burst over all, which one that failed ends: %+v, %v", r.Rails, err)
 	}
 	o.Loads = o.Loads[5:]
-	if r, err = c.Burst(t.Context(), source(1), o); err != nil || r.Rails[0].Bytes < 1<<20 || r.Rails[0].Failure != nil {
+	r, err = c.Burst(t.Context(), source(1), o)
+	if err != nil || r.Rails[0].Bytes < 1<<20 || r.Rails[0].Failure != nil {
 		t.Errorf("a burst over the good one: %+v, %v", r.Rails, err)
 	}
 }
@@ -75,7 +76,7 @@ func TestDialByRoute(t *testing.T) {
 	tg.deliver(t, c, some(1, 1<<20))
 }
 
-// TestNotConnected classifies errors that are hard to provoke here.
+// TestNotConnected classifies errors that are hard to provoke in a test.
 func TestNotConnected(t *testing.T) {
 	for err, want := range map[error]failure.Reason{
 		unix.EHOSTUNREACH: failure.TCPUnreachable, unix.ENETUNREACH: failure.TCPUnreachable,
@@ -105,7 +106,7 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// TestTooMany asks for more connections than a target accepts, and for none.
+// TestTooMany dials with more connections than a target accepts, and with none.
 func TestTooMany(t *testing.T) {
 	settle(t)
 	tg := target(t, 2, 1, 4096)
@@ -120,7 +121,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestStrangers: a connection without a proof gets a random number only, and writes nothing.
+// TestStrangers: a connection without a proof receives only a nonce, and writes nothing.
 func TestStrangers(t *testing.T) {
 	settle(t)
 	tg := target(t, 1, 1, 4096)
@@ -143,8 +144,8 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		say     func(n [nonceLen]byte) string // to the target's nonce
-		answers bool                          // by a proof
+		say     func(n [nonceLen]byte) string // message to the target, given its nonce
+		answers bool                          // whether the target answers with a proof
 	}{
 		"garbage": {func([nonceLen]byte) string {
 			return "GET / HTTP/1.1\r\nHost: somebody-who-is-lost.example.org\r\n\r\n" + frame(0, 64, 64)
@@ -194,15 +195,15 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestRings: a connection writes to its own part of its lane's memory, and to no other.
+// TestRings: a connection writes only to its own part of its lane's memory.
 func TestRings(t *testing.T) {
 	settle(t)
-	tg := target(t, 2, 3, 3*64+2) // two bytes are nobody's
+	tg := target(t, 2, 3, 3*64+2) // the last two bytes are in no ring
 	for name, tc := range map[string]struct {
 		lane, stream uint32
 		at           uint64
 		n            uint32
-		from         int // in the lane's memory; -1: refused
+		from         int // offset in the lane's memory; -1 if refused
 	}{
 		"the first":             {0, 0, 0, 8, 0},
 		"the end of the first":  {0, 0, 56, 8, 56},
@@ -251,7 +252,7 @@ func TestRings(t *testing.T) {
 	}
 }
 
-// reflected returns an introduction with the proof that a target would give.
+// reflected returns an introduction with the proof that a target would send.
 func reflected(n [nonceLen]byte) string {
 	own := newNonce()
 	b := intro(secret(1), n, own, 0, 0)
@@ -280,7 +281,7 @@ func TestCrowd(t *testing.T) {
 	t.Error("no room again")
 }
 
-// TestListen on an address of another machine.
+// TestListen listens on an address of another machine.
 func TestListen(t *testing.T) {
 	settle(t)
 	foreign := netip.MustParseAddr("192.0.2.1")

@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// endless runs a burst without end, calls do during it, and returns when both have ended.
+// endless runs an endless burst, calls do during it, and returns after both have ended.
 func endless(ctx context.Context, t *testing.T, c *Conn, do func()) (transfer.BurstDone, transfer.BurstArgs, error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -30,8 +30,8 @@ func endless(ctx context.Context, t *testing.T, c *Conn, do func()) (transfer.Bu
 	return r, o, err
 }
 
-// TestCut cuts one of two lanes during a burst: it ends for both, and the other has delivered what it says. The lane
-// stays broken.
+// TestCut cuts one of two lanes during a burst. The burst ends for both, and the other lane has delivered what the
+// result says. The cut lane stays broken.
 func TestCut(t *testing.T) {
 	settle(t)
 	tg := target(t, 2, 2, 4<<20)
@@ -49,17 +49,19 @@ func TestCut(t *testing.T) {
 		r.Rails[1].Failure != nil || r.Rails[1].Bytes == 0 {
 		t.Errorf("%+v", r.Rails)
 	}
-	if r = tg.deliver(t, c, o); r.Rails[0].Failure == nil || r.Rails[1].Failure != nil || r.Rails[1].Bytes != 0 {
+	r = tg.deliver(t, c, o)
+	if r.Rails[0].Failure == nil || r.Rails[1].Failure != nil || r.Rails[1].Bytes != 0 {
 		t.Errorf("the burst after it: %+v", r.Rails)
 	}
 	o = some(2, 4<<20)
 	o.Loads = o.Loads[1:]
-	if r = tg.deliver(t, c, o); r.Rails[0].Failure != nil || r.Rails[0].Bytes < 4<<20 {
+	r = tg.deliver(t, c, o)
+	if r.Rails[0].Failure != nil || r.Rails[0].Bytes < 4<<20 {
 		t.Errorf("a burst over the other: %+v", r.Rails)
 	}
 }
 
-// broke returns how many rails failed for a reason, which may end the burst before the others see it.
+// broke returns how many rails failed for a reason. The burst may end before others notice it.
 func broke(r transfer.BurstDone, why failure.Reason) (n int) {
 	for _, l := range r.Rails {
 		if l.Failure != nil && l.Failure.Reason == why {
@@ -69,7 +71,8 @@ func broke(r transfer.BurstDone, why failure.Reason) (n int) {
 	return n
 }
 
-// TestTargetCloses during a burst: lanes break, the result says what completed, and nothing is written afterwards.
+// TestTargetCloses closes the target during a burst: lanes break, the result has what completed, and nothing is written
+// afterwards.
 func TestTargetCloses(t *testing.T) {
 	settle(t)
 	tg := target(t, 2, 2, 4<<20)
@@ -105,7 +108,8 @@ func TestContextEnds(t *testing.T) {
 	tg := testTarget{own, 4 << 20}
 	c := tg.dial(t)
 	asking, giveUp := context.WithCancel(t.Context())
-	if _, _, err = endless(asking, t, c, giveUp); reason(err) != failure.Canceled {
+	_, _, err = endless(asking, t, c, giveUp)
+	if reason(err) != failure.Canceled {
 		t.Errorf("the burst: %v", err)
 	}
 	if _, err := c.Burst(t.Context(), source(1), some(2, 1)); reason(err) != failure.Canceled {
@@ -114,7 +118,7 @@ func TestContextEnds(t *testing.T) {
 	if _, err := c.Latency(t.Context(), "rail0", 8, 1); reason(err) != failure.Canceled {
 		t.Errorf("latency after it: %v", err)
 	}
-	waitFor(t, func() bool { // else two connections write to the same memory
+	waitFor(t, func() bool { // otherwise two connections write to the same memory
 		all, _ := own.limit.Open()
 		return all == 0
 	})
@@ -136,7 +140,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// stuck is a target that takes everything and acknowledges nothing.
+// stuck returns a target that accepts everything and acknowledges nothing.
 func stuck(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -161,8 +165,7 @@ func stuck(t *testing.T) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// TestStuckTarget: a lane fails when an acknowledgement is missing for too long, and all do when the burst's time is
-// up.
+// TestStuckTarget: a lane fails when an acknowledgement takes too long, and all fail when the burst's time is over.
 func TestStuckTarget(t *testing.T) {
 	settle(t)
 	tg := target(t, 2, 1, 4<<20)
@@ -182,19 +185,21 @@ func TestStuckTarget(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if _, err = c.Burst(ctx, source(1), some(1, 1<<50)); reason(err) != failure.Timeout ||
+	_, err = c.Burst(ctx, source(1), some(1, 1<<50))
+	if reason(err) != failure.Timeout ||
 		time.Since(begin) > ackTimeout/2 {
 		t.Errorf("the burst's time: %v after %v", err, time.Since(begin))
 	}
 }
 
-// TestStretch: a lane that stood still at the end of a burst is measured with that time, unless it had enough before.
+// TestStretch: the measurement of a lane that was blocked at the end of a burst includes that time, unless it already
+// had enough.
 func TestStretch(t *testing.T) {
 	const ms = time.Millisecond
 	for why, tc := range map[string]struct {
 		first, last, over time.Duration
 		counted           int
-		want              time.Duration // the end of what is measured
+		want              time.Duration // end of the measurement
 	}{
 		"three at once, and then nothing": {100 * ms, 100*ms + 50*time.Microsecond, 200 * ms, 2, 200 * ms},
 		"slow, and steady":                {70 * ms, 175 * ms, 200 * ms, 2, 175 * ms},
@@ -204,7 +209,8 @@ func TestStretch(t *testing.T) {
 		b := &burst{args: transfer.BurstArgs{Writes: 8, Window: 40 * ms}, counted: []int{tc.counted},
 			rails: []transfer.BurstRail{{First: tc.first, Last: tc.last}}}
 		b.over.Store(int64(tc.over))
-		if b.stretch(0); b.rails[0].Last != tc.want {
+		b.stretch(0)
+		if b.rails[0].Last != tc.want {
 			t.Errorf("%s: measured until %v, want %v", why, b.rails[0].Last, tc.want)
 		}
 	}

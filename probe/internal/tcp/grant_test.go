@@ -16,7 +16,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestGrant: over all connections a target accepts exactly what was granted, then it closes.
+// TestGrant: a target accepts exactly the granted bytes over all connections, then closes.
 func TestGrant(t *testing.T) {
 	const chunk, granted = 4096, 1<<20 + 1
 	settle(t)
@@ -24,7 +24,7 @@ func TestGrant(t *testing.T) {
 	c := tg.dial(t)
 	r, _ := c.Burst(t.Context(), source(1),
 		transfer.BurstArgs{Loads: loads(2, chunk, 8), Window: time.Hour, Slow: time.Hour})
-	for i, rail := range r.Rails { // one of them may have had all its acknowledgements when the other one failed
+	for i, rail := range r.Rails { // one may have had all acknowledgements when the other failed
 		if rail.Failure != nil && rail.Failure.Reason != failure.TCPBroken {
 			t.Errorf("more than was granted, rail %d: %v", i, rail.Failure)
 		}
@@ -47,7 +47,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestGrantOfOneByte: a frame that exceeds the grant is not read, and one that fits is read as a whole.
+// TestGrantOfOneByte: a frame that exceeds the grant is not read, and one that fits is read completely.
 func TestGrantOfOneByte(t *testing.T) {
 	for _, tc := range []struct {
 		granted int64
@@ -109,9 +109,11 @@ func flood(t *testing.T, to string, from string) (opened func() int) {
 				continue
 			}
 			_ = c.(*net.TCPConn).SetLinger(0)
-			// One after the other is accepted: what waits before that is the kernel's, and how fast this machine is.
+			// Connections are opened one after the other: the backlog depends on the kernel and the speed of this
+			// machine.
 			_, _ = io.ReadFull(c, make([]byte, greetingLen))
-			if held = append(held, c); len(held) > 2*maxUnproven {
+			held = append(held, c)
+			if len(held) > 2*maxUnproven {
 				held[0].Close()
 				held = held[1:]
 			}
@@ -134,7 +136,7 @@ func flood(t *testing.T, to string, from string) (opened func() int) {
 	return stop
 }
 
-// TestFlood: connections without a proof neither keep out nor disturb the asker, and their number is bounded.
+// TestFlood: connections without a proof neither block nor disturb the asker, and their number is bounded.
 func TestFlood(t *testing.T) {
 	settle(t)
 	tg := target(t, 1, 4, 1<<20)
@@ -163,7 +165,7 @@ func waitFor(t *testing.T, fn func() bool) {
 	}
 }
 
-// TestSilentAsker: a connection without a proof is closed in time, also one that sends its bytes one by one.
+// TestSilentAsker: a connection without a proof is closed after a timeout, even one that sends its bytes one by one.
 func TestSilentAsker(t *testing.T) {
 	settle(t)
 	tg, err := listen(t.Context(), netip.Addr{}, [][]byte{make([]byte, 8)}, 1, secret(1), plenty, 100*time.Millisecond)
@@ -193,7 +195,7 @@ func TestSilentAsker(t *testing.T) {
 	}
 }
 
-// TestLyingTarget: from an asker, a port that is not the lease's target gets nothing, or a nonce and a proof that no
+// TestLyingTarget: a port that is not the lease's target gets nothing from an asker, or a nonce and a proof that no
 // other port accepts.
 func TestLyingTarget(t *testing.T) {
 	settle(t)

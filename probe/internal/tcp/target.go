@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	proofTimeout = 5 * time.Second       // a connection without a proof is closed then
-	acceptRetry  = 50 * time.Millisecond // after an accept that failed
+	proofTimeout = 5 * time.Second       // limit for a connection's proof
+	acceptRetry  = 50 * time.Millisecond // delay after a failed accept
 	maxUnproven  = 64                    // connections that wait for their proof
 )
 
-// Target lets askers who know a key write into memory. Close it.
+// Target lets askers who know a key write into memory. It must be closed.
 type Target struct {
 	memory   [][]byte // by lane
-	streams  int      // connections of a lane, each of which owns an equal part of its memory
+	streams  int      // connections per lane, each with an equal part of the lane's memory
 	key      [32]byte
 	grant    *grant
 	limit    *connlimit.Limit
-	listener net.Listener // within limit
+	listener net.Listener // limits connections
 
-	ctx      context.Context // when it is done, the listener and all connections are closed
+	ctx      context.Context // when it ends, the listener and all connections are closed
 	shutdown context.CancelFunc
 	wg       sync.WaitGroup
-	mu       sync.Mutex // one proof at a time
+	mu       sync.Mutex // serializes proofs
 }
 
-// Listen lets askers who know key write into the memory of each lane, over as many streams, on a free port of an
-// address, or of all addresses if it is zero, until ctx ends, the target is closed or an asker sends more than granted
-// bytes. Other goroutines may read what has been acknowledged to the asker.
+// Listen lets askers who know key write into the memory of each lane, over this many streams per lane, on a free port
+// of an address (zero: all addresses), until ctx ends, the target is closed or an asker sends more than granted bytes.
+// Other goroutines may read acknowledged bytes.
 func Listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, key [32]byte,
 	granted int64) (*Target, error) {
 	return listen(ctx, at, memory, streams, key, granted, proofTimeout)
@@ -46,7 +46,7 @@ func Listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, ke
 // listen is [Listen] with another timeout for proofs.
 func listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, key [32]byte, granted int64,
 	timeout time.Duration) (*Target, error) {
-	// Accepted connections inherit what is set on the listener (tcp(7)).
+	// Accepted connections inherit the listener's options (tcp(7)).
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error { return tune(raw, "") }}
 	config.SetMultipathTCP(false) // the asker chooses the path of a connection
 	address := ":0"
@@ -57,7 +57,7 @@ func listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, ke
 	if err != nil {
 		return nil, fmt.Errorf("tcp target: %w", err)
 	}
-	// One address, which has at most half of the connections, may have all that are proven.
+	// An address may have half of all connections, which is enough for all proven ones.
 	limit := connlimit.New(connlimit.Options{Connections: 2 * (MaxConns + maxUnproven), Strangers: maxUnproven,
 		StrangerTime: timeout})
 	t := &Target{memory: memory, streams: streams, key: key, grant: newGrant(granted), limit: limit,
@@ -98,7 +98,7 @@ func (t *Target) accept() {
 	}
 }
 
-// admit accepts the proof of a connection, unless there are too many or it is of no lane.
+// admit accepts a proven connection, unless there are too many or its lane does not exist.
 func (t *Target) admit(c *connlimit.Conn, lane, stream uint32) bool {
 	if uint64(lane) >= uint64(len(t.memory)) || uint64(stream) >= uint64(t.streams) {
 		return false
@@ -112,7 +112,7 @@ func (t *Target) admit(c *connlimit.Conn, lane, stream uint32) bool {
 	return true
 }
 
-// serve serves a connection until it ends. Nobody logs why: the asker sees the end itself.
+// serve serves a connection until it ends. The reason is not logged, because the asker sees the end itself.
 func (t *Target) serve(c *connlimit.Conn) {
 	defer func() { _ = c.Close() }()
 	defer context.AfterFunc(t.ctx, func() { _ = c.Close() })()
@@ -133,8 +133,8 @@ func (t *Target) serve(c *connlimit.Conn) {
 	}
 }
 
-// grant is how many bytes of payload a target accepts over all connections. Only bytes written into the buffer count.
-// Safe for concurrent use.
+// grant is the number of payload bytes that a target accepts over all connections. Only bytes that are written into the
+// buffer count. Safe for concurrent use.
 type grant struct {
 	total    int64
 	left     atomic.Int64
@@ -147,7 +147,7 @@ func newGrant(total int64) *grant {
 	return g
 }
 
-// reserve takes n bytes, before any of them is read, or none.
+// reserve takes all n bytes, before any of them is read, or none.
 func (g *grant) reserve(n int64) bool {
 	for {
 		left := g.left.Load()

@@ -19,16 +19,16 @@ import (
 // home returns address n of this machine, which has all of 127.0.0.0/8.
 func home(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(n)}) }
 
-// plenty is a grant that no test uses up.
+// plenty is a grant that no test exhausts.
 const plenty = 1 << 50
 
 // testTarget is a target with a lane for each of its addresses.
 type testTarget struct {
 	*Target
-	size int // bytes of a lane
+	size int // bytes per lane
 }
 
-// Addrs returns where the lanes connect.
+// Addrs returns the addresses that the lanes connect to.
 func (t testTarget) Addrs() []netip.AddrPort {
 	var list []netip.AddrPort
 	for i := range t.memory {
@@ -37,7 +37,7 @@ func (t testTarget) Addrs() []netip.AddrPort {
 	return list
 }
 
-// target has as many lanes, each with as many streams and bytes.
+// target returns a target with these lanes, each with this many streams and bytes.
 func target(t testing.TB, lanes, streams, size int) testTarget {
 	t.Helper()
 	return targetOf(t, lanes, streams, size, plenty)
@@ -73,7 +73,7 @@ func (t testTarget) dial(tb testing.TB) *Conn {
 	return t.dialTo(tb, t.Addrs())
 }
 
-// dialTo does so through other addresses.
+// dialTo is dial with other addresses.
 func (t testTarget) dialTo(tb testing.TB, to []netip.AddrPort) *Conn {
 	tb.Helper()
 	c, failures := Dial(tb.Context(), lanes(to), t.streams, int64(t.size), secret(1))
@@ -86,7 +86,7 @@ func (t testTarget) dialTo(tb testing.TB, to []netip.AddrPort) *Conn {
 	return c
 }
 
-// source returns what an asker writes from: the pattern of a seed.
+// source returns an asker's source: the pattern of a seed.
 func source(seed uint64) []byte {
 	buf := make([]byte, transfer.SourceLen)
 	pattern.Fill(buf, seed, 0)
@@ -94,7 +94,7 @@ func source(seed uint64) []byte {
 }
 
 // wrong returns the offset of the first byte that differs from the pattern, which begins at offset, or -1. The race
-// detector does not see that what was acknowledged is no longer written.
+// detector does not know that acknowledged bytes are no longer written.
 //
 //go:norace
 func wrong(buf []byte, seed uint64, offset int64) int64 {
@@ -108,7 +108,7 @@ func wrong(buf []byte, seed uint64, offset int64) int64 {
 	return -1
 }
 
-// loads are alike for as many lanes.
+// loads returns equal loads for all lanes.
 func loads(lanes int, chunk int64, depth int) (list []transfer.Load) {
 	for i := range lanes {
 		list = append(list, transfer.Load{Rail: fmt.Sprint("rail", i), Chunk: chunk, Cap: 1 << 50, Depth: depth})
@@ -116,7 +116,7 @@ func loads(lanes int, chunk int64, depth int) (list []transfer.Load) {
 	return list
 }
 
-// some are the arguments of a burst that moves as many bytes over each lane, or a bit more.
+// some returns the arguments of a burst that moves at least this many bytes over each lane.
 func some(lanes int, bytes int64) transfer.BurstArgs {
 	o := transfer.BurstArgs{Loads: loads(lanes, 64<<10, 8), Window: time.Hour, Slow: 10 * time.Second}
 	for i := range o.Loads {
@@ -125,7 +125,7 @@ func some(lanes int, bytes int64) transfer.BurstArgs {
 	return o
 }
 
-// deliver runs a burst that must succeed, and checks what arrived.
+// deliver runs a burst that must succeed, and checks the bytes that arrived.
 func (t testTarget) deliver(tb testing.TB, c *Conn, o transfer.BurstArgs) transfer.BurstDone {
 	tb.Helper()
 	r, err := c.Burst(tb.Context(), source(1), o)
@@ -136,7 +136,7 @@ func (t testTarget) deliver(tb testing.TB, c *Conn, o transfer.BurstArgs) transf
 	return r
 }
 
-// arrived fails the test unless the target has everything that the result says, of the lanes that did not fail.
+// arrived fails the test unless the target has everything that the result says, on the lanes that did not fail.
 func (t testTarget) arrived(tb testing.TB, r transfer.BurstDone, o transfer.BurstArgs) {
 	tb.Helper()
 	for n, l := range r.Rails {
@@ -158,7 +158,7 @@ func (t testTarget) arrived(tb testing.TB, r transfer.BurstDone, o transfer.Burs
 	}
 }
 
-// settle fails the test unless the numbers of goroutines and open files are the same at its end.
+// settle checks at the end of the test that no goroutines and open files were leaked.
 func settle(t *testing.T) {
 	t.Helper()
 	count := func() (int, int) {
@@ -168,7 +168,7 @@ func settle(t *testing.T) {
 		}
 		return runtime.NumGoroutine(), len(fds)
 	}
-	warm, err := net.Listen("tcp", "127.0.0.1:0") // the poller keeps files of its own
+	warm, err := net.Listen("tcp", "127.0.0.1:0") // makes the poller open its own files first
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,8 @@ func settle(t *testing.T) {
 	t.Cleanup(func() {
 		var g, f int
 		for range 100 {
-			if g, f = count(); g <= goroutines && f <= files {
+			g, f = count()
+			if g <= goroutines && f <= files {
 				return
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -188,7 +189,7 @@ func settle(t *testing.T) {
 	})
 }
 
-// relay forwards a lane to a target, at a rate. It returns where it listens, and a function that cuts the lane.
+// relay forwards a lane to a target, at a rate. It returns its address, and a function that cuts the lane.
 func relay(t testing.TB, to netip.AddrPort, bytesPerSecond int) (netip.AddrPort, func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.3.1:0")
@@ -210,7 +211,7 @@ func relay(t testing.TB, to netip.AddrPort, bytesPerSecond int) (netip.AddrPort,
 				return
 			}
 			context.AfterFunc(ctx, func() { in.Close(); out.Close() })
-			// Writers that are not sockets: io.Copy would keep pipes for splice.
+			// These writers are not sockets, because io.Copy would keep pipes for splice.
 			go func() { io.Copy(struct{ io.Writer }{in}, out); in.Close() }()
 			go func() {
 				io.Copy(struct{ io.Writer }{out}, &slow{in, float64(bytesPerSecond), time.Now(), 0})
@@ -237,7 +238,7 @@ func (s *slow) Read(p []byte) (int, error) {
 	if ahead := due - time.Since(s.begin); ahead > 0 {
 		time.Sleep(ahead)
 	} else if ahead < -10*time.Millisecond {
-		s.begin, s.bytes = time.Now(), 0 // what was not sent in time is not made up for
+		s.begin, s.bytes = time.Now(), 0 // it does not catch up on missed time
 	}
 	n, err := s.Reader.Read(p[:min(len(p), 64<<10)])
 	s.bytes += n

@@ -1,7 +1,7 @@
-// Package tcp moves a striped transfer over TCP, for rails without RDMA and for comparison: the asker writes into the
+// Package tcp moves a striped transfer over TCP, for rails without RDMA and for comparison. The asker writes into the
 // target's buffer over one lane per rail, and a write completes when the target reports that its buffer has all of it.
 //
-// The target speaks first, and both ends prove that they hold the lease's key without sending it:
+// The target sends first, and both ends prove that they hold the lease's key without sending it:
 //
 //	target  magic, version, nonce
 //	asker   nonce, proof, lane, stream
@@ -9,7 +9,7 @@
 //	asker   frames: offset, length, as many bytes
 //	target  for each frame the number of bytes received on the connection so far
 //
-// A proof is an HMAC-SHA256 by the key over the role of its sender, both nonces, lane and stream. All numbers are
+// A proof is an HMAC-SHA256 with the key over the role of its sender, both nonces, lane and stream. All numbers are
 // big-endian. A target closes the connection on anything else.
 package tcp
 
@@ -26,7 +26,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// The wire format. The limits on what an asker may send are constants, which bound the target's costs.
+// The wire format. The limits on an asker's input are constants, which bound the target's costs.
 const (
 	magic       = "rail"
 	version     = 3
@@ -37,11 +37,11 @@ const (
 	headLen     = 8 + 4                       // offset, length
 	ackLen      = 8                           // bytes received so far
 
-	// MaxConns is the most connections to one target: lanes times streams.
+	// MaxConns is the maximum number of connections to one target: lanes × streams.
 	MaxConns = 256
 )
 
-// The roles in a proof: one end's proof is never valid as the other's.
+// Roles in a proof: one end's proof is never valid as the other's.
 const (
 	askerRole  = "railscope data port 3, asker"
 	targetRole = "railscope data port 3, target"
@@ -58,7 +58,7 @@ func newNonce() (n [nonceLen]byte) {
 	return n
 }
 
-// proof shows that its sender holds the key, in this role, on this connection.
+// proof returns a proof that its sender holds the key, in this role, on this connection.
 func proof(key [32]byte, role string, target, asker [nonceLen]byte, lane, stream uint32) []byte {
 	h := hmac.New(sha256.New, key[:])
 	h.Write([]byte(role)) // hash.Hash never fails
@@ -68,19 +68,19 @@ func proof(key [32]byte, role string, target, asker [nonceLen]byte, lane, stream
 	return h.Sum(nil)
 }
 
-// greeting is the first message of a target.
+// greeting returns the first message of a target.
 func greeting(n [nonceLen]byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte(magic), version), n[:]...)
 }
 
-// intro is an asker's answer to a greeting with this nonce.
+// intro returns an asker's response to a greeting with this nonce.
 func intro(key [32]byte, target, asker [nonceLen]byte, lane, stream uint32) []byte {
 	b := append(asker[:], proof(key, askerRole, target, asker, lane, stream)...)
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, lane), stream)
 }
 
-// serveHandshake greets an asker with a nonce. When the asker has proved itself and admit has room for it, it sends the
-// target's own proof.
+// serveHandshake greets an asker with a nonce. After the asker's proof, and if admit accepts it, it sends the target's
+// own proof.
 func serveHandshake(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func(lane, stream uint32) bool) error {
 	if _, err := rw.Write(greeting(n)); err != nil {
 		return err
@@ -126,7 +126,7 @@ func handshake(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream 
 }
 
 // receive reads frames into the memory of a connection and acknowledges them, until one is invalid, rw fails or the
-// grant is used up. The error is io.EOF when rw ends between two frames.
+// grant is exhausted. The error is io.EOF if rw ends between two frames.
 func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 	var (
 		head  [headLen]byte

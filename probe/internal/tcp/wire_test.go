@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// said is a connection whose input is fixed.
+// said is a connection with fixed input.
 type said struct {
 	io.Reader
 	answers bytes.Buffer
@@ -19,7 +19,7 @@ func (s *said) Write(p []byte) (int, error) { return s.answers.Write(p) }
 // secret returns a key made of one byte.
 func secret(b byte) [32]byte { return [32]byte{0: b, 31: b} }
 
-// frame returns a frame on the wire.
+// frame returns a frame in wire format.
 func frame(at uint64, n uint32, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint64(nil, at)
 	b = binary.BigEndian.AppendUint32(b, n)
@@ -42,7 +42,7 @@ func TestReceive(t *testing.T) {
 }
 
 // FuzzTarget: for any input, nothing is written outside the buffer or beyond the grant, acknowledgements never exceed
-// what was sent, and a stranger gets a greeting only.
+// the bytes sent, and a stranger receives only a greeting.
 func FuzzTarget(f *testing.F) {
 	key, own, theirs := secret(1), [nonceLen]byte{1}, [nonceLen]byte{2}
 	good := intro(key, own, theirs, 0, 0)
@@ -82,7 +82,8 @@ func FuzzTarget(f *testing.F) {
 		sent, last := uint64(len(data)-introLen), uint64(0)
 		for a := s.answers.Bytes()[greetingLen+proofLen:]; len(a) > 0; a = a[ackLen:] {
 			total := binary.BigEndian.Uint64(a)
-			if sent -= headLen; total <= last || total-last > uint64(size) || total-last > sent {
+			sent -= headLen
+			if total <= last || total-last > uint64(size) || total-last > sent {
 				t.Fatalf("answered %d after %d, of at most %d", total, last, sent)
 			}
 			sent, last = sent-(total-last), total
@@ -93,14 +94,14 @@ func FuzzTarget(f *testing.F) {
 	})
 }
 
-// FuzzAsker: for any answer of a target, the asker sends nothing without a valid greeting, then a nonce and a proof;
-// without the key it does not accept the target.
+// FuzzAsker: for any response of a target, the asker sends nothing without a valid greeting, then a nonce and a proof.
+// Without the key it does not accept the target.
 func FuzzAsker(f *testing.F) {
 	key, own := secret(1), [nonceLen]byte{2}
 	good := greeting([nonceLen]byte{1})
 	f.Add(good)
 	f.Add(append(bytes.Clone(good), proof(key, targetRole, [nonceLen]byte{1}, own, 0, 0)...))
-	f.Add(append(bytes.Clone(good), proof(key, askerRole, [nonceLen]byte{1}, own, 0, 0)...)) // its own, back
+	f.Add(append(bytes.Clone(good), proof(key, askerRole, [nonceLen]byte{1}, own, 0, 0)...)) // its own proof, reflected
 	f.Add([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &said{Reader: bytes.NewReader(data)}

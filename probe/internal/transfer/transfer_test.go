@@ -8,7 +8,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestPlace: a table. That C does the same is a test of package verbs.
+// TestPlace compares places with a table. A test of package verbs compares C with Go.
 func TestPlace(t *testing.T) {
 	for _, tc := range []struct {
 		i, ring, chunk int64
@@ -23,7 +23,7 @@ func TestPlace(t *testing.T) {
 		{17, 1 << 20, 1 << 16, 67, 1 << 16, 129 * Page},
 		{16 * 1024, 1 << 20, 1 << 16, 0, 0, 0}, // starts over
 		{0, 1 << 20, 1 << 16, 1 << 30, 0, 0},
-		{2, 10000, 4096, 0, 0, Page}, // the rest of the ring is not used
+		{2, 10000, 4096, 0, 0, Page}, // the rest of the ring is unused
 		{3, 10000, 4096, 0, 4096, 62 * Page},
 		{5, 4096, 4096, 0, 0, 5 * Page},
 		{5, 100, 4096, 0, 0, 5 * Page},
@@ -36,15 +36,15 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlacesDiffer: writes of one pass lie side by side within the ring, all come from the source, and neither an
-// earlier pass nor a pass of the burst before left the same bytes in a place.
+// TestPlacesDiffer: writes of one pass are adjacent in the ring and come from the source, and neither an earlier pass
+// nor one of the previous burst left the same bytes in a place.
 func TestPlacesDiffer(t *testing.T) {
 	const perBurst = 67 // passes by which the next burst is shifted: worker.maxPasses
 	for _, tc := range []struct{ ring, chunk int64 }{{1 << 20, 1 << 16}, {34 * MaxChunk, MaxChunk}, {100000, 4096},
 		{4096, 4096}, {64, 8}} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
 			slots := tc.ring / tc.chunk
-			held := map[int64]map[int64]int{} // by place: which write came from where
+			held := map[int64]map[int64]int{} // offset in the ring → offset in the source → burst + 1
 			for burst := range 3 {
 				for i := range slots * perBurst {
 					at, source := Place(i, tc.ring, tc.chunk, burst*perBurst)
@@ -67,7 +67,7 @@ func TestPlacesDiffer(t *testing.T) {
 	}
 }
 
-// TestRate: only measured bytes count, and only measured time.
+// TestRate: only measured bytes and measured time count.
 func TestRate(t *testing.T) {
 	for _, tc := range []struct {
 		rail BurstRail
@@ -86,7 +86,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestBurstDone: a rail that failed needs no figure, one that works does.
+// TestBurstDone: a failed rail needs no figure, a working one does.
 func TestBurstDone(t *testing.T) {
 	good, gap := BurstRail{Measured: 1, Last: 1}, BurstRail{Measured: 1, Last: 1, Disturbed: true}
 	broken := BurstRail{Disturbed: true, Failure: failure.New("", failure.TCPBroken, "cut")}

@@ -2,18 +2,18 @@ package verbs
 
 import "unsafe"
 
-// Area is memory as a device sees it: on this host, or on a GPU.
+// Area is memory as a device sees it, on this host or on a GPU.
 type Area struct {
-	Addr   uintptr // where work requests find it
-	Size   int64   // bytes
-	DMABuf int     // descriptor that exports it from its start; -1: none
-	Device bool    // the CPU must not touch it: it is on a GPU
+	Addr   uintptr // address for work requests
+	Size   int64   // size in bytes
+	DMABuf int     // descriptor of the dma-buf that exports it from its start; -1 if there is none
+	Device bool    // GPU memory, which the CPU must not access
 
-	// Stage is the struct rs_stage that copies to it what is on a GPU; nil: nothing is.
+	// Stage is the struct rs_stage that copies a GPU's memory to it; nil if there are no copies.
 	Stage unsafe.Pointer
 }
 
-// AreaOf returns memory of a [Buffer] as an area.
+// AreaOf returns the area of a [Buffer]'s memory.
 func AreaOf(memory []byte) Area {
 	return Area{Addr: uintptr(unsafe.Pointer(unsafe.SliceData(memory))), Size: int64(len(memory)), DMABuf: -1}
 }

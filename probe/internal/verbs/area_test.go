@@ -20,10 +20,10 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// nowhere is an address at which the CPU finds nothing: of memory that only a device sees.
+// nowhere is an address that is not mapped for the CPU, like memory that only a device sees.
 const nowhere = 0x10000000000
 
-// exported is memory that a device sees at nowhere, by a descriptor, and a view of it.
+// exported returns memory that a device sees at nowhere, through a descriptor, and a view of it.
 func exported(t *testing.T, size int) (Area, []byte) {
 	t.Helper()
 	fd := must(unix.MemfdCreate("dma-buf", unix.MFD_CLOEXEC))
@@ -36,7 +36,7 @@ func exported(t *testing.T, size int) (Area, []byte) {
 	return Area{Addr: nowhere, Size: int64(size), DMABuf: fd, Device: true}, view
 }
 
-// TestDMABuf: bytes move between areas that only devices see, in both directions, also the few that could be inline.
+// TestDMABuf: bytes move between areas that only devices see, in both directions, even those small enough to be inline.
 func TestDMABuf(t *testing.T) {
 	for _, op := range []transfer.Op{transfer.Write, transfer.Read} {
 		t.Run(string(op), func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestDMABuf(t *testing.T) {
 	}
 }
 
-// TestRegisterFails: the reason is that of the kind of memory.
+// TestRegisterFails: the reason depends on the kind of memory.
 func TestRegisterFails(t *testing.T) {
 	area, _ := exported(t, transfer.Page)
 	b := buffer(t, transfer.Page)
@@ -138,7 +138,7 @@ func TestRegisterFails(t *testing.T) {
 	}
 }
 
-// seesMemory reports whether the fake libibverbs can find out what is mapped.
+// seesMemory reports whether the fake libibverbs can determine what is mapped.
 func seesMemory() bool {
 	from, to := make([]byte, 1), make([]byte, 1)
 	_, err := unix.ProcessVMReadv(os.Getpid(), []unix.Iovec{{Base: &to[0], Len: 1}},

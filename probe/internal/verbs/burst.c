@@ -1,19 +1,20 @@
 /*
  * A burst: one loop on one thread over all rails, from the first post to the last completion. It keeps every rail at
- * full depth for a time, and measures within that. Every wait in it is bounded.
+ * full depth for a time, and measures during that time. Every wait in it is bounded.
  *
- * What a rail carries is counted from one completion to another, so neither the start nor the end of the burst is in
- * the figure. Both are taken only in sweeps that followed the one before at once: a completion that waited to be polled
- * has a time that is too late.
+ * A rail's bytes are counted from one completion to another (window.c), so the figure excludes the start and the end of
+ * the burst. Both completions are taken only in sweeps that directly followed the previous sweep: the time of a
+ * completion that waited to be polled is too late.
  */
 #include "rail.h"
 
 #include <errno.h>
 #include <stddef.h>
 
-enum { POLLED = 32 }; /* completions taken at a time */
+enum { POLLED = 32 }; /* maximum completions per poll */
 
-enum phase { FILL, MEASURE, DRAIN };
+/* FOLLOW waits until each queue pair has completed a write after the measured window, at full depth. */
+enum phase { FILL, MEASURE, FOLLOW, DRAIN };
 
 struct burst {
 	const int32_t *cancelled;
@@ -24,7 +25,7 @@ struct burst {
 	struct rs_lane *lane;
 	uint32_t n;
 	enum phase phase;
-	int64_t start, over; /* when every rail was at full depth for the last time */
+	int64_t start;
 };
 
 static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc)
@@ -36,47 +37,56 @@ static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc)
 		return;
 	}
 	if (wc->wr_id < l->first_id || l->inflight[q] == 0)
-		return; /* of a burst before this one */
+		return; /* an earlier burst's */
 	l->inflight[q]--;
 	l->writes--;
 	if (l->ended)
-		return; /* this one has no bytes */
-	l->pending += b->plan->load[i].chunk;
-	l->waiting++;
+		return; /* the end of the burst, without bytes */
+	l->got[q]++;
 	b->part[i].bytes += b->plan->load[i].chunk;
 	__atomic_store_n(&b->progress[i], b->part[i].bytes, __ATOMIC_RELAXED);
 }
 
-/* Moves the end of what is measured to now, or puts its beginning here. Both times may be too late by the gap before. */
-static void mark(struct burst *b, uint32_t i, int64_t t, int64_t gap)
+/* Returns the number of writes that completed between two moments. */
+static int64_t counted(const struct burst *b, uint32_t i, enum rs_moment from, enum rs_moment to)
+{
+	const struct rs_edge *e = b->lane[i].edge;
+	return e[from].set && e[to].set ? (e[to].bytes - e[from].bytes) / b->plan->load[i].chunk : 0;
+}
+
+static void put(struct burst *b, uint32_t i, enum rs_moment m, int64_t t, int64_t late)
+{
+	rs_edge_put(&b->lane[i], m, t, late, b->part[i].bytes);
+}
+
+/* Moves the end of the measurement to t, or starts it there. Both times may be too late by the preceding gap. */
+static void mark(struct burst *b, uint32_t i, int64_t t, int64_t late)
 {
 	struct rs_lane *l = &b->lane[i];
 	struct rs_part *p = &b->part[i];
-	if (p->first < 0) {
-		p->first = t;
-		l->first_writes = l->writes;
-		l->late_first = gap;
-		l->early = l->waiting;
+	if (!l->edge[RS_FIRST].set) {
+		put(b, i, RS_FIRST, t, late);
 		l->before = l->widest;
 	} else {
-		l->late_last = gap;
-		p->measured += l->pending;
-		l->counted += l->waiting;
 		p->gap = l->widest > p->gap ? l->widest : p->gap;
 	}
-	p->last = t;
-	l->last_writes = l->writes;
-	l->pending = l->widest = 0;
-	l->waiting = 0;
+	put(b, i, RS_LAST, t, late);
+	l->widest = 0;
+	int64_t time = t - l->edge[RS_FIRST].at, writes = counted(b, i, RS_FIRST, RS_LAST);
+	for (int k = 1; k <= 2; k++) {
+		enum rs_moment m = k == 1 ? RS_QUARTER : RS_HALF;
+		if (!l->edge[m].set && 4 * time >= k * b->plan->window && 4 * writes >= k * (int64_t)b->plan->writes)
+			put(b, i, m, t, late);
+	}
 }
 
-/* Takes the completions of a rail; returns how many there were. */
+/* Takes the completions of a rail and returns their number. */
 static int reap(struct burst *b, uint32_t i)
 {
 	struct ibv_wc wc[POLLED];
 	struct rs_lane *l = &b->lane[i];
 	int n = 0, got;
-	do { /* all that there are: a gap between two visits means that nothing waited in between */
+	do { /* takes all, so that nothing waits in a gap between two visits */
 		got = ibv_poll_cq(b->rail[i]->cq, POLLED, wc);
 		if (got < 0)
 			rs_fail(b->rail[i], (struct rs_error){.op = "poll CQ", .err = -EIO});
@@ -88,19 +98,26 @@ static int reap(struct burst *b, uint32_t i)
 	l->visited = t;
 	if (gap > l->widest)
 		l->widest = gap;
-	/* The longer it takes, the less a gap matters. A software device completes writes while the kernel has the
-	 * processor: its gaps are no error of ours. What came after the poll before this one, and before its time was
-	 * taken, is in the gap before. */
-	int64_t since = t - l->full, window = since > b->plan->window ? since : b->plan->window;
+	if (l->writes == 0 && b->phase == MEASURE && l->edge[RS_FIRST].set)
+		l->dry = 1;
+	/* The longer the measurement, the less a gap matters. Gaps of a software device are not our error: it completes
+	 * writes while the kernel has the processor. What arrived between the previous poll and the reading of its time
+	 * belongs to the previous gap. */
+	int64_t since = t - l->edge[RS_FULL].at, window = since > b->plan->window ? since : b->plan->window;
 	int64_t longest = gap > l->gap ? gap : l->gap;
 	l->gap = gap;
+	if (n > 0)
+		rs_completed(l, b->rail[i]->spec.qps, t, longest, b->phase < DRAIN);
 	if (n > 0 && b->phase == MEASURE && (b->plan->software || longest <= window / RS_EDGE))
 		mark(b, i, t, longest);
 	return n;
 }
 
-/* How many writes a rail may have in flight: two at first, and one more for each that completed. On a slow link no more
- * than it carries in RS_QUEUE: a burst that is stopped waits for them, and RC must not take a queue for a loss. */
+/*
+ * Returns the number of writes that a rail may have in flight: 2 at first, and one more for each completion. On a slow
+ * link it is limited to what the rail carries in RS_QUEUE, because a stopped burst waits for these writes, and RC must
+ * not mistake a queue for a loss.
+ */
 static uint32_t depth(const struct burst *b, uint32_t i)
 {
 	const struct rs_load *load = &b->plan->load[i];
@@ -126,14 +143,16 @@ static uint32_t choose(const struct rs_rail *r, struct rs_lane *l)
 	return q;
 }
 
-/* How many writes of a rail are being copied. */
+/* Returns the number of a rail's writes that are being copied. */
 static uint32_t copying(const struct rs_rail *r)
 {
 	return r->failed.op ? 0 : r->begun - r->copied;
 }
 
-/* Posts what is copied, and begins to copy what follows: beside a full depth of writes as many copies are in flight, if
- * the rings have room for both. */
+/*
+ * Posts copied writes, and starts the next copies: as many copies may be in flight as writes at full depth, if the
+ * rings have room for both.
+ */
 static void feed_copied(struct burst *b, uint32_t i, uint32_t most)
 {
 	const struct rs_load *load = &b->plan->load[i];
@@ -148,7 +167,7 @@ static void feed_copied(struct burst *b, uint32_t i, uint32_t most)
 		rs_copy(r, choose(r, l), load->chunk);
 }
 
-/* Posts as much as a rail may have in flight, evenly over its queue pairs. */
+/* Posts as many writes as a rail may have in flight, evenly over its queue pairs. */
 static void feed(struct burst *b, uint32_t i)
 {
 	struct rs_rail *r = b->rail[i];
@@ -161,9 +180,11 @@ static void feed(struct burst *b, uint32_t i)
 			rs_post(r, choose(r, l), b->plan->load[i].chunk);
 }
 
-/* Ends what each rail that works has written, as soon as nothing else is in flight on it: one that hangs must not keep
- * the others from being verified. A read needs no end: its bytes are in memory when it completes. Returns how many
- * writes it posted. */
+/*
+ * Posts the last write of each working rail as soon as nothing else is in flight on it, so that a hung rail does not
+ * keep the others from being verified. Reads need no last write: their bytes are in memory when they complete. Returns
+ * the number of posted writes.
+ */
 static uint32_t feed_last(struct burst *b)
 {
 	uint32_t writes = 0;
@@ -184,77 +205,155 @@ static uint32_t feed_last(struct burst *b)
 	return writes;
 }
 
-/* Whether the times of the edges are off by less than a part of what lies between them. */
+static double between(const struct burst *b, uint32_t i, enum rs_moment from, enum rs_moment to, double *unsure)
+{
+	return rs_between(&b->lane[i], b->rail[i]->spec.qps, b->plan->load[i].chunk, from, to, unsure);
+}
+
+static double rate(const struct burst *b, uint32_t i, enum rs_moment from, enum rs_moment to)
+{
+	return rs_rate(&b->lane[i], b->rail[i]->spec.qps, b->plan->load[i].chunk, from, to);
+}
+
+/* Returns whether the error of the edges is at most 1/part of what lies between them, in time and in bytes. */
 static int precise(const struct burst *b, uint32_t i, int64_t part)
 {
-	const struct rs_lane *l = &b->lane[i];
-	return b->plan->software || b->part[i].last - b->part[i].first >= part * (l->late_first + l->late_last);
+	const struct rs_edge *first = &b->lane[i].edge[RS_FIRST], *last = &b->lane[i].edge[RS_LAST];
+	double unsure, bytes = between(b, i, RS_FIRST, RS_LAST, &unsure);
+	return b->plan->software ||
+	       (last->at - first->at >= part * (first->late + last->late) && unsure * (double)part <= bytes);
 }
 
-/* Whether a rail had about as many copied writes in flight at both edges. Else some that were copied before a gap have
- * left after it, as fast as the wire is, or the reverse. */
+/* Returns whether the error of the first edge alone exceeds 1/part: a later edge may be better. */
+static int vague(const struct burst *b, uint32_t i, int64_t part)
+{
+	double unsure, bytes = between(b, i, RS_FIRST, RS_LAST, &unsure);
+	unsure = rs_unsure(&b->lane[i], b->rail[i]->spec.qps, b->plan->load[i].chunk, RS_FIRST);
+	return !b->plan->software && unsure * (double)part > bytes;
+}
+
+/*
+ * Returns whether a rail had about as many copied writes in flight at both edges. If not, writes that were copied
+ * before a gap have left after it at wire speed, or the reverse.
+ */
 static int steady(const struct burst *b, uint32_t i, int64_t part)
 {
-	const struct rs_lane *l = &b->lane[i];
-	int64_t more = (int64_t)l->last_writes - (int64_t)l->first_writes;
-	return b->plan->software || !b->rail[i]->stage || (more < 0 ? -more : more) * part <= l->counted;
+	const struct rs_edge *e = b->lane[i].edge;
+	int64_t more = (int64_t)e[RS_LAST].writes - (int64_t)e[RS_FIRST].writes;
+	return b->plan->software || !b->rail[i]->stage ||
+	       (more < 0 ? -more : more) * part <= counted(b, i, RS_FIRST, RS_LAST);
 }
 
-/* Measures a rail anew from its next completion. */
+/*
+ * Returns whether a rail's rate rises all the time. A rail that paused in the first quarter has its rate in the second.
+ */
+static int rises(const struct burst *b, uint32_t i)
+{
+	double first = rate(b, i, RS_FIRST, RS_QUARTER), second = rate(b, i, RS_QUARTER, RS_HALF);
+	double half = rate(b, i, RS_FIRST, RS_HALF), rest = rate(b, i, RS_HALF, RS_LAST);
+	return !b->plan->software && first > 0 && second > 1.02 * first && rest > 1.02 * second && rest > 1.05 * half;
+}
+
+/*
+ * Returns whether a rail had nothing in flight for a while, and so was idle. Copies from a GPU may be slower than the
+ * rail.
+ */
+static int dry(const struct burst *b, uint32_t i)
+{
+	return !b->plan->software && !b->rail[i]->stage && b->lane[i].dry;
+}
+
+/* Restarts the measurement of a rail at its next completion. */
 static void restart(struct burst *b, uint32_t i)
 {
 	struct rs_lane *l = &b->lane[i];
-	l->full = b->part[i].last;
-	l->counted = 0;
-	b->part[i].first = -1;
-	b->part[i].measured = b->part[i].gap = 0;
+	l->edge[RS_FULL] = l->edge[RS_LAST];
+	for (enum rs_moment m = RS_FIRST; m <= RS_LAST; m++)
+		l->edge[m].set = 0;
+	l->dry = 0;
+	l->shortest = 0;
+	b->part[i].gap = 0;
 }
 
 static int all_measured(struct burst *b)
 {
 	int all = 1;
 	for (uint32_t i = 0; i < b->n; i++) {
-		if (b->lane[i].counted < b->plan->writes || b->part[i].last - b->part[i].first < b->plan->window ||
-		    !precise(b, i, 100)) {
+		struct rs_lane *l = &b->lane[i];
+		if (counted(b, i, RS_FIRST, RS_LAST) < (int64_t)b->plan->writes ||
+		    l->edge[RS_LAST].at - l->edge[RS_FIRST].at < b->plan->window) {
 			all = 0;
-		} else if (!steady(b, i, 100)) {
+		} else if (vague(b, i, 200) || !steady(b, i, 100)) {
 			restart(b, i);
+			all = 0;
+		} else if (l->windows < RS_WINDOWS - 1 && rises(b, i)) {
+			l->windows++;
+			restart(b, i);
+			all = 0;
+		} else if (!precise(b, i, 100)) {
 			all = 0;
 		}
 	}
 	return all;
 }
 
-/* Which phase it is after a sweep. */
+/* Ends the measurement. */
+static void leave(struct burst *b, int64_t t)
+{
+	for (uint32_t i = 0; i < b->n; i++)
+		put(b, i, RS_OVER, t, 0);
+}
+
+/*
+ * Returns the phase after a window that all rails filled. An adapter with one queue pair needs no FOLLOW: its last
+ * completion is the edge.
+ */
+static enum phase follow(struct burst *b, int64_t t)
+{
+	int all = 1, exact = 1;
+	for (uint32_t i = 0; i < b->n; i++) {
+		all = all && (b->rail[i]->spec.qps == 1 || rs_followed(&b->lane[i], b->rail[i]->spec.qps, RS_OVER));
+		exact = exact && precise(b, i, 100);
+	}
+	if (!all && t - b->lane[0].edge[RS_OVER].at < b->plan->window)
+		return FOLLOW; /* does not wait for a queue pair in a timeout */
+	return exact ? DRAIN : MEASURE;
+}
+
+/* Returns the phase after a sweep. */
 static enum phase next(struct burst *b, int64_t t)
 {
 	int full = 1;
-	if (b->plan->window == 0) { /* nothing is measured: one write or a few for each queue pair */
+	if (b->plan->window == 0) { /* nothing is measured: each queue pair posts one write or a few */
 		for (uint32_t i = 0; i < b->n; i++)
 			if (copying(b->rail[i]))
 				return FILL;
-		return DRAIN; /* all are posted */
+		return DRAIN; /* all writes are posted */
 	}
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (b->rail[i]->failed.op || b->part[i].bytes >= b->plan->load[i].cap)
-			return DRAIN; /* whoever failed, a window that all rails share has ended */
-		/* A rail that has not completed a queue by then is so slow that it is full with less in flight. */
+			return DRAIN; /* after any failure, the common window of all rails is over */
+		/* A rail that has not completed a queue by then is so slow that fewer writes in flight keep it full. */
 		int64_t least = t < b->plan->window ? depth(b, i) : 2;
 		full = full && b->part[i].bytes >= b->plan->load[i].chunk * least;
 	}
-	if (t >= b->plan->slow || (b->phase == MEASURE && all_measured(b)))
+	if (t >= b->plan->slow)
 		return DRAIN;
 	if (b->phase == FILL && full) {
 		for (uint32_t i = 0; i < b->n; i++) {
-			b->lane[i].pending = b->lane[i].widest = b->lane[i].waiting = 0;
-			b->lane[i].full = t;
+			b->lane[i].widest = b->lane[i].shortest = 0;
+			put(b, i, RS_FULL, t, 0);
 		}
 		return MEASURE;
 	}
-	return b->phase;
+	if (b->phase == MEASURE && all_measured(b)) {
+		leave(b, t);
+		return follow(b, t);
+	}
+	return b->phase == FOLLOW ? follow(b, t) : b->phase;
 }
 
-/* Until all is done or nobody is left; returns why not. */
+/* Runs until all writes completed or every rail failed; returns 0 or -errno. */
 static int32_t drive(struct burst *b)
 {
 	int64_t t = 0, progress = 0, end = b->plan->deadline;
@@ -276,8 +375,10 @@ static int32_t drive(struct burst *b)
 		}
 		t = rs_now() - b->start;
 		if (b->phase < DRAIN) {
+			enum phase was = b->phase;
 			b->phase = next(b, t);
-			b->over = t;
+			if (was == MEASURE && b->phase == DRAIN && b->lane[0].edge[RS_OVER].at < t)
+				leave(b, t); /* time is up, or a rail failed */
 		}
 		if (b->phase == DRAIN && !why)
 			writes += feed_last(b);
@@ -296,50 +397,68 @@ static int32_t drive(struct burst *b)
 	return why ? why : -ETIMEDOUT;
 }
 
-/* A rail may have stood still before its first completion or after its last: then these are not the edges of what it
- * carried while all were at full depth. Or this thread did: the gap tells. */
-static void stretch(struct burst *b, uint32_t i)
+/*
+ * A rail may have been blocked before its first completion or after its last one. Then these are not the edges of the
+ * time in which all rails were at full depth. The gap shows whether this thread was blocked instead. Returns the edges.
+ */
+static void stretch(struct burst *b, uint32_t i, enum rs_moment *from, enum rs_moment *to)
 {
 	struct rs_part *p = &b->part[i];
 	struct rs_lane *l = &b->lane[i];
-	if (l->counted == 0)
+	const struct rs_edge *e = l->edge;
+	int64_t writes = counted(b, i, RS_FIRST, RS_LAST);
+	*from = RS_FIRST;
+	*to = RS_LAST;
+	if (writes == 0)
 		return;
-	int64_t each = (p->last - p->first) / l->counted, least = b->plan->window / 8;
-	int64_t after = b->over - p->last, before = p->first - l->full;
-	if (after > least && after > 2 * each * (l->waiting + 1)) {
-		p->measured += l->pending;
-		p->last = b->over;
+	int64_t each = (e[RS_LAST].at - e[RS_FIRST].at) / writes, least = b->plan->window / 8;
+	int64_t after = e[RS_OVER].at - e[RS_LAST].at, before = e[RS_FIRST].at - e[RS_FULL].at;
+	if (after > least && after > 2 * each * (counted(b, i, RS_LAST, RS_OVER) + 1)) {
+		*to = RS_OVER;
 		p->gap = l->widest > p->gap ? l->widest : p->gap;
 	}
-	if (before > least && before > 2 * each * (l->early + 1)) {
-		p->measured += (int64_t)l->early * b->plan->load[i].chunk;
-		p->first = l->full;
+	if (before > least && before > 2 * each * (counted(b, i, RS_FULL, RS_FIRST) + 1)) {
+		*from = RS_FULL;
 		p->gap = l->before > p->gap ? l->before : p->gap;
 	}
 }
 
-/* A gap longer than a full queue lasts may have let the rail idle: what was measured is then ours, not the rail's. So is
- * a time whose edges are off by more than 2 %. */
+/*
+ * A gap longer than a full queue lasts may have left the rail idle: the figure is then ours, not the rail's. The same
+ * applies if the edges are off by more than 2 % of the time.
+ */
 static void judge(struct burst *b, uint32_t i)
 {
 	const struct rs_load *load = &b->plan->load[i];
 	struct rs_part *p = &b->part[i];
-	int64_t time = p->last - p->first;
+	struct rs_lane *l = &b->lane[i];
+	enum rs_moment from, to;
+	double unsure;
 	if (b->plan->window == 0)
-		return; /* nothing was to be measured */
-	stretch(b, i);
-	time = p->last - p->first;
-	if (p->measured == 0 || time <= 0) {
+		return; /* no window to measure */
+	stretch(b, i, &from, &to);
+	if (counted(b, i, from, to) > 0) {
+		p->first = l->edge[from].at;
+		p->last = l->edge[to].at;
+		p->measured = (int64_t)between(b, i, from, to, &unsure);
+	}
+	int64_t time = p->last - p->first;
+	if (p->measured <= 0 || time <= 0) {
+		p->measured = 0;
 		p->disturbed = 1;
-		p->gap = b->lane[i].widest;
+		p->gap = l->widest;
 		return;
 	}
 	uint32_t queue = depth(b, i);
-	if (b->rail[i]->stage) /* two queues, of which neither is always full */
+	if (b->rail[i]->stage) /* two queues, one of which may be short */
 		queue = (queue < RS_COPIES ? queue : RS_COPIES) / 2;
-	double rate = (double)p->measured / (double)time;
-	double lasts = ((double)queue - 1) * (double)load->chunk / rate - (double)load->rtt;
-	p->disturbed = !precise(b, i, 50) || !steady(b, i, 50) || (!b->plan->software && (double)p->gap > lasts);
+	double bytes = ((double)queue - 1) * (double)load->chunk;
+	double lasts = bytes / ((double)p->measured / (double)time) - (double)load->rtt;
+	p->disturbed = dry(b, i) || !precise(b, i, 50) || !steady(b, i, 50) ||
+		       (!b->plan->software && (double)p->gap > lasts);
+	p->ramping = !p->disturbed && rises(b, i);
+	p->early = p->ramping ? rate(b, i, RS_FIRST, RS_HALF) : 0;
+	p->late = p->ramping ? rate(b, i, RS_HALF, RS_LAST) : 0;
 }
 
 int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
@@ -348,7 +467,7 @@ int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **r
 	struct burst b = {.cancelled = cancelled, .progress = progress, .plan = plan, .rail = rail, .n = n, .part = part,
 			  .lane = lane, .start = rs_now()};
 	for (uint32_t i = 0; i < n; i++) {
-		part[i] = (struct rs_part){.first = -1};
+		part[i] = (struct rs_part){.first = -1, .last = -1};
 		lane[i] = (struct rs_lane){.first_id = (rail[i]->posts + 1) * RS_MAX_QPS};
 		for (uint32_t q = 0; q < RS_MAX_QPS; q++)
 			rail[i]->written[q] = 0;

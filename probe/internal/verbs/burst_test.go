@@ -13,15 +13,14 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestBurst makes bursts of many shapes: what arrives lies where [transfer.Place] says, in the ring of its queue pair,
-// and nothing lies elsewhere.
+// TestBurst makes bursts of many shapes: bytes arrive only at [transfer.Place] in the ring of their queue pair.
 func TestBurst(t *testing.T) {
 	for _, tc := range []struct {
 		name                    string
 		ring, queuePairs, depth int
 		rails                   int
 		chunk                   int64
-		window                  time.Duration // 0: single writes
+		window                  time.Duration // 0 for single writes
 	}{
 		{"one rail", mib, 1, 8, 1, 65536, 5 * time.Millisecond},
 		{"three", mib, 1, 8, 3, 65536, 5 * time.Millisecond},
@@ -60,7 +59,7 @@ func TestBurst(t *testing.T) {
 }
 
 // TestSingleWrites: without a window each rail posts as many writes as it may have in flight, evenly over its queue
-// pairs, however fast the others are. There is no figure to be disturbed.
+// pairs, however fast the others are. A burst without figures cannot be disturbed.
 func TestSingleWrites(t *testing.T) {
 	for _, tc := range []struct{ queuePairs, depth int }{{1, 1}, {4, 4}, {4, 16}, {16, 16}, {1, 8}} {
 		for _, software := range []bool{false, true} {
@@ -84,7 +83,7 @@ func TestSingleWrites(t *testing.T) {
 	}
 }
 
-// TestGoodput: each rail's figure is its rate, whatever the others carry. A busy machine gets more tries.
+// TestGoodput: each rail's figure is its rate, whatever the others carry. A busy machine gets more attempts.
 func TestGoodput(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -101,7 +100,7 @@ func TestGoodput(t *testing.T) {
 			for _, r := range tc.rates {
 				knobs = append(knobs, fakeverbs.Knobs{Rate: r, Latency: 50 * time.Microsecond})
 			}
-			e := connected(t, 16*mib, 1, 64, knobs...) // 60 ms in flight: a busy machine holds up the test for less
+			e := connected(t, 16*mib, 1, 64, knobs...) // 60 ms in flight: a busy machine delays the test for less
 			worst := 1.0
 			for try := 0; try < 5 && worst > 0.05; try++ {
 				got, err := e.burst(transfer.BurstArgs{Loads: e.loads(65536, 64), Window: 100 * time.Millisecond, Writes: 16})
@@ -126,7 +125,8 @@ func TestGoodput(t *testing.T) {
 	}
 }
 
-// TestDisturbed: a gap in which the rail may have run dry makes the figure ours, unless the kernel does the work.
+// TestDisturbed: a gap in which the rail may have run dry makes the burst disturbed, because the figure is then this
+// process's and not the rail's. With software devices it does not.
 func TestDisturbed(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -161,8 +161,8 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
-// TestSlow: a burst over a slow rail ends by writes, by its cap or in time, and never has more in flight than the rail
-// carries soon.
+// TestSlow: a burst over a slow rail ends by its number of writes, its cap or its time limit, and never has more in
+// flight than the rail can soon complete.
 func TestSlow(t *testing.T) {
 	const chunk = 16384
 	for _, tc := range []struct {
@@ -170,14 +170,14 @@ func TestSlow(t *testing.T) {
 		rate        uint64
 		o           transfer.BurstArgs
 		cap         int64
-		least, most int64 // writes
+		least, most int64 // bounds on the writes
 	}{
 		{"by writes", 4 * mib, transfer.BurstArgs{Window: 5 * time.Millisecond, Writes: 64, Slow: 5 * time.Second}, 1 << 50,
 			64 + 8, 1000},
 		{"by cap", 4 * mib, transfer.BurstArgs{Window: time.Hour, Slow: time.Hour, Deadline: 20 * time.Second},
 			40 * chunk, 40, 40 + 2*8},
 		{"in time", chunk * 16, transfer.BurstArgs{Window: 5 * time.Millisecond, Writes: 64, Slow: 700 * time.Millisecond},
-			1 << 50, 2, 11 + 4 + 1}, // completed by then, in 250 ms, and one that is due
+			1 << 50, 2, 11 + 4 + 1}, // completed after 250 ms, plus one that is due
 		{"in time, of a long window", 4 * mib, transfer.BurstArgs{Window: time.Hour, Slow: 300 * time.Millisecond}, 1 << 50,
 			2, 300},
 	} {
@@ -197,7 +197,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestBurstMisuse: invalid arguments give an error, and nothing is written.
+// TestBurstMisuse: invalid arguments yield an error, and nothing is written.
 func TestBurstMisuse(t *testing.T) {
 	e := connected(t, 8192, 2, 8, make([]fakeverbs.Knobs, 2)...)
 	good := transfer.BurstArgs{Loads: e.loads(4096, 8), Window: time.Millisecond, Slow: time.Second, Deadline: time.Second}

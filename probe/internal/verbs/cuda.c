@@ -1,6 +1,6 @@
 /*
- * libcuda, opened at run time, without its headers. Types, numbers and names are of cuda.h of CUDA 12.4 and the CUDA
- * Driver API reference; _v2 is what cuda.h's macros make of a name. A context is current only within a call, because
+ * libcuda, opened at run time, without its headers. Types, numbers and names are from cuda.h of CUDA 12.4 and the CUDA
+ * Driver API reference; cuda.h's macros add the suffix _v2 to names. A context is current only within a call, because
  * Go moves between threads.
  */
 #define _GNU_SOURCE
@@ -20,7 +20,7 @@ typedef int CUresult, CUdevice;
 typedef unsigned long long CUdeviceptr;
 
 enum {
-	INVALID_VALUE = 1, /* CUDA_ERROR_INVALID_VALUE; also of an attribute that the driver does not know */
+	INVALID_VALUE = 1, /* CUDA_ERROR_INVALID_VALUE; also for an attribute that the driver does not know */
 	NO_DEVICE = 100,
 	NOT_READY = 600,
 	ATTRIBUTE_INTEGRATED = 18,
@@ -33,7 +33,7 @@ enum {
 	EVENT_DISABLE_TIMING = 2,
 };
 
-/* The last one may be missing: it is of CUDA 11.7. */
+/* The last function may be missing: it was added in CUDA 11.7. */
 #define SYMBOLS(X)                                                                                                     \
 	X(cuGetErrorName, (CUresult, const char **))                                                                   \
 	X(cuInit, (unsigned))                                                                                          \
@@ -83,7 +83,7 @@ static struct rs_cuda_error result(struct rs_cuda *m, const char *op, CUresult c
 {
 	struct rs_cuda_error e = {.op = code ? op : NULL, .code = code};
 	if (code && CALL(m, cuGetErrorName, code, &e.name))
-		e.name = NULL; /* newer than the library */
+		e.name = NULL; /* the code is newer than the library */
 	return e;
 }
 
@@ -111,7 +111,7 @@ struct rs_cuda *rs_cuda_new(void)
 	return m;
 }
 
-/* The library is never unloaded: it has threads. */
+/* The library is never unloaded, because it has threads. */
 static struct rs_cuda_error load(struct rs_cuda *m, const char *path, char *text, uint32_t size)
 {
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -184,7 +184,7 @@ static struct rs_cuda_error pop(struct rs_cuda *m)
 	return TRY(m, cuCtxPopCurrent_v2, &context);
 }
 
-/* The size is a multiple of 2 MiB, which gives whole pages: a dma-buf must begin and end with one. */
+/* The size is a multiple of 2 MiB, and so of a page: a dma-buf must begin and end on a page boundary. */
 static struct rs_cuda_error on_gpu(struct rs_cuda *m, bool export)
 {
 	const uint64_t page = 2 << 20, size = (m->size + page - 1) / page * page;
@@ -240,7 +240,7 @@ struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t hos
 	return e;
 }
 
-/* cuMemcpyHtoD may return before the bytes are on the GPU, and a device would read others. */
+/* cuMemcpyHtoD may return before the bytes are on the GPU, and a device would read stale ones. */
 struct rs_cuda_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *data, uint64_t n)
 {
 	struct rs_cuda_error e = push(m);

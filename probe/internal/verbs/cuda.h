@@ -1,4 +1,4 @@
-/* Memory of an NVIDIA GPU, or pinned by its driver: see cuda.c. All of it lives in C and is freed by rs_cuda_free. */
+/* Memory of an NVIDIA GPU, or host memory pinned by its driver: see cuda.c. C owns all of it; rs_cuda_free frees it. */
 #ifndef RS_CUDA_H
 #define RS_CUDA_H
 
@@ -9,7 +9,7 @@
 
 enum { RS_CUDA_SYMBOLS = 29 };
 
-/* op is NULL if nothing failed. code is a CUresult with its name; 0: see text of rs_cuda_find. */
+/* op is NULL without a failure. code is a CUresult with its name; 0 refers to text of rs_cuda_find. */
 struct rs_cuda_error {
 	const char *op;
 	const char *name;
@@ -18,7 +18,9 @@ struct rs_cuda_error {
 
 struct rs_cuda;
 
-/* The copies of a staged source from the GPU to the host: rs_stage_begin of rail.h. One thread at a time may use it. */
+/*
+ * Copies of a staged source from the GPU to the host: rs_stage_begin of rail.h. Only one thread at a time may use it.
+ */
 struct rs_stage {
 	struct rs_cuda *memory;
 	void *stream;
@@ -29,26 +31,28 @@ struct rs_stage {
 struct rs_cuda {
 	void *symbol[RS_CUDA_SYMBOLS];
 	int32_t device;
-	int32_t driver;                        /* 12040: CUDA 12.4 */
-	int32_t integrated, gpu_direct, dmabuf; /* attributes; 0 also if the driver does not know them */
+	int32_t driver;                        /* 12040 is CUDA 12.4 */
+	int32_t integrated, gpu_direct, dmabuf; /* attributes; also 0 if the driver does not know them */
 	int32_t exports;                       /* libcuda has cuMemGetHandleForAddressRange */
 	void *context;
 	uint64_t gpu, size;
 	void *host;
 	uint64_t host_size;
-	int fd; /* -1: none */
+	int fd; /* -1 if there is none */
 	struct rs_stage stage;
 };
 
 struct rs_cuda *rs_cuda_new(void);
-/* Loads libcuda and finds the GPU at a PCI address. It makes no context, so it takes no GPU memory. */
+/* Loads libcuda and finds the GPU at a PCI address. It creates no context, so it uses no GPU memory. */
 struct rs_cuda_error rs_cuda_find(struct rs_cuda *m, const char *path, const char *address, char *text, uint32_t size);
-/* Allocates zeroed memory on the GPU, on the host, or both for copies; 0: none. exported: that of the GPU, as a
- * dma-buf. */
+/*
+ * Allocates zeroed memory on the GPU, on the host, or both for copies; size 0 allocates none. exported: GPU memory is a
+ * dma-buf.
+ */
 struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t host, uint32_t exported);
 struct rs_cuda_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *data, uint64_t n);
 struct rs_cuda_error rs_cuda_read(struct rs_cuda *m, uint64_t at, void *data, uint64_t n);
-/* Frees everything, whatever fails, and m itself; returns the first error. */
+/* Frees everything, including m, even after errors; returns the first error. */
 struct rs_cuda_error rs_cuda_free(struct rs_cuda *m);
 
 #endif

@@ -13,29 +13,29 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// CUDA is memory of a GPU, or of the host pinned by the GPU's driver. One goroutine at a time may use it.
+// CUDA is memory of a GPU, or host memory that the GPU's driver pinned. Only one goroutine may use it at a time.
 type CUDA struct {
 	c   *C.struct_rs_cuda
 	gpu string
 }
 
-// CUDAInfo is what a GPU and its driver can do.
+// CUDAInfo describes the capabilities of a GPU and its driver.
 type CUDAInfo struct {
-	Driver     int  // 12040: CUDA 12.4
+	Driver     int  // 12040 is CUDA 12.4
 	Integrated bool // the GPU has no memory of its own
-	GPUDirect  bool // adapters may reach its memory
+	GPUDirect  bool // adapters may access its memory
 	DMABuf     bool // the driver exports it
-	Exports    bool // libcuda has the function for it
+	Exports    bool // libcuda has the function to export
 }
 
-// CUDASpec says what to allocate: at least one of Device and Host, in bytes; both, to copy from Device to Host.
+// CUDASpec is the memory to allocate, in bytes: at least one of Device and Host, or both, to copy from Device to Host.
 type CUDASpec struct {
-	Device int64 // on the GPU
-	Export bool  // as a dma-buf
-	Host   int64 // pinned on the host, where the thread runs
+	Device int64 // bytes on the GPU
+	Export bool  // exports the GPU memory as a dma-buf
+	Host   int64 // pinned bytes on the host, on the thread's NUMA node
 }
 
-// FindGPU loads libcuda (an empty path: libcuda.so.1) and finds the GPU at a PCI address. It takes no GPU memory.
+// FindGPU loads libcuda (an empty path: libcuda.so.1) and finds the GPU at a PCI address. It uses no GPU memory.
 // Reasons: NoLibCUDA, NoGPU, CUDAError.
 func FindGPU(library, gpu string) (*CUDA, CUDAInfo, error) {
 	path, address := C.CString(cmp.Or(library, "libcuda.so.1")), C.CString(gpu)
@@ -59,7 +59,7 @@ func (m *CUDA) Alloc(spec CUDASpec) error {
 	return m.check(C.rs_cuda_alloc(m.c, C.uint64_t(spec.Device), C.uint64_t(spec.Host), flag(spec.Export)), "")
 }
 
-// Area returns the memory as a device sees it; of memory of both kinds, that of the host.
+// Area returns the memory as a device sees it; with memory of both kinds, the host's.
 func (m *CUDA) Area() Area {
 	if host := m.Host(); host != nil {
 		area := AreaOf(host)
@@ -79,28 +79,29 @@ func (m *CUDA) Host() []byte {
 	return unsafe.Slice((*byte)(m.c.host), m.c.host_size)
 }
 
-// Write copies data to the GPU; when it returns, devices read it there. The caller has checked the bounds.
+// Write copies data to the GPU. When it returns, devices can read it there. The caller checks the bounds.
 func (m *CUDA) Write(at int64, data []byte) error {
 	p := unsafe.Pointer(unsafe.SliceData(data))
 	return m.check(C.rs_cuda_write(m.c, C.uint64_t(at), p, C.uint64_t(len(data))), "")
 }
 
-// Read copies from the GPU. The caller has checked the bounds.
+// Read copies data from the GPU. The caller checks the bounds.
 func (m *CUDA) Read(at int64, data []byte) error {
 	p := unsafe.Pointer(unsafe.SliceData(data))
 	return m.check(C.rs_cuda_read(m.c, C.uint64_t(at), p, C.uint64_t(len(data))), "")
 }
 
-// Close frees everything, the context included. Closing again does nothing.
+// Close frees everything, including the context. Closing again does nothing.
 func (m *CUDA) Close() error {
 	c := m.c
-	if m.c = nil; c == nil {
+	m.c = nil
+	if c == nil {
 		return nil
 	}
 	return m.check(C.rs_cuda_free(c), "")
 }
 
-// check converts an error of CUDA into a failure; nil if nothing failed. text may explain it.
+// check converts an error of CUDA into a failure; nil if there is none. text may explain it.
 func (m *CUDA) check(e C.struct_rs_cuda_error, text string) error {
 	if e.op == nil {
 		return nil
@@ -119,10 +120,10 @@ func (m *CUDA) check(e C.struct_rs_cuda_error, text string) error {
 	return failure.New("", cudaReason(op, code), "GPU %s: %s: %s (CUDA error %d)", m.gpu, op, name, code)
 }
 
-// cudaReason returns what a CUresult of a call means.
+// cudaReason returns the reason for a CUresult of a call.
 func cudaReason(op string, code int) failure.Reason {
 	for _, known := range []struct {
-		op     string // empty: all
+		op     string // empty for all
 		code   int
 		reason failure.Reason
 	}{

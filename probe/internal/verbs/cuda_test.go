@@ -19,13 +19,13 @@ import (
 
 const nothing = "contexts=0 memories=0 hosts=0 streams=0 events=0"
 
-// staged are rails whose source is on a GPU: it is copied to the host before it is written.
+// staged returns rails whose source is on a GPU and is copied to the host before writes.
 func staged(t *testing.T, library string, rails, queuePairs, ring int, knobs fakeverbs.Knobs) *ends {
 	t.Helper()
 	ledger := fakecuda.Ledger(t)
 	var memory []*CUDA
 	var areas []Area
-	t.Cleanup(func() { // after the rails
+	t.Cleanup(func() { // runs after the rails are closed
 		for _, m := range memory {
 			if err := m.Close(); err != nil {
 				t.Error(err)
@@ -53,8 +53,8 @@ func staged(t *testing.T, library string, rails, queuePairs, ring int, knobs fak
 		rails)...)
 }
 
-// TestStaged: what a rail writes is on the host before that, to the last byte, in every place of the rings and however
-// many copies they have room for; and the loop calls nothing that waits for a copy.
+// TestStaged: every byte of a rail's writes is on the host before the write, in every place of the rings and however
+// many copies fit. The loop calls nothing that waits for a copy.
 func TestStaged(t *testing.T) {
 	const chunk = 8192
 	library := fakecuda.Library(t)
@@ -80,14 +80,14 @@ func TestStaged(t *testing.T) {
 				if samples, _, err := e.run.Latency(e.rails[0], 8, 10, time.Second); err != nil || len(samples) != 10 {
 					t.Fatal(err, samples)
 				}
-				copy(e.want[0], e.memory[0].Bytes()) // where these were written
+				copy(e.want[0], e.memory[0].Bytes()) // expected content of the rings
 			}
 			t.Setenv("FAKECUDA_FAIL", "")
 		})
 	}
 }
 
-// TestStagedFails: a copy that fails or never completes is the failure of its rail, with CUDA's error and no figure.
+// TestStagedFails: a copy that fails or never completes is a failure of its rail, with CUDA's error and no figure.
 func TestStagedFails(t *testing.T) {
 	library := fakecuda.Library(t)
 	for fail, want := range map[string]struct {
@@ -125,7 +125,7 @@ func TestStagedFails(t *testing.T) {
 	}
 }
 
-// failing makes a burst that has no figure.
+// failing makes a burst without a figure.
 func (e *ends) failing(o transfer.BurstArgs) error {
 	o.Loads, o.Slow, o.Deadline = e.loads(4096, 16), time.Second, 100*time.Millisecond
 	got, err := e.write(o)
@@ -137,7 +137,7 @@ func (e *ends) failing(o transfer.BurstArgs) error {
 	return err
 }
 
-// TestStagedCancel: copies that never complete do not hold up a run that is canceled.
+// TestStagedCancel: copies that never complete do not block a canceled run.
 func TestStagedCancel(t *testing.T) {
 	e := staged(t, fakecuda.Library(t), 1, 1, 1<<20, fakeverbs.Knobs{})
 	t.Setenv("FAKECUDA_FAIL", "cuEventQuery:600")
@@ -150,14 +150,14 @@ func TestStagedCancel(t *testing.T) {
 	t.Setenv("FAKECUDA_FAIL", "")
 }
 
-// TestStagedOutside: copies stay inside the memory, and a rail refuses memory that is no source for it.
+// TestStagedOutside: copies stay inside the memory, and a rail refuses memory that cannot be its source.
 func TestStagedOutside(t *testing.T) {
 	ledger := fakecuda.Ledger(t)
 	m, _, err := FindGPU(fakecuda.Library(t), fakecuda.GPU)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Alloc(CUDASpec{Device: 4096, Host: 64 << 10}); err != nil { // less than a source
+	if err := m.Alloc(CUDASpec{Device: 4096, Host: 64 << 10}); err != nil { // smaller than a source
 		t.Fatal(err)
 	}
 	e := connectedFrom(t, []Area{m.Area()}, Spec{QueuePairs: 1, Depth: 8}, 64<<10, fakeverbs.Knobs{})
@@ -177,7 +177,7 @@ func TestStagedOutside(t *testing.T) {
 	}
 }
 
-// TestCloseFails: Close frees the rest, and returns what failed.
+// TestCloseFails: Close frees the rest, and returns the failure.
 func TestCloseFails(t *testing.T) {
 	ledger := fakecuda.Ledger(t)
 	m, _, err := FindGPU(fakecuda.Library(t), fakecuda.GPU)

@@ -23,7 +23,7 @@ func (e *ends) arrived(rail, pass int, limit time.Duration) failure.Reason {
 	return reason(NewRun(1).Arrived(e.peers[rail], pass, limit))
 }
 
-// must makes a burst of single writes, one for each queue pair, that must not fail.
+// must makes a burst of single writes, one per queue pair, that has to succeed.
 func (e *ends) must(chunk int64) {
 	e.t.Helper()
 	if got, err := e.write(e.single(chunk, e.rails[0].spec.QueuePairs)); err != nil || got.Failed() {
@@ -31,7 +31,7 @@ func (e *ends) must(chunk int64) {
 	}
 }
 
-// TestArrived waits for the end of the burst with one pass, and for no other.
+// TestArrived waits for the end of the burst with one pass, and not of any other.
 func TestArrived(t *testing.T) {
 	const short = 20 * time.Millisecond
 	for _, queuePairs := range []int{1, 4, 16} {
@@ -45,7 +45,7 @@ func TestArrived(t *testing.T) {
 			if got := e.arrived(0, e.pass+1, short); got != failure.Timeout {
 				t.Errorf("the end of another burst: %q", got)
 			}
-			for range 3 { // each takes what it waited for, and prepares for more
+			for range 3 { // each call consumes its receives, and posts new ones
 				for range receives {
 					e.must(4096)
 				}
@@ -63,7 +63,7 @@ func TestArrived(t *testing.T) {
 	}
 }
 
-// TestArrivedMissing: one queue pair of four does not end its burst.
+// TestArrivedMissing: one queue pair of four does not send the end of its burst.
 func TestArrivedMissing(t *testing.T) {
 	e := connected(t, 4096, 4, 4, fakeverbs.Knobs{FailEvery: 8})
 	if got, err := e.write(e.single(4096, 4)); reason(err) != failure.RetryExceeded || got.Rails[0].Bytes != 4*4096 {
@@ -86,7 +86,7 @@ func TestArrivedEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, run := connected(t, 4096, 2, 2, fakeverbs.Knobs{}), NewRun(1)
 			e.must(4096)
-			ended := make(chan bool) // the rail must not be closed before Stop returns
+			ended := make(chan bool) // the rail must stay open until Stop returns
 			time.AfterFunc(20*time.Millisecond, func() { tc.end(e, run); close(ended) })
 			begin := time.Now()
 			err := run.Arrived(e.peers[0], e.pass+1, 2*bySurprise)
@@ -104,8 +104,8 @@ func TestArrivedEnds(t *testing.T) {
 	}
 }
 
-// TestLate: a write whose bytes arrive after its acknowledgement is not in memory before the end of the burst has
-// arrived, and is then.
+// TestLate: bytes that arrive after their write's acknowledgement are complete in memory only after the end of the
+// burst has arrived.
 func TestLate(t *testing.T) {
 	e := connected(t, 4*4096, 1, 4, fakeverbs.Knobs{Latency: 30 * time.Millisecond, Late: 3})
 	hang := func(on bool) { e.fabric.Set("A", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangPost, k.Late = on, 3 }) }
@@ -115,7 +115,7 @@ func TestLate(t *testing.T) {
 		done <- err
 	}()
 	e.until(func() bool { return e.fabric.Writes("A", "mlx5_0") == 4 })
-	hang(true) // so that the burst does not end
+	hang(true) // keeps the burst from ending
 	e.until(func() bool { return e.run.Progress()[0] == 4*4096 })
 	e.expect(0, 4096, []int64{4})
 	if at := e.wrong(0); at != 2*4096 {
@@ -136,14 +136,14 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestLost: a write that was acknowledged and did not arrive is found, whether its place holds nothing, an earlier pass
-// of the burst or a burst before.
+// TestLost: an acknowledged write that did not arrive is found, whether its place is empty or holds an earlier pass, of
+// this burst or the previous one.
 func TestLost(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		earlier, lose int
 		ring, depth   int
-		at            int // byte
+		at            int // offset of the byte
 	}{
 		{"nothing there", 0, 3, 4, 4, 2 * 4096},
 		{"an earlier pass", 0, 7, 2, 8, 0},
@@ -174,7 +174,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestParked: a write that failed may arrive later, unless the target has stopped the rail.
+// TestParked: a failed write may arrive later, unless the target has stopped the rail.
 func TestParked(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprint("stopped ", stopped), func(t *testing.T) {
@@ -198,21 +198,21 @@ func TestParked(t *testing.T) {
 	}
 }
 
-// regions are the keys of what a node has registered, by their names in the fabric.
+// regions returns the keys of a node's registered regions, by their names in the fabric.
 func (e *ends) regions(node string) map[string]uint32 {
 	keys := map[string]uint32{}
 	for _, left := range e.fabric.Left() {
 		var key uint32
 		if at, what, _ := strings.Cut(left, ": "); strings.HasPrefix(at, node+"/") {
 			if _, err := fmt.Sscanf(what, "MR %v of", &key); err == nil {
-				keys[what] = key | 1<<31 // resource.c of the fake
+				keys[what] = key | 1<<31 // as in resource.c of the fake
 			}
 		}
 	}
 	return keys
 }
 
-// TestNotATarget: an asker's end names no memory, and a target that guesses its key and address cannot write there.
+// TestNotATarget: an asker's end reveals no memory, and a target that guesses its key and address cannot write there.
 func TestNotATarget(t *testing.T) {
 	for _, tc := range []struct {
 		target bool

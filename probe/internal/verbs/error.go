@@ -11,15 +11,15 @@ import (
 
 // fault is a failed call of libibverbs or the kernel, or a failed completion.
 type fault struct {
-	op     string        // what failed, as in rail.c: "open device", "RTR", "write"
-	device string        // empty: no device in particular
-	errno  syscall.Errno // positive; 0: see status
-	status int           // enum ibv_wc_status of the completion; 0: there is none
+	op     string        // failed step, as in rail.c: "open device", "RTR", "write"
+	device string        // empty if no specific one
+	errno  syscall.Errno // positive; 0 refers to status
+	status int           // enum ibv_wc_status of the completion; 0 if there is none
 	vendor uint32        // vendor_err of the completion
-	text   string        // of the dynamic linker, in place of the errno
+	text   string        // message of the dynamic linker, in place of the errno
 }
 
-// failure returns the fault with its reason and what to do about it.
+// failure returns the fault as a failure, with its reason and fix.
 func (f fault) failure() *failure.Failure {
 	reason := errnoReason(f.op, f.errno)
 	var s strings.Builder
@@ -55,12 +55,12 @@ func (f fault) failure() *failure.Failure {
 	return failure.New("", reason, "%s", &s)
 }
 
-// misuse is a wrong call of this package.
+// misuse returns the failure of a wrong call of this package.
 func misuse(device, text string) *failure.Failure {
 	return failure.New("", failure.Other, "%s: %s", device, text)
 }
 
-// remedy returns what to do, where that is known.
+// remedy returns the fix for a reason, if known.
 func remedy(r failure.Reason) string {
 	return map[failure.Reason]string{
 		failure.NoLibrary: "install libibverbs1, or rdma-core",
@@ -95,11 +95,11 @@ func remedy(r failure.Reason) string {
 	}[r]
 }
 
-// errnoReason returns what an errno of an operation means.
+// errnoReason returns the reason for an errno of an operation.
 func errnoReason(op string, errno syscall.Errno) failure.Reason {
 	for _, known := range []struct {
 		ops    string          // separated by commas
-		errnos []syscall.Errno // nil: all
+		errnos []syscall.Errno // errnos that match; nil: all
 		reason failure.Reason
 	}{
 		{"load libibverbs", nil, failure.NoLibrary},

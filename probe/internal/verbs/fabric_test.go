@@ -21,37 +21,37 @@ const (
 	seed = 7
 )
 
-// bySurprise is less than the deadline that would otherwise end a test's burst, and more than a busy machine takes to
-// notice.
+// bySurprise is less than the deadline that would otherwise end a test's burst, and more than a busy machine needs to
+// react.
 const bySurprise = 8 * time.Second
 
-// ends are rails from node A, the asker, to node B, the target, connected.
+// ends are connected rails from node A, the asker, to node B, the target.
 type ends struct {
 	t      testing.TB
 	fabric *fakeverbs.Fabric
 	lib    *Library
 	source *Buffer
-	memory []*Buffer // the rings, by rail: at B, or at A of rails that read
-	want   [][]byte  // what it has to hold
-	rails  []*Rail   // at A
+	memory []*Buffer // rings by rail: at B, or at A for rails that read
+	want   [][]byte  // expected content of the rings
+	rails  []*Rail   // rails at A
 	peers  []*Rail
 	run    *Run
-	pass   int // of the last burst
+	pass   int // pass of the last burst
 }
 
-// connected makes a rail for each of the knobs, which writes. Each of its queue pairs owns ring bytes.
+// connected returns one rail that writes for each of the knobs. Each of its queue pairs owns ring bytes.
 func connected(t testing.TB, ring, queuePairs, depth int, knobs ...fakeverbs.Knobs) *ends {
 	t.Helper()
 	return connectedBy(t, Spec{Op: transfer.Write, QueuePairs: queuePairs, Depth: depth}, ring, knobs...)
 }
 
-// connectedBy makes a rail of this kind for each of the knobs, which are of node A.
+// connectedBy returns one rail with this spec for each of the knobs, which apply to node A.
 func connectedBy(t testing.TB, spec Spec, ring int, knobs ...fakeverbs.Knobs) *ends {
 	t.Helper()
 	return connectedFrom(t, nil, spec, ring, knobs...)
 }
 
-// connectedFrom is connectedBy with other memory at the sources of rails; nil: all have the same, of the host.
+// connectedFrom is connectedBy with other memory at the sources of rails; nil uses the same host memory for all.
 func connectedFrom(t testing.TB, memory []Area, spec Spec, ring int, knobs ...fakeverbs.Knobs) *ends {
 	t.Helper()
 	e := &ends{t: t, fabric: fakeverbs.New(t), lib: fake(t)}
@@ -95,7 +95,7 @@ func connectedFrom(t testing.TB, memory []Area, spec Spec, ring int, knobs ...fa
 	return e
 }
 
-// loads are alike for all rails.
+// loads returns equal loads for all rails.
 func (e *ends) loads(chunk int64, depth int) (loads []transfer.Load) {
 	for _, r := range e.rails {
 		loads = append(loads, transfer.Load{Rail: r.spec.Device, Chunk: chunk, Cap: 1 << 50, Depth: depth})
@@ -103,12 +103,12 @@ func (e *ends) loads(chunk int64, depth int) (loads []transfer.Load) {
 	return loads
 }
 
-// single are the arguments of a burst of single writes.
+// single returns the arguments of a burst of single writes.
 func (e *ends) single(chunk int64, depth int) transfer.BurstArgs {
 	return transfer.BurstArgs{Loads: e.loads(chunk, depth)}
 }
 
-// must is for the setup of a test; testing.T is not available in arguments.
+// must panics on an error, for setup code in which testing.T is not available.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -143,7 +143,7 @@ func connect(t testing.TB, r, peer *Rail) {
 	}
 }
 
-// close closes everything twice, and checks that nothing is left open.
+// close closes everything twice, and checks that nothing stays open.
 func (e *ends) close() {
 	for range 2 {
 		for _, r := range append(slices.Clone(e.rails), e.peers...) {
@@ -162,7 +162,7 @@ func (e *ends) close() {
 	}
 }
 
-// write makes a burst with the next pass, and checks the result against itself.
+// write makes a burst with the next pass, and checks that its result is consistent.
 func (e *ends) write(o transfer.BurstArgs) (transfer.BurstDone, error) {
 	e.t.Helper()
 	if o.Slow == 0 {
@@ -192,8 +192,7 @@ func (e *ends) write(o transfer.BurstArgs) (transfer.BurstDone, error) {
 	return got, err
 }
 
-// burst is write, and checks what arrived over the rails that work, to the last byte. It stops the others at the
-// target.
+// burst is write, and checks every byte that arrived over the rails that work. It stops the others at the target.
 func (e *ends) burst(o transfer.BurstArgs) (transfer.BurstDone, error) {
 	e.t.Helper()
 	got, err := e.write(o)
@@ -217,7 +216,7 @@ func (e *ends) burst(o transfer.BurstArgs) (transfer.BurstDone, error) {
 	return got, err
 }
 
-// expect adds what the last burst wrote over a rail.
+// expect records the writes of the last burst over a rail.
 func (e *ends) expect(rail int, chunk int64, writes []int64) {
 	ring := int64(len(e.want[rail]) / len(writes))
 	for q, n := range writes {
@@ -228,7 +227,7 @@ func (e *ends) expect(rail int, chunk int64, writes []int64) {
 	}
 }
 
-// wrong returns the first wrong byte of a rail's memory; -1 if there is none.
+// wrong returns the offset of the first wrong byte in a rail's memory; -1 if there is none.
 func (e *ends) wrong(rail int) int {
 	got := e.memory[rail].Bytes()
 	if bytes.Equal(got, e.want[rail]) {

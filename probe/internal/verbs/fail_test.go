@@ -19,8 +19,8 @@ func (e *ends) only(rail int, chunk int64) (transfer.BurstDone, error) {
 		Deadline: 5 * time.Second, Pass: e.pass})
 }
 
-// TestRailDies: when a rail fails during a burst, it ends for all, and the others have delivered what they say. The
-// rail stays failed.
+// TestRailDies: when a rail fails during a burst, the burst ends for all rails, and the others have delivered what the
+// result says. The rail stays failed.
 func TestRailDies(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -66,7 +66,7 @@ func TestRailDies(t *testing.T) {
 	}
 }
 
-// TestAllRailsDie: the error is the first rail's.
+// TestAllRailsDie: the error is that of the first rail.
 func TestAllRailsDie(t *testing.T) {
 	e := connected(t, mib, 1, 8, fakeverbs.Knobs{FailEvery: 2, FailStatus: 10}, fakeverbs.Knobs{Blocked: true})
 	got, err := e.burst(transfer.BurstArgs{Loads: e.loads(65536, 8), Window: time.Hour})
@@ -79,7 +79,7 @@ func TestAllRailsDie(t *testing.T) {
 	}
 }
 
-// TestDeadline abandons a rail that hangs. The other one has ended its part, and can be verified.
+// TestDeadline abandons a rail that hangs. The other rail has ended its part, and can be verified.
 func TestDeadline(t *testing.T) {
 	e := connected(t, mib, 1, 8, fakeverbs.Knobs{}, fakeverbs.Knobs{HangPoll: true})
 	begin := time.Now()
@@ -134,7 +134,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// until waits for a condition, for a few seconds at most.
+// until waits for a condition, for at most a few seconds.
 func (e *ends) until(fn func() bool) {
 	for begin := time.Now(); !fn(); time.Sleep(100 * time.Microsecond) {
 		if time.Since(begin) > 5*time.Second {
@@ -144,7 +144,7 @@ func (e *ends) until(fn func() bool) {
 	}
 }
 
-// TestCancelEnd cancels while only the end of a burst is in flight: it carries no bytes.
+// TestCancelEnd cancels while only the end of a burst, which has no bytes, is in flight.
 func TestCancelEnd(t *testing.T) {
 	e := connected(t, 4096, 1, 1, fakeverbs.Knobs{Latency: 60 * time.Millisecond})
 	go func() {

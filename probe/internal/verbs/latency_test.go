@@ -12,8 +12,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestLatency measures a device of known latency: no sample is less, and their sum is at most the elapsed time. Limits
-// leave room for a busy machine.
+// TestLatency measures a device with a known latency: no sample is lower, and their sum is at most the elapsed time.
+// Limits allow for a busy machine.
 func TestLatency(t *testing.T) {
 	const samples, limit = 20, 500 * time.Millisecond
 	for _, queuePairs := range []int{1, 4} {
@@ -28,16 +28,18 @@ func TestLatency(t *testing.T) {
 			t.Errorf("in %v: %v, %v", took, got, err)
 		}
 		e.want[0] = slices.Clone(e.memory[0].Bytes())
-		copy(e.want[0][:8], e.source.Bytes()[(samples+2)*transfer.Page:]) // the last one, after three that warm up
+		copy(e.want[0][:8], e.source.Bytes()[(samples+2)*transfer.Page:]) // the last write, after three warm-up writes
 		if at := e.wrong(0); at >= 0 {
 			t.Errorf("byte %d is not what was written", at)
 		}
 		slow(20 * time.Millisecond)
-		if got, _, err = e.run.Latency(e.rails[0], 8, 1000, limit); err != nil || len(got) < 1 || len(got) > 25 {
+		got, _, err = e.run.Latency(e.rails[0], 8, 1000, limit)
+		if err != nil || len(got) < 1 || len(got) > 25 {
 			t.Errorf("within %v, 20 ms each: %v, %v", limit, got, err)
 		}
 		slow(200 * time.Millisecond)
-		if got, _, err = e.run.Latency(e.rails[0], 8, 1000, limit); err != nil || len(got) != 1 {
+		got, _, err = e.run.Latency(e.rails[0], 8, 1000, limit)
+		if err != nil || len(got) != 1 {
 			t.Errorf("within %v, 200 ms each: %v, %v", limit, got, err)
 		}
 	}
@@ -50,13 +52,13 @@ func sum(list []time.Duration) (all time.Duration) {
 	return all
 }
 
-// TestLatencyFails: no answer, a refusal, and a cancel.
+// TestLatencyFails covers a missing answer, a refusal and a cancel.
 func TestLatencyFails(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		knobs fakeverbs.Knobs
 		want  failure.Reason
-		least int // samples
+		least int // minimum number of samples
 	}{
 		{"hangs", fakeverbs.Knobs{HangPoll: true}, failure.Timeout, 0},
 		{"blocked", fakeverbs.Knobs{Blocked: true}, failure.RetryExceeded, 0},

@@ -1,4 +1,4 @@
-/* Loading libibverbs: its symbols and their versions. */
+/* Loads libibverbs, with the versions of its symbols. */
 #define _GNU_SOURCE
 #include "library.h"
 
@@ -11,7 +11,7 @@
 #define NAME(name) #name,
 static const char *const symbols[] = {SYMBOLS(NAME)};
 
-/* Versions: libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an older ABI of the same names. */
+/* Versions are from libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an older ABI with the same names. */
 static void *lookup(void *handle, int i)
 {
 	void *p = NULL;

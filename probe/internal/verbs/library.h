@@ -1,6 +1,6 @@
 /*
- * libibverbs, opened at run time: a host without it runs the same program. verbs.h gives types and what is inline
- * (ibv_post_send and ibv_poll_cq go through function pointers of the context); CALL calls everything else.
+ * libibverbs, opened at run time: a host without it runs the same program. verbs.h provides types and inline functions
+ * (ibv_post_send and ibv_poll_cq call through function pointers of the context); CALL calls everything else.
  */
 #ifndef RAILSCOPE_LIBRARY_H
 #define RAILSCOPE_LIBRARY_H
@@ -9,12 +9,12 @@
 
 #include <errno.h>
 
-/* In verbs.h these are macros around the functions. */
+/* These are macros around the functions in verbs.h. */
 #undef ibv_get_device_list
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-/* The last two may be missing. */
+/* The last two functions may be missing. */
 #define SYMBOLS(X)                                                                                                     \
 	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device)   \
 	X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr)             \
@@ -28,8 +28,10 @@ _Static_assert(S_COUNT == (int)RS_SYMBOLS, "RS_SYMBOLS is not the number of symb
 
 #define CALL(lib, name) ((__typeof__(&name))(lib)->symbol[S_##name])
 
-/* Functions of libibverbs return errno, -errno, -1 with errno set, or NULL with errno set. TRY and failed() turn these
- * into -errno. */
+/*
+ * Functions of libibverbs return errno, -errno, -1 with errno set, or NULL with errno set. TRY and failed() convert
+ * these to -errno.
+ */
 #define TRY(call) (errno = 0, negative(call))
 static inline int32_t negative(int rc)
 {
@@ -48,7 +50,7 @@ static inline struct rs_error fault(const char *op, int32_t err)
 	return (struct rs_error){.op = err ? op : NULL, .err = err};
 }
 
-/* Lists the devices; ibv_free_device_list frees the list. */
+/* Lists the devices; the caller frees the list with ibv_free_device_list. */
 struct rs_error rs_list(const struct rs_lib *lib, struct ibv_device ***devices, int *n);
 
 #endif

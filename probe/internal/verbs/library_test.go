@@ -27,7 +27,7 @@ func TestOpenMissing(t *testing.T) {
 	}
 }
 
-// TestNotLinked: this program does not need libibverbs to start.
+// TestNotLinked: this program starts without libibverbs.
 func TestNotLinked(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

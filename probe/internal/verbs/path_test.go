@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// pathSpec is of a rail with two queue pairs.
+// pathSpec returns the spec of a rail with two queue pairs.
 func pathSpec(gidIndex int, pkey uint16) Spec {
 	return Spec{Device: "mlx5_0", Port: 1, GIDIndex: gidIndex, QueuePairs: 2, Depth: 8, PKey: pkey}
 }
@@ -45,7 +45,7 @@ func infiniBand(gid string, knobs fakeverbs.Knobs, pkeys ...uint16) fakeverbs.De
 		GIDs: []fakeverbs.GID{{Addr: netip.MustParseAddr(gid), Type: "IB/RoCE v1"}}}
 }
 
-// TestPathInfiniBand: packets have a GRH where the port demands it or a router needs it. B's LID is 2.
+// TestPathInfiniBand: packets have a GRH if the port requires it or a router needs it. B's LID is 2.
 func TestPathInfiniBand(t *testing.T) {
 	const near, far, flid = "fe80::e8eb:d303:a0:2", "fe80:0:0:7:e8eb:d303:a0:2", "fe80:0:31:7:e8eb:d303:a0:2"
 	demands := fakeverbs.Knobs{GRHRequired: true}
@@ -87,8 +87,8 @@ func TestPathInfiniBand(t *testing.T) {
 	}
 }
 
-// TestPathRoCE: queue pairs carry the class, and each its own flow label, which is the same in each round. A partition
-// is InfiniBand's.
+// TestPathRoCE: queue pairs have the traffic class, and each its own flow label, which is the same in every round.
+// Partitions apply only to InfiniBand.
 func TestPathRoCE(t *testing.T) {
 	path := func(to string) []fakeverbs.QueuePair {
 		return pathOf(t, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1")},
@@ -113,7 +113,7 @@ func TestPathRoCE(t *testing.T) {
 	}
 }
 
-// TestFlow: rails between the same ends have other flow labels from another first number on.
+// TestFlow: rails between the same ends have other flow labels if they start at another index.
 func TestFlow(t *testing.T) {
 	labels := func(flow int) (labels []uint32) {
 		spec := pathSpec(3, 0)
@@ -138,7 +138,8 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// TestFlowLabels: pairs of rails and queue pairs spread over the UDP source ports that the kernel makes of the labels.
+// TestFlowLabels: pairs of rails, and their queue pairs, spread over the UDP source ports that the kernel derives from
+// the labels.
 func TestFlowLabels(t *testing.T) {
 	ports := map[uint32]bool{}
 	const pairs, qps = 64, 16
@@ -148,12 +149,12 @@ func TestFlowLabels(t *testing.T) {
 			ports[0xc000|(label&0x3fff^label>>14)] = true
 		}
 	}
-	if len(ports) < pairs*qps*95/100 { // of 16384: 97 % if they were random
+	if len(ports) < pairs*qps*95/100 { // there are 16384 ports: random labels would reach 97 %
 		t.Errorf("%d ports for %d queue pairs", len(ports), pairs*qps)
 	}
 }
 
-// TestUnsupported: a device that cannot be probed says why.
+// TestUnsupported: a device that cannot be probed reports the reason.
 func TestUnsupported(t *testing.T) {
 	errno := func(e syscall.Errno) fakeverbs.Knobs { return fakeverbs.Knobs{CreateQPErrno: uint64(e)} }
 	roce := fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1")}
@@ -194,7 +195,8 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestEvents: the worst event since the last call is the reason of what fails after it, and makes what works fail.
+// TestEvents: the worst event since the last call becomes the reason of a failing call, and lets a successful call
+// fail.
 func TestEvents(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -237,7 +239,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsInUse: an event is the failure of a burst whose writes completed, of a latency, and of a target.
+// TestEventsInUse: an event is the failure of a burst whose writes completed, of a latency measurement, and of a
+// target.
 func TestEventsInUse(t *testing.T) {
 	for _, c := range []struct {
 		name, node string
@@ -264,7 +267,7 @@ func TestEventsInUse(t *testing.T) {
 	}
 }
 
-// TestOddMTU: an MTU that is none of InfiniBand's is unknown.
+// TestOddMTU: an MTU that InfiniBand does not define is unknown.
 func TestOddMTU(t *testing.T) {
 	f := fakeverbs.New(t)
 	f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1"), Knobs: fakeverbs.Knobs{OddMTU: 40,

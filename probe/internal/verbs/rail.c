@@ -1,4 +1,4 @@
-/* A rail: its device, memory and queue pairs, from opening to closing. */
+/* A rail: its device, memory and queue pairs, from open to close. */
 #include "library.h"
 
 #include <endian.h>
@@ -32,13 +32,13 @@ static struct rs_error open_device(struct rs_rail *r)
 	return e;
 }
 
-/* Bytes of an enum ibv_mtu, which comes from a driver. */
+/* Returns the bytes of an enum ibv_mtu, which comes from a driver. */
 static uint32_t mtu_bytes(uint32_t mtu)
 {
 	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
 }
 
-/* Bit 15 of an entry says that the port is a full member. Two limited members cannot exchange packets. */
+/* Bit 15 of an entry marks full membership. Two limited members cannot exchange packets. */
 static struct rs_error find_pkey(struct rs_rail *r, uint32_t entries)
 {
 	uint32_t found = 0;
@@ -84,7 +84,7 @@ static struct rs_error query(struct rs_rail *r, struct rs_info *info)
 	return find_pkey(r, port.pkey_tbl_len);
 }
 
-/* Every queue pair could hold all writes in flight: which completes first is unknown. */
+/* Every queue pair can hold all writes in flight, because it is unknown which one completes first. */
 static struct ibv_qp *create_qp(struct rs_rail *r, uint32_t max_inline)
 {
 	struct ibv_qp_init_attr attr = {
@@ -105,7 +105,7 @@ static struct rs_error init_qp(struct rs_rail *r, uint32_t i)
 {
 	r->qp[i] = create_qp(r, 8);
 	if (!r->qp[i] && errno == EINVAL)
-		r->qp[i] = create_qp(r, 0); /* a device without inline data refuses 8 */
+		r->qp[i] = create_qp(r, 0); /* a device without inline data refuses 8 bytes */
 	if (!r->qp[i])
 		return fault("create QP", failed());
 	struct ibv_qp_attr attr = {
@@ -118,8 +118,10 @@ static struct rs_error init_qp(struct rs_rail *r, uint32_t i)
 			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
 }
 
-/* A CQ whose completions have the time at which the adapter wrote them. What these calls need is inline in verbs.h, and
- * goes through the context. */
+/*
+ * Creates a CQ whose completions have the adapter's time. The functions that it uses are inline in verbs.h, and call
+ * through the context.
+ */
 static struct rs_error create_stamped(struct rs_rail *r)
 {
 	struct ibv_device_attr_ex device = {0};
@@ -216,19 +218,19 @@ struct rs_error rs_rail_register(struct rs_rail *r, const struct rs_area *m, uin
 	r->local = m->addr;
 	r->stage = r->spec.target ? NULL : m->stage;
 	if (m->device)
-		r->max_inline = 0; /* the CPU would read what it writes */
+		r->max_inline = 0; /* the CPU would read inline data */
 	*rkey = r->mr->rkey;
 	return ok;
 }
 
-/* Whether packets need a GRH: a router forwards by it. Subnet prefixes are the first half of a GID. */
+/* Sets whether packets need a GRH, with which routers forward. A subnet prefix is the first half of a GID. */
 static void address(const struct rs_rail *r, uint32_t i, const struct rs_remote *to, struct ibv_ah_attr *ah)
 {
 	int elsewhere = !r->ethernet && memcmp(r->gid.raw, to->gid, 8) != 0;
 	*ah = (struct ibv_ah_attr){.port_num = (uint8_t)r->spec.port, .dlid = (uint16_t)to->lid, .sl = to->service_level};
 	if (!r->global && !elsewhere)
 		return;
-	/* With routers that have no SA of their own, the prefix holds a LID of the other subnet: FLID, as in NCCL. */
+	/* Without an SA of the routers' own, the prefix contains a LID of the other subnet: FLID, as in NCCL. */
 	uint16_t flid = (uint16_t)(to->gid[4] << 8 | to->gid[5]);
 	if (elsewhere && flid && memcmp(r->gid.raw + 6, to->gid + 6, 2))
 		ah->dlid = flid;
@@ -240,7 +242,7 @@ static void address(const struct rs_rail *r, uint32_t i, const struct rs_remote 
 	memcpy(ah->grh.dgid.raw, to->gid, sizeof to->gid);
 }
 
-/* How many reads may be in flight on a queue pair, from this end or from the peer's: what both manage. */
+/* Returns the number of reads that may be in flight on a queue pair, from this end or the peer's: what both support. */
 static uint8_t reads(const struct rs_rail *r, const struct rs_remote *to, int ours)
 {
 	if (!r->spec.read || ours == (r->spec.target != 0) || to->reads < 1)
@@ -272,7 +274,7 @@ static struct rs_error to_rts(struct rs_rail *r, uint32_t i, const struct rs_rem
 		.sq_psn = r->spec.psn[i],
 		.timeout = to->timeout,
 		.retry_cnt = to->retries,
-		.rnr_retry = 6, /* 7 is without end */
+		.rnr_retry = 6, /* 7 would retry forever */
 		.max_rd_atomic = reads(r, to, 1),
 	};
 	return fault("RTS", TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
@@ -301,9 +303,9 @@ void rs_rail_stop(struct rs_rail *r)
 			CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr, IBV_QP_STATE);
 }
 
-enum { EVENTS = 256 }; /* read at a time: more only repeat themselves */
+enum { EVENTS = 256 }; /* read at a time: further events only repeat */
 
-/* Events of the device, of this port and of queue pairs; worse ones have a higher rank. Others need no action. */
+/* Events of the device, this port and queue pairs; worse ones have a higher rank. Other events need no action. */
 #define EVENT(name, rank) {name, #name, rank}
 static const struct {
 	enum ibv_event_type type;
@@ -327,7 +329,7 @@ struct rs_error rs_rail_event(struct rs_rail *r)
 			rank = events[k].rank;
 			worst = fault(events[k].name, -EIO);
 		}
-		CALL(&r->lib, ibv_ack_async_event)(&event); /* destroying a QP waits for it */
+		CALL(&r->lib, ibv_ack_async_event)(&event); /* destroying a QP waits for the acknowledgement */
 	}
 	return worst;
 }

@@ -15,23 +15,23 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// The bound of package rail is that of C.
+// These bounds of package rail and of C must be equal.
 const (
 	_ = uint(rail.MaxQueuePairs - C.RS_MAX_QPS)
 	_ = uint(C.RS_MAX_QPS - rail.MaxQueuePairs)
 )
 
-// Rail is one port of one device, with queue pairs to one peer. After a write failed on it, it writes no more and
+// Rail is one port of one device, with queue pairs to one peer. After a failed write it posts no more, and every call
 // returns that failure: close it, and open another.
 type Rail struct {
-	c      *C.struct_rs_rail // nil: closed
+	c      *C.struct_rs_rail // nil after Close
 	spec   Spec
 	info   Info
-	memory Area  // registered here; zero: none
+	memory Area  // registered memory; zero if there is none
 	remote int64 // bytes of the peer's memory
 }
 
-// OpenRail opens a device and creates queue pairs in state INIT: peers may write once they are connected and know the
+// OpenRail opens a device and creates queue pairs in state INIT: peers may write after they are connected and know the
 // registered memory. Reasons: NoProvider, IWARP, DevPerm, NoGID, PKey, NoRC, Memlock, NoTimestamps, DeviceFatal.
 func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	if len(s.Device) >= C.RS_NAME || s.Port < 1 || s.Port > 255 || s.GIDIndex < 0 || s.GIDIndex > 255 ||
@@ -46,7 +46,8 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 		QPNs: make([]uint32, s.QueuePairs),
 		PSNs: make([]uint32, s.QueuePairs),
 	}}}
-	for i := range r.info.PSNs { // random, so that no packet of an earlier queue pair fits into one of these
+	// Random numbers keep packets of an earlier queue pair from matching one of these.
+	for i := range r.info.PSNs {
 		r.info.PSNs[i] = rand.Uint32() & 0xffffff //nolint:gosec // not a secret
 		spec.psn[i] = C.uint32_t(r.info.PSNs[i])
 	}
@@ -64,16 +65,16 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	return r, nil
 }
 
-// Op returns how the rail's bytes move.
+// Op returns the direction of the rail's bytes.
 func (r *Rail) Op() transfer.Op { return r.spec.Op }
 
-// Info returns what was found when the rail was opened, and its registered memory.
+// Info returns the state of the rail when it was opened, and its registered memory.
 func (r *Rail) Info() Info { return r.info }
 
-// Register registers memory, with relaxed ordering where the library has it: a source, of at least
-// [transfer.SourceLen], at the end that bytes come from, and rings at the other. Memory with a Stage is rings at both
-// ends of a rail that writes. The peer may touch only a target's, and only as the rail's Op says. A rail has one.
-// Reasons: Memlock, NoDMABuf, NoPeermem.
+// Register registers memory, with relaxed ordering if the library supports it: a source of at least
+// [transfer.SourceLen] at the sending end, and rings at the other; memory with a Stage is rings at both ends of a rail
+// that writes. The peer may access only a target's memory, and only as the rail's Op says. A rail has one. Reasons:
+// Memlock, NoDMABuf, NoPeermem.
 func (r *Rail) Register(memory Area) error {
 	if r.c == nil || memory.Size <= 0 || memory.Stage != nil && (r.spec.Op == transfer.Read || r.spec.Stamps) {
 		return misuse(r.spec.Device, "closed, or memory that this rail cannot use")
@@ -84,7 +85,8 @@ func (r *Rail) Register(memory Area) error {
 	if err := check(C.rs_rail_register(r.c, &area, &rkey), r.spec.Device); err != nil {
 		return err
 	}
-	if r.memory = memory; r.spec.Target {
+	r.memory = memory
+	if r.spec.Target {
 		r.info.Addr, r.info.RKey, r.info.Size = uint64(memory.Addr), uint32(rkey), memory.Size
 	}
 	return nil
@@ -98,8 +100,8 @@ func flag(set bool) C.uint32_t {
 }
 
 // Connect connects the queue pairs to the peer's, in order. The step to RTR uses the network: RTREinval,
-// RTRUnreachable, RTRNoRoute. The error names the state. If the device reported a cause meanwhile, it is PortDown,
-// DeviceFatal or QPError, as in every call from here on.
+// RTRUnreachable, RTRNoRoute. The error names the state. If the device reported a cause in the meantime, the reason is
+// PortDown, DeviceFatal or QPError, as in all later calls.
 func (r *Rail) Connect(to transfer.End, a Attr) error {
 	if r.c == nil {
 		return misuse(r.spec.Device, "closed")
@@ -123,8 +125,8 @@ func (r *Rail) Connect(to transfer.End, a Attr) error {
 	return r.explain(check(C.rs_rail_connect(r.c, &c), r.spec.Device))
 }
 
-// explain returns what the device has reported about the rail since the last call, in place of err, which follows from
-// it. Without such an event it returns err.
+// explain returns the device's event since the last call in place of err, which is its consequence. Without an event it
+// returns err.
 func (r *Rail) explain(err error) error {
 	event := failure.As("", check(C.rs_rail_event(r.c), r.spec.Device))
 	if event == nil {
@@ -137,7 +139,7 @@ func (r *Rail) explain(err error) error {
 	return event
 }
 
-// Close closes everything of the rail in any case, and returns the first failure. Closing again does nothing.
+// Close always closes everything of the rail, and returns the first failure. Closing again does nothing.
 func (r *Rail) Close() error {
 	if r.c == nil {
 		return nil

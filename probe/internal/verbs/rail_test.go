@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestOpenRailFails: the error names the step that failed, and nothing is left open.
+// TestOpenRailFails: the error names the step that failed, and nothing stays open.
 func TestOpenRailFails(t *testing.T) {
 	const nomem, acces, perm, noent, nodev = uint64(syscall.ENOMEM), uint64(syscall.EACCES), uint64(syscall.EPERM),
 		uint64(syscall.ENOENT), uint64(syscall.ENODEV)

@@ -17,13 +17,13 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// reading connects rails that read.
+// reading returns connected rails that read.
 func reading(t testing.TB, ring, queuePairs, depth int, knobs ...fakeverbs.Knobs) *ends {
 	t.Helper()
 	return connectedBy(t, Spec{Op: transfer.Read, QueuePairs: queuePairs, Depth: depth}, ring, knobs...)
 }
 
-// TestRead: bursts over two rails bring every byte to the asker, single reads and many passes.
+// TestRead: bursts over two rails bring every byte to the asker, in single reads and in many passes.
 func TestRead(t *testing.T) {
 	for _, tc := range []struct{ queuePairs, depth int }{{1, 1}, {1, 8}, {1, 64}, {4, 8}, {16, 64}} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadGoodput: a rail carries what the peer sends. A busy machine gets more tries.
+// TestReadGoodput: a rail carries the peer's rate. A busy machine gets more attempts.
 func TestReadGoodput(t *testing.T) {
 	rates := []uint64{48 * mib, 16 * mib}
 	e := reading(t, 16*mib, 1, 64, make([]fakeverbs.Knobs, len(rates))...)
@@ -73,7 +73,7 @@ func TestReadGoodput(t *testing.T) {
 	}
 }
 
-// again closes a rail and opens it anew, with the same memory.
+// again closes a rail and opens another one with the same memory.
 func (e *ends) again(r *Rail, node string) *Rail {
 	e.t.Helper()
 	memory := r.memory
@@ -88,7 +88,7 @@ func (e *ends) again(r *Rail, node string) *Rail {
 	return r
 }
 
-// TestReadDepth: on a queue pair no more reads are open than both ends manage; the others wait.
+// TestReadDepth: a queue pair never has more open reads than both ends support; the others wait.
 func TestReadDepth(t *testing.T) {
 	const reads, delay = 16, 20 * time.Millisecond
 	for _, tc := range []struct {
@@ -118,7 +118,7 @@ func TestReadDepth(t *testing.T) {
 	}
 }
 
-// TestReadWrong: a read that brings another byte, or none, is found.
+// TestReadWrong: a read that brings a wrong byte, or none, is detected.
 func TestReadWrong(t *testing.T) {
 	for _, tc := range []struct {
 		knobs fakeverbs.Knobs
@@ -135,7 +135,7 @@ func TestReadWrong(t *testing.T) {
 	}
 }
 
-// TestOtherOperation: what a target offers to one operation, the other may not touch.
+// TestOtherOperation: memory that a target offers for one operation does not allow the other.
 func TestOtherOperation(t *testing.T) {
 	for _, tc := range []struct {
 		asker, target transfer.Op
@@ -167,7 +167,7 @@ func TestOtherOperation(t *testing.T) {
 			connect(t, asker, target)
 			_, err := e.run.Burst([]*Rail{asker}, transfer.BurstArgs{Loads: e.loads(4096, 1), Slow: time.Second,
 				Deadline: time.Second})
-			// The queue pair refuses, before any region is looked at.
+			// The queue pair refuses before it checks any region.
 			if got := reason(err); got != tc.want || err != nil &&
 				!strings.Contains(err.Error(), string(tc.asker)+": IBV_WC_REM_INV_REQ_ERR") {
 				t.Errorf("%v, want %q", err, tc.want)
@@ -180,8 +180,8 @@ func TestOtherOperation(t *testing.T) {
 	}
 }
 
-// TestReadEnds: a read that does not complete is abandoned after the deadline, and after a cancel; in a burst as for a
-// latency.
+// TestReadEnds: a read that does not complete is abandoned after the deadline, and after a cancel, in a burst and in a
+// latency measurement.
 func TestReadEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

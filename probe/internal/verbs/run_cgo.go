@@ -18,19 +18,19 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// Run is one measurement. Cancel and Progress may be called by other goroutines while it writes.
+// Run is one measurement. Other goroutines may call Cancel and Progress during it.
 type Run struct {
 	canceled atomic.Int32
 	done     []atomic.Int64
 }
 
-// NewRun returns a run over at most so many rails.
+// NewRun returns a run over at most this many rails.
 func NewRun(rails int) *Run { return &Run{done: make([]atomic.Int64, rails)} }
 
-// Cancel stops the run: nothing is posted any more, and writes in flight have 100 ms.
+// Cancel stops the run: nothing more is posted, and writes in flight have 100 ms to complete.
 func (run *Run) Cancel() { run.canceled.Store(1) }
 
-// Progress returns the bytes completed on each rail of the current or last burst.
+// Progress returns the bytes completed on each rail in the current or last burst.
 func (run *Run) Progress() []int64 {
 	bytes := make([]int64, len(run.done))
 	for i := range run.done {
@@ -39,10 +39,10 @@ func (run *Run) Progress() []int64 {
 	return bytes
 }
 
-// flag is what C reads to see that the run is canceled.
+// flag returns the flag by which C sees that the run is canceled.
 func (run *Run) flag() *C.int32_t { return (*C.int32_t)(unsafe.Pointer(&run.canceled)) }
 
-// usable returns what is wrong with a call before C sees it.
+// usable checks the arguments of a call before they are passed to C.
 func (run *Run) usable(rails []*Rail) error {
 	if len(rails) == 0 || len(rails) > len(run.done) {
 		return misuse("run", "no rails, or too many")
@@ -58,12 +58,12 @@ func (run *Run) usable(rails []*Rail) error {
 	return nil
 }
 
-// Latency writes size bytes n times, each after the one before completed, and returns the times from post to
-// completion. The first few warm up and do not count. After limit it stops with the samples so far, at least one. A
-// write that takes longer than limit fails with reason Timeout; the samples before a failure are returned with it.
+// Latency writes size bytes n times, each write after the previous one completed, and returns the times from post to
+// completion, without a few warm-up writes. After limit it stops with the samples so far, at least one. A write that
+// takes longer than limit fails with reason Timeout. With a failure it also returns the samples before it.
 //
-// adapter is the part of each that passed until the adapter stamped the completion, of a rail with stamps: the adapter,
-// the wire and the peer. The rest is this host's.
+// For a rail with stamps, adapter is the part of each time until the adapter stamped the completion, which covers the
+// adapter, the wire and the peer. The rest is this host's.
 func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, adapter []time.Duration, err error) {
 	if err := run.usable([]*Rail{r}); err != nil {
 		return nil, nil, err
@@ -85,10 +85,10 @@ func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, ada
 	return samples[:taken], adapter[:min(len(adapter), int(taken))], r.explain(err)
 }
 
-// Transfers moves the shares of all rails at once, n times, each transfer after the one before completed, and returns
-// the times from the first post to the last completion. The first ones warm up and do not count. After limit it stops
-// with the samples so far, at least one. A transfer that takes longer than deadline fails with reason Timeout. A
-// failure names the rail of its share, and stops all of them; the samples before it are returned with it.
+// Transfers moves the shares of all rails at once, n times in sequence, and returns the times from the first post to
+// the last completion, without a few warm-up transfers. After limit it stops with the samples so far, at least one. A
+// transfer that takes longer than deadline fails with reason Timeout. A failure names the rail of its share, and stops
+// all rails; the samples before it are returned, too.
 func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int,
 	limit, deadline time.Duration) ([]time.Duration, error) {
 	if err := run.usable(rails); err != nil {
@@ -121,10 +121,10 @@ func (run *Run) Transfers(rails []*Rail, shares []transfer.Share, n int,
 	return samples[:taken], f
 }
 
-// ends are the bytes that the rail can fill in the rings, and those of the source; 0: too small a source.
+// ends returns the bytes that the rail can fill in the rings, and those of the source; 0 if the source is too small.
 func (r *Rail) ends() (rings, source int64) {
 	rings, source = r.remote, r.memory.Size
-	if r.memory.Stage != nil && source >= rings { // the GPU has a whole source
+	if r.memory.Stage != nil && source >= rings { // the GPU has a complete source
 		return rings, transfer.SourceLen
 	}
 	if r.spec.Op == transfer.Read {
@@ -137,8 +137,8 @@ func (r *Rail) ends() (rings, source int64) {
 }
 
 // Burst keeps all rails at full depth for a time, measures what each carries, and returns when all writes in flight
-// completed or were abandoned. It fails when no rail is left (with the first rail's failure), after Cancel (Canceled)
-// and after the deadline (Timeout). The result always says what completed.
+// have completed or were abandoned. It fails if no rail is left (with the first rail's failure), after Cancel
+// (Canceled) and after the deadline (Timeout). The result always has what completed.
 func (run *Run) Burst(rails []*Rail, o transfer.BurstArgs) (transfer.BurstDone, error) {
 	var done transfer.BurstDone
 	if err := run.usable(rails); err != nil {
@@ -181,6 +181,7 @@ func (run *Run) Burst(rails []*Rail, o transfer.BurstArgs) (transfer.BurstDone, 
 	for i, p := range parts {
 		rail := transfer.BurstRail{Bytes: int64(p.bytes), Measured: int64(p.measured), First: time.Duration(p.first),
 			Last: time.Duration(p.last), Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0,
+			Ramping: p.ramping != 0, Early: float64(p.early) * 1e9, Late: float64(p.late) * 1e9,
 			Failure: failure.As("", rails[i].explain(check(p.error, rails[i].spec.Device)))}
 		for q := range rails[i].spec.QueuePairs {
 			rail.Writes = append(rail.Writes, int64(p.written[q]))
@@ -200,14 +201,14 @@ func (run *Run) Burst(rails []*Rail, o transfer.BurstArgs) (transfer.BurstDone, 
 	return done, nil
 }
 
-// Stop moves the queue pairs to an error state: nothing that is still on the way arrives later.
+// Stop moves the queue pairs to an error state, so that no write in flight arrives later.
 func (r *Rail) Stop() {
 	if r.c != nil {
 		C.rs_rail_stop(r.c)
 	}
 }
 
-// Expect prepares the rail for the writes that end the peer's bursts. Call it before the peer connects.
+// Expect prepares the rail for the writes that end the peer's bursts. It must be called before the peer connects.
 func (r *Rail) Expect() error {
 	if r.c == nil {
 		return misuse(r.spec.Device, "closed")
@@ -215,8 +216,8 @@ func (r *Rail) Expect() error {
 	return check(C.rs_rail_expect(r.c), r.spec.Device)
 }
 
-// Arrived waits until everything that the peer wrote over this rail in its burst with this pass is in memory, for at
-// most limit (Timeout).
+// Arrived waits until all writes of the peer over this rail, in its burst with this pass, are in memory, for at most
+// limit (Timeout).
 func (run *Run) Arrived(r *Rail, pass int, limit time.Duration) error {
 	if err := run.usable([]*Rail{r}); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestStamps: of each sample, the adapter had what it took to complete, and never more than all of it.
+// TestStamps: the adapter's part of each sample is at least the device's latency, and never more than the whole sample.
 func TestStamps(t *testing.T) {
 	const samples, delay = 50, 2 * time.Millisecond
 	for _, op := range []transfer.Op{transfer.Write, transfer.Read} {
@@ -36,7 +36,7 @@ func TestStamps(t *testing.T) {
 					t.Fatalf("the adapter had %v of %v, %v", part[i], most[i], err)
 				}
 			}
-			slices.Sort(adapter) // a busy machine may take the thread away while it reads a clock
+			slices.Sort(adapter) // a busy machine may interrupt the thread while it reads a clock
 			if median := adapter[samples/2]; median < delay*9/10 || median > delay*11/10 {
 				t.Errorf("the adapter had %v, want %v", median, delay)
 			}
@@ -54,7 +54,7 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// TestNoStamps: a device without timestamps is refused when it is opened, one with another clock when it stamps.
+// TestNoStamps: a device without timestamps is refused at open, one with another clock when it stamps.
 func TestNoStamps(t *testing.T) {
 	f := fakeverbs.New(t)
 	f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1")})

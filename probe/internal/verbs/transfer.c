@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <stddef.h>
 
-enum { POLLED = 16 /* completions taken at a time */, WARMUP = 3 /* transfers that do not count */ };
+enum { POLLED = 16 /* maximum completions per poll */, WARMUP = 3 /* transfers without samples */ };
 
-/* Posts what a rail may have in flight, and takes what has completed; returns how many messages that were. */
+/* Posts what a rail may have in flight, and takes its completions; returns the number of completed messages. */
 static uint32_t turn(struct rs_rail *r, struct rs_share *s, struct rs_error *e)
 {
 	struct ibv_wc wc[POLLED];
@@ -27,7 +27,7 @@ static uint32_t turn(struct rs_rail *r, struct rs_share *s, struct rs_error *e)
 	return s->completed - before;
 }
 
-/* Makes one transfer. failed is the rail that an error is of. */
+/* Makes one transfer. failed is set to the rail of an error. */
 static struct rs_error move(const int32_t *cancelled, struct rs_rail **rail, uint32_t n, struct rs_share *share,
 			    int64_t deadline, int64_t *took, uint32_t *failed)
 {
@@ -36,7 +36,7 @@ static struct rs_error move(const int32_t *cancelled, struct rs_rail **rail, uin
 		share[i].posted = share[i].completed = 0;
 		share[i].first_id = (rail[i]->posts + 1) * RS_MAX_QPS;
 	}
-	int64_t begin = rs_now(), progress = begin, since = 0; /* the cancel */
+	int64_t begin = rs_now(), progress = begin, since = 0; /* since: time of the cancel */
 	for (;;) {
 		uint32_t open = 0, got = 0;
 		for (uint32_t i = 0; i < n; i++) {
@@ -60,7 +60,7 @@ static struct rs_error move(const int32_t *cancelled, struct rs_rail **rail, uin
 		if (over || *took > deadline)
 			return rs_fail(rail[*failed],
 				       (struct rs_error){.op = rs_op(rail[*failed]), .err = over ? -ECANCELED : -ETIMEDOUT});
-		if (t - progress > RS_MS) /* earlier, a yield would distort the figure */
+		if (t - progress > RS_MS) /* an earlier yield would distort the figure */
 			rs_relax(t - progress);
 	}
 }
@@ -76,7 +76,7 @@ struct rs_error rs_transfers(const int32_t *cancelled, struct rs_rail **rail, ui
 		*failed = i;
 		e = rs_usable(rail[i]);
 	}
-	/* A warm-up is reported until a sample replaces it. */
+	/* A warm-up counts as a sample until another one replaces it. */
 	for (uint32_t i = 0; !e.op && i < times + WARMUP && (i == 0 || rs_now() - start < limit); i++) {
 		if (rs_cancelled(cancelled))
 			return (struct rs_error){.op = rs_op(rail[0]), .err = -ECANCELED};

@@ -13,8 +13,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestTransfers: a transfer takes as long as its slowest rail, and more messages than a rail has room for are posted as
-// others complete.
+// TestTransfers: a transfer takes as long as its slowest rail, and messages beyond a rail's depth are posted as others
+// complete.
 func TestTransfers(t *testing.T) {
 	const each, chunk, depth = 4, 64 << 10, 4
 	for _, queuePairs := range []int{1, 2} {
@@ -24,7 +24,8 @@ func TestTransfers(t *testing.T) {
 		begin := time.Now()
 		got, err := e.run.Transfers(e.rails, shares, each, 10*time.Second, 10*time.Second)
 		took := time.Since(begin)
-		least := time.Duration(float64(32*chunk) / (100 << 20) * 0.95 * float64(time.Second)) // 20 ms, less the first burst
+		// The lower bound is 20 ms, less the first burst.
+		least := time.Duration(float64(32*chunk) / (100 << 20) * 0.95 * float64(time.Second))
 		if err != nil || len(got) != each || slices.Min(got) < least || sum(got) > took {
 			t.Errorf("%d queue pairs, in %v: %v of %v, %v", queuePairs, took, got, least, err)
 		}
@@ -32,7 +33,7 @@ func TestTransfers(t *testing.T) {
 		if err != nil || len(got) < 1 || len(got) > 5 {
 			t.Errorf("within 50 ms: %v, %v", got, err)
 		}
-		if _, err := e.burst(e.single(chunk, depth)); err != nil { // nothing is left of them
+		if _, err := e.burst(e.single(chunk, depth)); err != nil { // no transfer is left in flight
 			t.Error(err)
 		}
 	}

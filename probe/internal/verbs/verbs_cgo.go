@@ -15,7 +15,7 @@ import (
 	"unsafe"
 )
 
-// check converts an error of C into a failure; nil if nothing failed. text may explain it.
+// check converts an error of C into a failure; nil if there is none. text may explain it.
 func check(e C.struct_rs_error, device string, text ...byte) error {
 	if e.op == nil {
 		return nil
@@ -27,7 +27,7 @@ func check(e C.struct_rs_error, device string, text ...byte) error {
 		vendor: uint32(e.vendor), text: cString(text)}.failure()
 }
 
-// cString returns what C wrote into a buffer, up to its 0.
+// cString returns the text that C wrote into a buffer, up to its 0.
 func cString(b []byte) string {
 	s, _, _ := bytes.Cut(b, []byte{0})
 	return string(s)
@@ -38,8 +38,8 @@ func chars(b []byte) *C.char { return (*C.char)(unsafe.Pointer(&b[0])) }
 // Library is libibverbs. It stays loaded until the process ends. Its methods are safe for concurrent use.
 type Library struct{ c C.struct_rs_lib }
 
-// Open loads libibverbs; with an empty path the dynamic linker finds libibverbs.so.1. The error has
-// reason NoLibrary and the linker's message.
+// Open loads libibverbs; with an empty path the dynamic linker finds libibverbs.so.1. The error has reason NoLibrary
+// and the linker's message.
 func Open(path string) (*Library, error) {
 	if path == "" {
 		path = "libibverbs.so.1"
@@ -54,7 +54,7 @@ func Open(path string) (*Library, error) {
 	return l, nil
 }
 
-// File returns the loaded file, symlinks resolved, or an empty string if it is unknown.
+// File returns the loaded file with symlinks resolved, or an empty string if it is unknown.
 func (l *Library) File() string {
 	path := make([]byte, 4096)
 	C.rs_file(&l.c, chars(path), C.uint32_t(len(path)))

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { WARMUP = 3 }; /* writes that do not count: caches, address translation, ARP */
+enum { WARMUP = 3 }; /* writes without samples: they fill caches, address translation and ARP */
 
 int64_t rs_now(void)
 {
@@ -53,7 +53,7 @@ static struct rs_error post(struct rs_rail *r, uint32_t q, struct ibv_send_wr *w
 	return rs_fail(r, (struct rs_error){.op = r->spec.read ? "post read" : "post write", .err = -err});
 }
 
-/* Place in package transfer: who verifies looks there. */
+/* Matches Place in package transfer, which the verifying end uses. */
 static void place(const struct rs_rail *r, uint32_t q, int64_t i, int64_t length, uint64_t *ring, uint64_t *source)
 {
 	int64_t slots = r->ring / length > 0 ? r->ring / length : 1;
@@ -146,7 +146,7 @@ struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *r, uin
 			return (struct rs_error){.op = "poll CQ", .err = -EIO};
 		if (n > 0 && wc.status != IBV_WC_SUCCESS)
 			return rs_completion(r, &wc);
-		if (waited > limit) /* also if the peer goes on to write */
+		if (waited > limit) /* even if the peer continues to write */
 			return (struct rs_error){.op = "write", .err = -ETIMEDOUT};
 		if (rs_cancelled(cancelled))
 			return (struct rs_error){.op = "write", .err = -ECANCELED};
@@ -155,7 +155,7 @@ struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *r, uin
 			struct rs_error e = receive(r, q);
 			if (e.op)
 				return e;
-			if (ntohl(wc.imm_data) == pass) /* else of a burst that nobody asked about */
+			if (ntohl(wc.imm_data) == pass) /* otherwise it ended a burst that was not verified */
 				missing &= ~(1u << q);
 		} else {
 			rs_relax(waited);
@@ -169,7 +169,7 @@ struct rs_error rs_completion(const struct rs_rail *r, const struct ibv_wc *wc)
 	return (struct rs_error){.op = rs_op(r), .status = (int32_t)wc->status, .vendor = wc->vendor_err};
 }
 
-/* Takes one completion, and the adapter's stamp of it. */
+/* Takes one completion, and its stamp by the adapter. */
 static int poll(struct rs_rail *r, struct ibv_wc *wc, uint64_t *stamp)
 {
 	struct ibv_poll_cq_attr none = {0};
@@ -190,8 +190,8 @@ static int poll(struct rs_rail *r, struct ibv_wc *wc, uint64_t *stamp)
 static struct rs_error await(const int32_t *cancelled, struct rs_rail *r, int64_t posted, int64_t limit, int64_t *t,
 			     uint64_t *stamp)
 {
-	uint64_t id = r->posts * RS_MAX_QPS; /* of the last post, on the first queue pair */
-	int64_t since = 0;                   /* the cancel */
+	uint64_t id = r->posts * RS_MAX_QPS; /* ID of the last post, on the first queue pair */
+	int64_t since = 0;                   /* time of the cancel */
 	for (;;) {
 		struct ibv_wc wc;
 		int n = poll(r, &wc, stamp);
@@ -206,12 +206,12 @@ static struct rs_error await(const int32_t *cancelled, struct rs_rail *r, int64_
 			since = *t;
 		if (since && *t - since > RS_CANCEL_WAIT)
 			return rs_fail(r, (struct rs_error){.op = rs_op(r), .err = -ECANCELED});
-		if (*t - posted > RS_MS) /* earlier, a yield would distort the figure */
+		if (*t - posted > RS_MS) /* an earlier yield would distort the figure */
 			rs_relax(*t - posted);
 	}
 }
 
-/* The adapter's clock, in ticks. Reading it crosses PCIe, and takes about a microsecond. */
+/* Reads the adapter's clock, in ticks. The read crosses PCIe, and takes about 1 µs. */
 static struct rs_error ticks(struct rs_rail *r, uint64_t *now)
 {
 	struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
@@ -220,8 +220,10 @@ static struct rs_error ticks(struct rs_rail *r, uint64_t *now)
 	return (struct rs_error){.op = err ? "read the adapter's clock" : NULL, .err = -abs(err)};
 }
 
-/* How long it was from a reading of the adapter's clock until its stamp. An adapter may stamp with another clock than
- * the one that it lets be read (mlx5 with real time): then the stamp is not between two readings. */
+/*
+ * Returns the time from a reading of the adapter's clock to its stamp. An adapter may stamp with another clock than the
+ * readable one (mlx5 with real time): then the stamp is not between two readings.
+ */
 static struct rs_error in_adapter(struct rs_rail *r, uint64_t before, uint64_t stamp, int64_t *ns)
 {
 	uint64_t after, until = (stamp - before) & r->ticks;
@@ -232,7 +234,7 @@ static struct rs_error in_adapter(struct rs_rail *r, uint64_t before, uint64_t s
 	return e;
 }
 
-/* Copies from the GPU what is written next. The copy is a part of the latency. */
+/* Copies the next write from the GPU. The copy is part of the latency. */
 static struct rs_error await_copy(const int32_t *cancelled, struct rs_rail *r, int64_t size, int64_t since,
 				  int64_t limit)
 {
@@ -272,7 +274,7 @@ static struct rs_error measure(const int32_t *cancelled, struct rs_rail *r, int6
 	if (!adapter)
 		return e;
 	e = in_adapter(r, before, stamp, adapter);
-	*adapter -= (posted - asked) / 2; /* the clock was read about half way */
+	*adapter -= (posted - asked) / 2; /* the clock was read about half way between */
 	*adapter = *adapter < 0 ? 0 : *adapter < *sample ? *adapter : *sample;
 	return e;
 }
@@ -284,7 +286,7 @@ struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, int64_t 
 	int64_t start = rs_now(), t = start;
 	*taken = 0;
 	rs_forget_copies(r);
-	/* A warm-up is reported until a sample replaces it. */
+	/* A warm-up counts as a sample until another one replaces it. */
 	for (uint32_t i = 0; !e.op && i < n + WARMUP && (i == 0 || t - start < limit); i++) {
 		if (rs_cancelled(cancelled))
 			return (struct rs_error){.op = rs_op(r), .err = -ECANCELED};

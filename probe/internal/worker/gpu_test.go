@@ -16,7 +16,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/memory"
 )
 
-// gpuEnds are two workers with a rail and a fake GPU each. It returns what both GPUs have allocated.
+// gpuEnds returns two workers with a rail and a fake GPU each, and a function that lists the allocations of both GPUs.
 func gpuEnds(t *testing.T, env ...string) (a, b *Worker, ledger func() string) {
 	t.Helper()
 	library, dir, f := fakecuda.Library(t), t.TempDir(), fakeverbs.New(t)
@@ -30,7 +30,7 @@ func gpuEnds(t *testing.T, env ...string) (a, b *Worker, ledger func() string) {
 	a, b = worker("a", 1), worker("b", 2)
 	return a, b, func() (text string) {
 		for _, node := range []string{"a", "b"} {
-			data, _ := os.ReadFile(filepath.Join(dir, node)) // absent: nothing was allocated
+			data, _ := os.ReadFile(filepath.Join(dir, node)) // without the file nothing was allocated
 			text += node + ": " + string(data) + "\n"
 		}
 		return text
@@ -43,8 +43,8 @@ func gpuArgs(i int, kind memory.Kind, op Op) OpenArgs {
 	return args
 }
 
-// TestGPUMemory: of each kind, what is written and read arrives in the memory of GPUs, is verified to the last byte,
-// and nothing is left there.
+// TestGPUMemory: with each kind of memory, written and read bytes arrive in GPU memory and are verified completely, and
+// nothing stays allocated.
 func TestGPUMemory(t *testing.T) {
 	const none = "contexts=0 memories=0 hosts=0 streams=0 events=0"
 	for _, kind := range []memory.Kind{memory.CUDADMABuf, memory.CUDAPeermem, memory.CUDAHost, memory.CUDAStaged} {
@@ -84,7 +84,7 @@ func TestGPUMemory(t *testing.T) {
 	}
 }
 
-// gpuSessions are open at both ends, and connected.
+// gpuSessions opens and connects both ends.
 func gpuSessions(t *testing.T, a, b *Worker, kind memory.Kind, op Op) (asker, target *Session) {
 	t.Helper()
 	asker, ours := open(t, a, gpuArgs(1, kind, op))
@@ -98,7 +98,7 @@ func gpuSessions(t *testing.T, a, b *Worker, kind memory.Kind, op Op) (asker, ta
 	return asker, target
 }
 
-// TestGPUCopyFails: a rail whose copies fail has no figure; one whose peer cannot copy is not verified.
+// TestGPUCopyFails: a rail whose copies fail has no figure, and one whose peer cannot copy is not verified.
 func TestGPUCopyFails(t *testing.T) {
 	a, b, _ := gpuEnds(t, "FAKECUDA_FAIL=cuMemcpyDtoHAsync_v2:999")
 	asker, _ := gpuSessions(t, a, b, memory.CUDAStaged, Write)
@@ -109,7 +109,8 @@ func TestGPUCopyFails(t *testing.T) {
 	}
 	a, b, _ = gpuEnds(t, "FAKECUDA_FAIL=cuMemcpyDtoH_v2:999")
 	asker, target := gpuSessions(t, a, b, memory.CUDAStaged, Write)
-	if done, err = burst(t.Context(), asker, size); err != nil || !wrote(done, size) {
+	done, err = burst(t.Context(), asker, size)
+	if err != nil || !wrote(done, size) {
 		t.Fatal(err, done)
 	}
 	if _, err := verify(t, target, seed, done, "0"); reason(t, err) != failure.CUDAError {
@@ -117,7 +118,7 @@ func TestGPUCopyFails(t *testing.T) {
 	}
 }
 
-// TestGPUMemoryFails: a rail whose GPU cannot have the memory says why, and nothing is left.
+// TestGPUMemoryFails: a rail whose GPU cannot provide the memory reports the reason, and nothing stays allocated.
 func TestGPUMemoryFails(t *testing.T) {
 	for _, tc := range []struct {
 		env  string

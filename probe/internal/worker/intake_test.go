@@ -17,7 +17,7 @@ import (
 var keyed = OpenArgs{Transport: TCP, Buffer: size, Seed: seed, Depth: 4, QueuePairs: 2, Key: make([]byte, 32),
 	Rails: []RailArg{{Name: "0"}}}
 
-// overTCP opens a target that accepts so many bytes, and an asker.
+// overTCP opens an asker, and a target that accepts granted bytes.
 func overTCP(t *testing.T, a, b *Worker, granted int64) (asker, target *Session) {
 	t.Helper()
 	there := keyed
@@ -32,8 +32,8 @@ func overTCP(t *testing.T, a, b *Worker, granted int64) (asker, target *Session)
 	return asker, target
 }
 
-// TestIntake: a target reports what it received over TCP, during the session and after it, accepts no more than was
-// granted, and reports nothing when the worker was killed.
+// TestIntake: a target reports what it received over TCP, during the session and after it. It accepts no more than the
+// grant, and reports nothing if the worker was killed.
 func TestIntake(t *testing.T) {
 	_, a, b := twoEnds(t)
 	asker, target := overTCP(t, a, b, size)

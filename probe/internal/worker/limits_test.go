@@ -16,7 +16,7 @@ import (
 
 // capable starts a worker and prints its capabilities.
 func capable() int {
-	p, err := start([]string{"/proc/self/exe"}, []string{role + "=worker"}, func(string) {})
+	p, err := start([]string{"/proc/self/exe"}, []string{role + "=worker"}, newStderrLog(func(string) {}))
 	if err != nil {
 		fmt.Fprintln(os.Stdout, err)
 		return 1

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(parent())
 	case "talker":
 		fmt.Fprintln(os.Stderr, "first")
-		fmt.Fprint(os.Stderr, strings.Repeat("x", 1<<20)) // and no end of line
+		fmt.Fprint(os.Stderr, strings.Repeat("x", 1<<20)) // without a line break
 		os.Exit(Main("", ""))
 	case "stranger":
 		fmt.Fprintln(os.Stderr, "what is this?")
@@ -95,7 +95,7 @@ func openArgs(i int) OpenArgs {
 		Rails: []RailArg{{Name: "0", Device: "mlx5_0", Port: 1, GIDIndex: 3, GID: gid}}}
 }
 
-// connected opens and connects both ends.
+// connected opens and connects sessions at both ends.
 func connected(t *testing.T, a, b *Worker) (asker, target *Session) {
 	t.Helper()
 	asker, ours := open(t, a, openArgs(1))

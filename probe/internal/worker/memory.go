@@ -10,25 +10,25 @@ import (
 	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
-// sessionMemory is all memory of a session.
+// sessionMemory holds all memory of a session.
 type sessionMemory struct {
 	all     []memory.Memory
-	rails   map[string]memory.Memory // registered on each rail: rings, into which bytes move, or a source
-	failed  map[string]error         // why a rail has none
-	sources []memory.Memory          // of all bytes, one on each NUMA node or GPU
-	pattern []byte                   // what the sources hold, on this host; what rings are compared with
-	seed    *uint64                  // of it; nil: it is not filled
+	rails   map[string]memory.Memory // memory registered on each rail: rings into which bytes move, or a source
+	failed  map[string]error         // reason why a rail has no memory
+	sources []memory.Memory          // all sources, one on each NUMA node or GPU
+	pattern []byte                   // content of the sources, on this host, to compare rings with
+	seed    *uint64                  // seed of the pattern; nil before it is filled
 }
 
-// place is where a source is: rails of one place share it.
+// place is the location of a source. Rails of one place share the source.
 type place struct {
 	node int
 	gpu  string
-	rail string // its only one: each copies for itself
+	rail string // only rail of this source, if each rail copies on its own
 }
 
 // open maps the memory of a session, for each rail on the NUMA node of its device, or on its GPU. A rail whose GPU
-// cannot have it fails alone.
+// cannot provide the memory fails alone.
 func (s *sessionMemory) open(args OpenArgs, cuda string) (err error) {
 	hugePages(true)
 	defer hugePages(false)
@@ -54,7 +54,8 @@ func (s *sessionMemory) open(args OpenArgs, cuda string) (err error) {
 		}
 		if sources[at] == nil {
 			m, err := s.add(r.NUMANode, spec)
-			if s.failed[r.Name] = err; err != nil {
+			s.failed[r.Name] = err
+			if err != nil {
 				continue
 			}
 			sources[at], s.sources = m, append(s.sources, m)
@@ -62,7 +63,7 @@ func (s *sessionMemory) open(args OpenArgs, cuda string) (err error) {
 		s.rails[r.Name] = sources[at]
 	}
 	for _, err := range s.failed {
-		if err != nil && args.kind() == memory.Host { // this host has no memory left
+		if err != nil && args.kind() == memory.Host { // the host is out of memory
 			return errors.Join(err, s.close())
 		}
 	}
@@ -79,13 +80,13 @@ func (s *sessionMemory) open(args OpenArgs, cuda string) (err error) {
 	return nil
 }
 
-// answers reports whether this end of a rail is a target's.
+// answers reports whether this end of a rail is the target.
 func (a OpenArgs) answers(r RailArg) bool { return a.Target || r.Answers }
 
-// arrivesAt reports whether bytes arrive at this end of a rail: its memory is rings.
+// arrivesAt reports whether bytes arrive at this end of a rail, so that its memory is rings.
 func (a OpenArgs) arrivesAt(r RailArg) bool { return a.answers(r) != (r.Op == Read) }
 
-// kind is that of the session's memory.
+// kind returns the kind of the session's memory.
 func (a OpenArgs) kind() memory.Kind {
 	if a.Memory == "" || a.Transport != RDMA {
 		return memory.Host
@@ -93,7 +94,7 @@ func (a OpenArgs) kind() memory.Kind {
 	return memory.Kind(a.Memory)
 }
 
-// add maps memory, that of this host on a NUMA node.
+// add maps memory; memory of this host is on the given NUMA node.
 func (s *sessionMemory) add(node int, spec memory.Spec) (m memory.Memory, err error) {
 	onNode(nodesDir, node, func() { m, err = memory.Map(spec) })
 	if err != nil {
@@ -103,7 +104,7 @@ func (s *sessionMemory) add(node int, spec memory.Spec) (m memory.Memory, err er
 	return m, nil
 }
 
-// mapPattern takes a source on this host as the pattern, or maps one.
+// mapPattern uses a source on this host as the pattern, or maps one.
 func (s *sessionMemory) mapPattern() (err error) {
 	for _, m := range s.sources {
 		if m.Kind() == memory.Host {
@@ -118,7 +119,7 @@ func (s *sessionMemory) mapPattern() (err error) {
 	return err
 }
 
-// fill fills the pattern and the sources, unless they are.
+// fill fills the pattern and the sources, unless they already have this seed.
 func (s *sessionMemory) fill(seed uint64) error {
 	if s.seed != nil && *s.seed == seed {
 		return nil
@@ -133,7 +134,7 @@ func (s *sessionMemory) fill(seed uint64) error {
 	return nil
 }
 
-// size is that of a rail's memory; 0: it has none.
+// size returns the bytes of a rail's memory; 0 if it has none.
 func (s *sessionMemory) size(rail string) int64 {
 	if m := s.rails[rail]; m != nil {
 		return m.Area().Size
@@ -141,7 +142,7 @@ func (s *sessionMemory) size(rail string) int64 {
 	return 0
 }
 
-// area is a rail's memory as its device sees it, or why it has none.
+// area returns a rail's memory as its device sees it, or the reason why there is none.
 func (s *sessionMemory) area(rail string) (verbs.Area, error) {
 	if err := s.failed[rail]; err != nil {
 		return verbs.Area{}, err
@@ -149,11 +150,11 @@ func (s *sessionMemory) area(rail string) (verbs.Area, error) {
 	return s.rails[rail].Area(), nil
 }
 
-// bytes is the memory of all rails, which is of this host.
+// bytes returns the memory of all rails, which must be on this host.
 func (s *sessionMemory) bytes() map[string][]byte {
 	list := map[string][]byte{}
 	for name, m := range s.rails {
-		list[name], _ = m.Read(0, int(m.Area().Size)) // all of it is there
+		list[name], _ = m.Read(0, int(m.Area().Size)) // the whole area is readable
 	}
 	return list
 }

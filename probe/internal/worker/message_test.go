@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// message is a line on the wire.
+// message returns a line on the wire.
 func message(body string) []byte { return []byte(body + "\n") }
 
-// TestMessages: written messages are read, one after the other, however few bytes come at a time.
+// TestMessages: written messages are read in order, even if they arrive in small pieces.
 func TestMessages(t *testing.T) {
 	var wire bytes.Buffer
 	want := []request{{ID: 1, Op: opInfo}, {ID: 1<<64 - 1, Op: opOpen, Args: json.RawMessage(`{"rails":null}`)},
-		{Op: strings.Repeat("x\n", 1<<16)}} // more than a bufio.Scanner takes by default
+		{Op: strings.Repeat("x\n", 1<<16)}} // longer than the default limit of a bufio.Scanner
 	for _, r := range want {
 		if err := writeMessage(&wire, r); err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestBadMessages: an invalid message is refused, and differs from the end.
+// TestBadMessages: an invalid message is refused with another error than the end of the input.
 func TestBadMessages(t *testing.T) {
 	for why, in := range map[string][]byte{
 		"half a message": message(`{"id":1}`)[:6],
@@ -80,11 +80,11 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// inTurn gives a server one message after the other, each when those before are answered, and counts the answers.
+// inTurn sends a server its messages one by one, each after the answers to the previous ones, and counts the answers.
 type inTurn struct {
 	t     *testing.T
-	lines [][]byte // left to read, the first maybe in part
-	asked []int    // requests before each
+	lines [][]byte // lines left to read; the first may be partly read
+	asked []int    // number of requests before each line
 	read  int
 
 	mu       sync.Mutex // protects all following fields
@@ -103,7 +103,7 @@ func newInTurn(t *testing.T, in []byte) *inTurn {
 			asked++
 		}
 	}
-	s.lines, s.asked = append(s.lines, nil), append(s.asked, asked) // the end comes after all answers
+	s.lines, s.asked = append(s.lines, nil), append(s.asked, asked) // the end follows all answers
 	return s
 }
 
@@ -119,7 +119,8 @@ func (s *inTurn) Read(p []byte) (int, error) {
 	}
 	late.Stop()
 	n := copy(p, s.lines[s.read])
-	if s.lines[s.read] = s.lines[s.read][n:]; len(s.lines[s.read]) == 0 {
+	s.lines[s.read] = s.lines[s.read][n:]
+	if len(s.lines[s.read]) == 0 {
 		s.read++
 	}
 	if n == 0 {
@@ -142,7 +143,7 @@ func (s *inTurn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tame reports whether requests stay on this machine, and small.
+// tame reports whether requests stay on this machine and are small.
 func tame(in []byte) bool {
 	for line := range bytes.Lines(in) {
 		var r request
@@ -206,7 +207,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// TestServeOneAtATime: requests in advance end the connection.
+// TestServeOneAtATime: a request that does not wait for the previous answer ends the connection.
 func TestServeOneAtATime(t *testing.T) {
 	in := bytes.Repeat(message(`{"id":1,"op":"info"}`), 50)
 	out := &slow{}
@@ -216,7 +217,7 @@ func TestServeOneAtATime(t *testing.T) {
 	}
 }
 
-// slow takes 10 ms for every answer.
+// slow needs 10 ms for each answer.
 type slow struct{}
 
 func (*slow) Write(p []byte) (int, error) {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nodesDir has the NUMA nodes of the machine (Documentation/ABI/stable/sysfs-devices-node).
+// nodesDir contains the NUMA nodes of the machine (Documentation/ABI/stable/sysfs-devices-node).
 const nodesDir = "/sys/devices/system/node"
 
-// onNode calls fn on a thread that runs on the CPUs of a NUMA node: memory that fn is the first to touch is there, and
-// polling does not cross to another socket. Without such CPUs, or where that is not allowed, fn runs anywhere.
+// onNode calls fn on a thread that runs on the CPUs of a NUMA node: memory that fn touches first is allocated there,
+// and polling does not cross sockets. Without these CPUs, or without permission, fn runs anywhere.
 func onNode(dir string, node int, fn func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -22,7 +22,7 @@ func onNode(dir string, node int, fn func()) {
 	if list, err := os.ReadFile(fmt.Sprintf("%s/node%d/cpulist", dir, node)); err == nil &&
 		unix.SchedGetaffinity(0, &before) == nil {
 		if near := among(string(list), before); near.Count() > 0 && unix.SchedSetaffinity(0, &near) == nil {
-			defer func() { _ = unix.SchedSetaffinity(0, &before) }() // what was allowed before is
+			defer func() { _ = unix.SchedSetaffinity(0, &before) }() // the previous affinity is valid
 		}
 	}
 	fn()
@@ -53,7 +53,8 @@ func among(list string, allowed unix.CPUSet) (set unix.CPUSet) {
 func mostOf(nodes []int) int {
 	best, count := -1, map[int]int{}
 	for _, n := range nodes {
-		if count[n]++; n < 0 {
+		count[n]++
+		if n < 0 {
 			continue
 		}
 		if best < 0 || count[n] > count[best] || count[n] == count[best] && n < best {

@@ -35,7 +35,7 @@ func TestAmong(t *testing.T) {
 	}
 }
 
-// TestOnNode: the thread runs on the CPUs of the node, and where it ran before after that.
+// TestOnNode: the thread runs on the CPUs of the node, and afterwards where it ran before.
 func TestOnNode(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

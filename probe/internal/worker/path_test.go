@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestConnectAtOnce: rails whose peers do not answer ARP wait for it at the same time, and each has its own failure.
+// TestConnectAtOnce: rails whose peers do not answer ARP wait concurrently, and each has its own failure.
 func TestConnectAtOnce(t *testing.T) {
 	const rails, delay = 16, 500 * time.Millisecond
 	f := fakeverbs.New(t)
@@ -50,7 +50,7 @@ func TestConnectAtOnce(t *testing.T) {
 	}
 }
 
-// TestAckDelay: an acknowledgement has the time that the peer's device needs, but at most a second.
+// TestAckDelay: the timeout for an acknowledgement follows the delay of the peer's device, up to 1 s.
 func TestAckDelay(t *testing.T) {
 	for delay, want := range map[uint64]int{0: minTimeout, 14: 14, 16: 16, 31: maxTimeout} {
 		f := fakeverbs.New(t)

@@ -19,27 +19,27 @@ import (
 // process is one run of the worker.
 type process struct {
 	conn net.Conn
-	in   *bufio.Scanner // messages of conn
+	in   *bufio.Scanner // reads messages of conn
 	cmd  *exec.Cmd      // nil in a simulation, which runs in goroutines of this process
-	log  func(string)
+	log  *stderrLog
 	pid  int
-	gone chan struct{} // closed when the process has ended, was waited for, and its stderr was read
+	gone chan struct{} // closed when the process was waited for and its stderr was read
 
 	mu      sync.Mutex // protects all following fields
 	exit    error      // once gone is closed
 	stderr  []string   // its first lines since the last answer
-	partial []byte     // of a line
+	partial []byte     // beginning of a line that is not complete
 }
 
 const (
 	maxStderr   = 3           // lines that are kept to explain a crash
 	maxLine     = 4096        // bytes; a longer line is split
-	stderrGrace = time.Second // to read stderr of an ended process, if another one has it open
+	stderrGrace = time.Second // time to read stderr of an ended process, if another one has it open
 )
 
 // start starts the worker. The child gets its end of a socket pair as descriptor 3. It ends with this process: because
 // the other end closes, or, if it hangs in a provider, by Pdeathsig.
-func start(command, env []string, log func(string)) (*process, error) {
+func start(command, env []string, log *stderrLog) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
@@ -66,10 +66,10 @@ func start(command, env []string, log func(string)) (*process, error) {
 	return p, nil
 }
 
-// run starts the process and waits for its end on one thread: the kernel sends Pdeathsig when the thread that forked
+// run starts the process and waits for its end on one thread. The kernel sends Pdeathsig when the thread that forked
 // ends, and Go may end threads.
 func (p *process) run(started chan<- error) {
-	runtime.LockOSThread() // and never unlocked: the thread ends with its capabilities
+	runtime.LockOSThread() // never unlocked: the thread ends with its capabilities
 	dropPrivileges()
 	defer close(p.gone)
 	err := p.cmd.Start()
@@ -88,19 +88,20 @@ func (p *process) run(started chan<- error) {
 	p.exit = err
 }
 
-// Write logs what the worker, or a library in it, writes to stderr.
+// Write logs the worker's stderr, which includes output of its libraries.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range b {
-		if p.partial = append(p.partial, c); c != '\n' && len(p.partial) < maxLine {
+		p.partial = append(p.partial, c)
+		if c != '\n' && len(p.partial) < maxLine {
 			continue
 		}
 		if text := strings.TrimSpace(string(p.partial)); text != "" {
 			if len(p.stderr) < maxStderr {
 				p.stderr = append(p.stderr, text)
 			}
-			p.log(text)
+			p.log.line(text)
 		}
 		p.partial = p.partial[:0]
 	}
@@ -121,11 +122,11 @@ func (p *process) exitReason() string {
 	return how
 }
 
-// kill kills the process without waiting: one that hangs in the kernel stays until the kernel releases it.
+// kill kills the process without waiting: a process that hangs in the kernel stays until the kernel releases it.
 func (p *process) kill() {
 	_ = p.conn.Close()
 	if p.cmd != nil {
-		_ = p.cmd.Process.Kill() // an error means that it has ended
+		_ = p.cmd.Process.Kill() // fails only if it has ended
 	}
 }
 
@@ -163,7 +164,7 @@ func (p *process) exchange(req request, progress progressFunc) (response, error)
 		case res.Done:
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.stderr = nil // a crash is explained by what follows; the first lines may precede the first request
+			p.stderr = nil // lines after the last answer explain a crash; the first lines may precede the first request
 			return res, nil
 		case progress != nil:
 			progress(time.Now().Add(-max(time.Duration(monotonic()-res.At), 0)), res.Progress)
@@ -171,7 +172,7 @@ func (p *process) exchange(req request, progress progressFunc) (response, error)
 	}
 }
 
-// progressFunc gets the bytes that completed on each rail, and when they were counted.
+// progressFunc receives the completed bytes of each rail, and the time at which they were counted.
 type progressFunc = func(at time.Time, bytes []int64)
 
 // monotonic returns CLOCK_MONOTONIC, which both processes share, in ns.
@@ -181,8 +182,8 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// raiseMemlock raises the soft RLIMIT_MEMLOCK, which limits ibv_reg_mr, to the hard one. Registering fails with a
-// reason where that is not enough.
+// raiseMemlock raises the soft RLIMIT_MEMLOCK, which limits ibv_reg_mr, to the hard limit. If that is too low,
+// registering memory fails with its own reason.
 func raiseMemlock() {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l) == nil && l.Cur < l.Max {
@@ -191,8 +192,8 @@ func raiseMemlock() {
 	}
 }
 
-// hugePages allows or forbids huge pages in this process. Where the kernel gives them to all memory, each thread's
-// stack and each part of the heap holds 2 MiB; only the buffers of bursts need them.
+// hugePages allows or forbids huge pages in this process. If the kernel uses them for all memory, each thread's stack
+// and each part of the heap takes 2 MiB, but only the buffers of bursts need huge pages.
 func hugePages(on bool) {
 	off := uintptr(1)
 	if on {
@@ -201,12 +202,12 @@ func hugePages(on bool) {
 	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, off, 0, 0, 0) // fails on a kernel without huge pages
 }
 
-// dropPrivileges drops all capabilities of the calling thread, and of what it starts, but CAP_IPC_LOCK (to lock memory
+// dropPrivileges drops all capabilities of the calling thread and its children except CAP_IPC_LOCK (to lock memory
 // beyond the limit): the worker runs foreign libraries, and must not read other users' files and processes.
-// NO_NEW_PRIVS keeps capabilities of the file, and of root, from coming back.
+// NO_NEW_PRIVS prevents file capabilities and root from restoring them.
 //
-// Capabilities belong to a thread and do not come back to it: the goroutine must stay locked to the thread, which then
-// ends with it. Errors are ignored: the probe works either way.
+// Capabilities belong to a thread and are not restored: the goroutine must stay locked to the thread, which then ends
+// with it. Errors are ignored, because the probe works either way.
 func dropPrivileges() {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData

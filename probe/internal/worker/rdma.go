@@ -25,8 +25,7 @@ func (v *verbsLibrary) load(path string) (_ *verbs.Library, err error) {
 	return v.lib, err
 }
 
-// info returns rdma-core's version, which its build appends to the library's own: libibverbs.so.1.14.44.0 is of
-// rdma-core 44.0.
+// info returns rdma-core's version, which the library's own contains: libibverbs.so.1.14.44.0 is from rdma-core 44.0.
 func (v *verbsLibrary) info(path string) (info Info) {
 	if lib, err := v.load(path); err == nil {
 		_, own, _ := strings.Cut(filepath.Base(lib.File()), ".so.1.")
@@ -38,13 +37,13 @@ func (v *verbsLibrary) info(path string) (info Info) {
 // rdmaEngine is a session over queue pairs.
 type rdmaEngine struct {
 	rails map[string]*verbs.Rail
-	nodes map[string]int // NUMA node of each
+	nodes map[string]int // rail → NUMA node
 
 	canceled atomic.Bool
-	run      atomic.Pointer[verbs.Run] // in progress
+	run      atomic.Pointer[verbs.Run] // current run
 }
 
-// open opens the rails, each with its memory. Those that fail have a failure in their end.
+// open opens the rails, each with its memory. The end of a failed rail has its failure.
 func (v *verbsLibrary) open(path string, args OpenArgs, memory *sessionMemory) (engine, []End, error) {
 	lib, err := v.load(path)
 	if err != nil {
@@ -58,7 +57,8 @@ func (v *verbsLibrary) open(path string, args OpenArgs, memory *sessionMemory) (
 	atOnce(len(rails), func(i int) {
 		r := args.Rails[i]
 		var err error
-		if rails[i], err = openRail(lib, r, args, memory); err != nil {
+		rails[i], err = openRail(lib, r, args, memory)
+		if err != nil {
 			ends[i].Failure = failure.As("", err)
 			ends[i].Failure.Rail = r.Name
 		} else {
@@ -74,8 +74,8 @@ func (v *verbsLibrary) open(path string, args OpenArgs, memory *sessionMemory) (
 	return e, ends, nil
 }
 
-// atOnce calls fn for each of n rails, all at the same time: an address that is not resolved costs each a second. Verbs
-// are safe for concurrent use, and rails share no device's context.
+// atOnce calls fn for each of n rails concurrently, because each unresolved address takes 1 s. Verbs are safe for
+// concurrent use, and rails do not share contexts.
 func atOnce(n int, fn func(i int)) {
 	var calls sync.WaitGroup
 	for i := range n {
@@ -109,7 +109,7 @@ func openRail(lib *verbs.Library, r RailArg, args OpenArgs, memory *sessionMemor
 			r.GIDIndex, r.Device, r.GID, info.GID)
 	}
 	if err != nil {
-		_ = rail.Close() // the first error counts
+		_ = rail.Close() // the first error is reported
 		return nil, err
 	}
 	return rail, nil
@@ -125,8 +125,8 @@ func (e *rdmaEngine) rail(name string) (*verbs.Rail, error) {
 	return nil, failure.New("", failure.Other, "unknown rail %q", name)
 }
 
-// Bounds of the transport's timeout for an acknowledgement, as exponents: 67 ms, the usual value, or what the peer's
-// device may need, and 1 s, so that a dead path is found within ten seconds.
+// Bounds on the transport's timeout for an acknowledgement, as exponents: 67 ms, the usual value, or the delay of the
+// peer's device, up to 1 s, so that a dead path is found within 10 s.
 const (
 	minTimeout = 14
 	maxTimeout = 18
@@ -158,7 +158,7 @@ func (e *rdmaEngine) connectRail(r ConnectRail, args ConnectArgs) error {
 		TrafficClass: args.TrafficClass, ServiceLevel: args.ServiceLevel})
 }
 
-// begin returns a run that cancel and progress know of until end is called.
+// begin returns a run that cancel and progress act on until end is called.
 func (e *rdmaEngine) begin(rails int) (run *verbs.Run, end func()) {
 	run = verbs.NewRun(rails)
 	e.run.Store(run)
@@ -189,7 +189,8 @@ func (e *rdmaEngine) latency(args LatencyArgs) (Latencies, error) {
 func (e *rdmaEngine) transfers(args TransfersArgs) (l Latencies, err error) {
 	rails, nodes := make([]*verbs.Rail, len(args.Shares)), make([]int, len(args.Shares))
 	for i, s := range args.Shares {
-		if rails[i], err = e.rail(s.Rail); err != nil {
+		rails[i], err = e.rail(s.Rail)
+		if err != nil {
 			return Latencies{}, err
 		}
 		nodes[i] = e.nodes[s.Rail]
@@ -205,7 +206,8 @@ func (e *rdmaEngine) transfers(args TransfersArgs) (l Latencies, err error) {
 func (e *rdmaEngine) burst(_ []byte, args BurstArgs) (done BurstDone, err error) {
 	rails, nodes := make([]*verbs.Rail, len(args.Loads)), make([]int, len(args.Loads))
 	for i, l := range args.Loads {
-		if rails[i], err = e.rail(l.Rail); err != nil {
+		rails[i], err = e.rail(l.Rail)
+		if err != nil {
 			return BurstDone{}, err
 		}
 		nodes[i] = e.nodes[l.Rail]
@@ -218,7 +220,7 @@ func (e *rdmaEngine) burst(_ []byte, args BurstArgs) (done BurstDone, err error)
 
 func (e *rdmaEngine) arrived(name string, pass int, limit time.Duration) error {
 	rail, err := e.rail(name)
-	if err != nil || rail.Op() == Read { // what was read is in memory when the read completes
+	if err != nil || rail.Op() == Read { // a completed read is already in memory
 		return err
 	}
 	run, end := e.begin(1)

@@ -4,7 +4,7 @@ package worker
 
 import "github.com/railscope/railscope/probe/internal/failure"
 
-// verbsLibrary stands for libibverbs in a build without C.
+// verbsLibrary replaces libibverbs in a build without C.
 type verbsLibrary struct{}
 
 func (verbsLibrary) info(string) Info { return Info{} }

@@ -8,7 +8,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// disturbedEngine makes bursts that are disturbed, until so many are made.
+// disturbedEngine makes a number of disturbed bursts, then good ones.
 type disturbedEngine struct {
 	engine
 	until, made int
@@ -26,8 +26,8 @@ func (e *disturbedEngine) burst(_ []byte, _ BurstArgs) (BurstDone, error) {
 	return BurstDone{Rails: []BurstRail{r}}, nil
 }
 
-// TestRepeats: a burst that was disturbed is repeated, at most three times, and its bytes are those of all tries. A
-// failure ends it, and a burst over TCP, which slow lanes disturb, is made once.
+// TestRepeats: a disturbed burst is repeated up to 3 times, and its bytes include those of all attempts. A failure ends
+// it. A burst over TCP, which slow lanes disturb, runs once.
 func TestRepeats(t *testing.T) {
 	for why, tc := range map[string]struct {
 		e        disturbedEngine

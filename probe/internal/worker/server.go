@@ -14,20 +14,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/railscope/railscope/internal/resident"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// engine is the transport of a session, in the worker process. All methods but cancel and progress are called by one
-// goroutine.
+// engine is the transport of a session, in the worker process. One goroutine calls all methods except cancel and
+// progress.
 type engine interface {
-	connect(ConnectArgs) []failure.Failure // of rails that did not connect
+	connect(ConnectArgs) []failure.Failure // returns the failures of rails
 	latency(LatencyArgs) (Latencies, error)
 	transfers(TransfersArgs) (Latencies, error)
 	burst(source []byte, args BurstArgs) (BurstDone, error)   // an error beside results of rails is dropped
-	arrived(rail string, pass int, limit time.Duration) error // returns when a target has all of a burst
-	stopRail(name string)                                     // nothing arrives at a target any more
+	arrived(rail string, pass int, limit time.Duration) error // returns when a target has received a whole burst
+	stopRail(name string)                                     // keeps further bytes from arriving at a target
 	tcpInfo() TCPInfo
 	intake() Intake // valid after close
 	progress() []int64
@@ -35,19 +34,18 @@ type engine interface {
 	close() error
 }
 
-// Main is the worker process: it serves the exporter on descriptor 3 until that hangs up, and returns the exit code.
-// library is the libibverbs to load, cuda the libcuda; empty: the system's.
+// Main runs the worker process: it serves the exporter on descriptor 3 until the connection ends, and returns the exit
+// code. library is the libibverbs to load, cuda the libcuda; empty selects the system's.
 func Main(library, cuda string) int {
 	raiseMemlock()
 	hugePages(false)
-	_ = os.WriteFile("/proc/self/comm", []byte("railscope-probe"), 0) // for ps; it was started as /proc/self/exe
+	_ = os.WriteFile("/proc/self/comm", []byte("railscope-probe"), 0) // name in ps; the program is /proc/self/exe
 	debug.SetGCPercent(50)                                            // mostly idle: memory matters more than speed
 	socket := os.NewFile(3, "exporter")
 	if _, err := socket.Stat(); err != nil {
 		fmt.Fprintln(os.Stderr, "railscope: this command is started by railscope itself, with a socket as descriptor 3")
 		return 2
 	}
-	_ = resident.DropStartup() // or they stay
 	s := &server{library: library, cuda: cuda, out: socket}
 	if err := s.serve(socket); !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "railscope: worker:", err)
@@ -59,24 +57,26 @@ func Main(library, cuda string) int {
 // server answers requests, one at a time.
 type server struct {
 	library    string
-	cuda       string      // the libcuda to load; empty: the linker's
-	simulation *Simulation // replaces libibverbs and the network; nil: none
+	cuda       string      // path of libcuda; empty for the linker's
+	simulation *Simulation // replaces libibverbs and the network; nil for the real ones
 	verbs      verbsLibrary
 	idle       chan struct{} // closed when serve has returned and the last request has ended
 
-	// Of the session; only the current request uses them.
+	// State of the session, which only the current request uses.
 	memory  sessionMemory
-	streams int // queue pairs or connections of a rail
-	pass    int // of the last burst
+	streams int // queue pairs or connections per rail
+	pass    int // pass of the last burst
 
-	mu       sync.Mutex // protects all following fields, and writing to out
-	out      io.Writer
-	engine   engine // of the session; nil without one; only the current request changes it, and reads it without mu
-	running  uint64 // id of the current request
-	canceled uint64 // id of the request that was last canceled, maybe before it arrived
+	mu  sync.Mutex // protects all following fields, and writes to out
+	out io.Writer
+	// engine is the transport of the session, nil without one. Only the current request changes it, and reads it
+	// without mu.
+	engine   engine
+	running  uint64 // ID of the current request
+	canceled uint64 // ID of the last canceled request, whose cancel may precede it
 }
 
-// serve reads requests until the connection ends. It does not wait for a request in progress then: the process ends.
+// serve reads requests until the connection ends. It does not wait for the current request, because the process ends.
 func (s *server) serve(in io.Reader) error {
 	todo := make(chan request, 1)
 	s.idle = make(chan struct{})
@@ -107,12 +107,13 @@ func (s *server) serve(in io.Reader) error {
 func (s *server) cancel(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.canceled = id; s.running == id {
+	s.canceled = id
+	if s.running == id {
 		s.stopLocked()
 	}
 }
 
-// stopLocked ends what the session does, and what it would do later.
+// stopLocked stops the session's current and future work.
 func (s *server) stopLocked() {
 	if s.engine != nil {
 		s.engine.cancel()
@@ -121,7 +122,8 @@ func (s *server) stopLocked() {
 
 func (s *server) answer(req request) {
 	s.mu.Lock()
-	if s.running = req.ID; s.canceled == req.ID {
+	s.running = req.ID
+	if s.canceled == req.ID {
 		s.stopLocked()
 	}
 	s.mu.Unlock()
@@ -137,7 +139,7 @@ func (s *server) answer(req request) {
 	defer s.mu.Unlock()
 	s.running = 0
 	if err := writeMessage(s.out, res); err != nil && s.simulation == nil {
-		fmt.Fprintln(os.Stderr, "railscope: worker:", err) // serve sees the connection end
+		fmt.Fprintln(os.Stderr, "railscope: worker:", err) // serve notices the end of the connection
 	}
 }
 
@@ -235,12 +237,11 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	return opened, nil
 }
 
-// close ends the session, and returns what it received.
+// close ends the session, and returns what it received over TCP.
 func (s *server) close() (Intake, error) {
 	if s.engine == nil {
 		return Intake{}, nil
 	}
-	defer func() { _ = resident.DropStartup() }() // a session needs other pages than waiting for the next
 	err := s.engine.close()
 	in := s.engine.intake()
 	s.mu.Lock()
@@ -251,13 +252,12 @@ func (s *server) close() (Intake, error) {
 	return in, err
 }
 
-// progressInterval is how often a burst reports its progress.
+// progressInterval is the interval of a burst's progress messages.
 const progressInterval = 50 * time.Millisecond
 
-// burst makes a burst, and repeats one that was disturbed while there is time. Each try shifts the source by other
-// pages.
+// burst makes a burst, and repeats a disturbed one while there is time. Each attempt shifts the source by other pages.
 func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
-	earlier := make([]atomic.Int64, len(args.Loads)) // bytes of earlier tries
+	earlier := make([]atomic.Int64, len(args.Loads)) // bytes of earlier attempts
 	done := make(chan struct{})
 	var reporting sync.WaitGroup
 	reporting.Go(func() { s.report(id, earlier, done) })
@@ -265,7 +265,7 @@ func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
 		s.pass += maxPasses
 		args.Pass, args.Deadline = s.pass, time.Until(end)
 		res, err = s.engine.burst(s.memory.pattern, args)
-		once := args.Once || args.Warmup > 0 // over TCP a slow lane, not this process, disturbs it
+		once := args.Once || args.Warmup > 0 // over TCP a slow lane disturbs it, not this process
 		if err != nil || once || res.Failed() || !res.Disturbed() || try == MaxRepeats || time.Until(end) < args.Slow {
 			break
 		}
@@ -275,7 +275,8 @@ func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
 	}
 	close(done)
 	reporting.Wait()
-	if res.Pass = s.pass; len(res.Rails) > 0 {
+	res.Pass = s.pass
+	if len(res.Rails) > 0 {
 		err = nil
 	}
 	for i := range res.Rails {
@@ -287,7 +288,7 @@ func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
 	return res, err
 }
 
-// report sends progress of the current burst until it is done. earlier is what its earlier tries moved, by rail.
+// report sends progress of the current burst until done is closed. earlier has the bytes of earlier attempts, by rail.
 func (s *server) report(id uint64, earlier []atomic.Int64, done <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
@@ -298,18 +299,19 @@ func (s *server) report(id uint64, earlier []atomic.Int64, done <-chan struct{})
 		case <-tick.C:
 			s.mu.Lock()
 			at := monotonic()
-			if bytes := s.engine.progress(); bytes != nil { // else it has ended meanwhile
+			if bytes := s.engine.progress(); bytes != nil { // nil after the burst has ended
 				for i := range min(len(bytes), len(earlier)) {
 					bytes[i] += earlier[i].Load()
 				}
-				_ = writeMessage(s.out, response{ID: id, Progress: bytes, At: at}) // serve sees the connection end
+				// On an error the connection ends, which serve notices.
+				_ = writeMessage(s.out, response{ID: id, Progress: bytes, At: at})
 			}
 			s.mu.Unlock()
 		}
 	}
 }
 
-// verify compares the memory of rails with what the peer claims to have written in a burst.
+// verify compares the memory of rails with the writes that the peer claims for a burst.
 func (s *server) verify(args VerifyArgs) (Verified, error) {
 	if args.Pass < 0 || args.Pass > maxPass {
 		return Verified{}, failure.New("", failure.Other, "verify a burst with pass %d", args.Pass)
@@ -341,7 +343,8 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 				return Verified{}, err
 			}
 			at, n := s.compare(arrived, r.Chunk, writes, args.Pass)
-			if v.Bytes += n; at >= 0 && v.Mismatch < 0 {
+			v.Bytes += n
+			if at >= 0 && v.Mismatch < 0 {
 				v.Rail, v.Mismatch = r.Rail, int64(q)*ring+at
 			}
 		}
@@ -349,15 +352,16 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 	return v, nil
 }
 
-// compare compares one ring with the last pass over each of its places. It returns the offset of the first wrong byte,
-// -1 if there is none, and how many bytes were compared.
+// compare compares one ring with the last write to each of its places. It returns the offset of the first wrong byte,
+// -1 if there is none, and the number of bytes compared.
 func (s *server) compare(ring []byte, chunk, writes int64, pass int) (wrong, n int64) {
 	slots := max(int64(len(ring))/chunk, 1)
 	wrong = -1
 	for i := max(min(writes, maxWrites)-slots, 0); i < min(writes, maxWrites); i++ {
 		at, from := transfer.Place(i, int64(len(ring)), chunk, pass)
 		got, want := ring[at:at+chunk], s.memory.pattern[from:from+chunk]
-		if n += chunk; wrong < 0 && !bytes.Equal(got, want) {
+		n += chunk
+		if wrong < 0 && !bytes.Equal(got, want) {
 			k := 0
 			for got[k] == want[k] {
 				k++

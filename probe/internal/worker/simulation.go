@@ -8,15 +8,15 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Simulation replaces libibverbs and the network for a demonstration on one machine: both transports use sockets of the
-// loopback interface. Bytes are moved, verified and timed as usual, but by goroutines of this process. All functions
-// are called by several goroutines.
+// Simulation replaces libibverbs and the network for a demonstration on one machine: both transports use sockets on the
+// loopback interface. Bytes are moved, verified and timed as usual, but by goroutines of this process. Several
+// goroutines call the functions.
 type Simulation struct {
-	// Through wraps one connection over a rail: it limits the rate to the rail's, and counts.
+	// Through wraps a connection over a rail: it limits the rate and counts bytes.
 	Through func(rail, transport string, to io.Writer) io.Writer
-	// Fault returns why RDMA fails; nil: it works.
+	// Fault returns the failure of RDMA; nil if it works.
 	Fault func() *failure.Failure
-	// Moved is called after a transfer and before its result is returned: counters must show it from then on.
+	// Moved is called after a transfer, before its result is returned. From then on counters must include the transfer.
 	Moved func()
 }
 
@@ -27,13 +27,13 @@ func (s *Simulation) start() *process {
 	go func() {
 		defer close(p.gone)
 		srv := &server{simulation: s, out: theirs}
-		_ = srv.serve(theirs) // it ends when the connection is closed
+		_ = srv.serve(theirs) // ends when the connection is closed
 		srv.mu.Lock()
 		srv.stopLocked()
 		srv.mu.Unlock()
 		_ = theirs.Close()
 		<-srv.idle
-		_, _ = srv.close() // sockets only
+		_, _ = srv.close() // closes only sockets
 	}()
 	return p
 }
@@ -44,7 +44,7 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 // simulatedMTU is the path MTU of a simulated rail.
 const simulatedMTU = 4096
 
-// open opens a session over TCP. In place of queue pairs, the address of a target's memory is its port.
+// open opens a session over TCP. The address of a target's memory is its port, instead of queue pairs.
 func (s *Simulation) open(args OpenArgs, memory map[string][]byte) (engine, Opened, error) {
 	tcp, opened, err := openTCP(args, memory, loopback)
 	if err != nil {
@@ -72,7 +72,7 @@ type simulatedEngine struct {
 	s *Simulation
 }
 
-// connect connects an asker's rails. Queue pairs have two ends that connect; here a target only listens.
+// connect connects an asker's rails. Queue pairs connect at both ends, but a simulated target only listens.
 func (e *simulatedEngine) connect(args ConnectArgs) []failure.Failure {
 	if e.args.Target {
 		return nil
@@ -109,7 +109,7 @@ func (e *simulatedEngine) burst(source []byte, args BurstArgs) (done BurstDone, 
 	return e.tcpEngine.burst(source, args)
 }
 
-// fault returns why RDMA fails on a rail.
+// fault returns the failure of RDMA on a rail.
 func (e *simulatedEngine) fault(rail string) *failure.Failure {
 	f := e.s.Fault()
 	if e.args.Transport == TCP || f == nil {

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	size  = 1 << 20 // of a target's memory
+	size  = 1 << 20 // bytes of a target's memory
 	chunk = 64 << 10
 	seed  = 7
 )
 
-// burst writes so many bytes, and what is in flight then.
+// burst writes this many bytes, plus the writes in flight at that point.
 func burst(ctx context.Context, s *Session, bytes int64) (BurstDone, error) {
 	return s.Burst(ctx, failure.StageSolo, burstArgs(bytes, "0"), nil)
 }
@@ -31,12 +31,12 @@ func burstArgs(bytes int64, rails ...string) BurstArgs {
 	return args
 }
 
-// wrote reports whether a burst over one rail wrote so many bytes, and at most what was in flight in addition.
+// wrote reports whether a burst over one rail wrote this many bytes, plus at most the writes in flight.
 func wrote(done BurstDone, bytes int64) bool {
 	return len(done.Rails) == 1 && done.Rails[0].Bytes >= bytes && done.Rails[0].Bytes <= bytes+8*chunk
 }
 
-// verify compares what a burst wrote over its rails.
+// verify compares a burst's writes on its rails.
 func verify(t *testing.T, target *Session, seed uint64, done BurstDone, rails ...string) (Verified, error) {
 	t.Helper()
 	args := VerifyArgs{Seed: seed, Pass: done.Pass}
@@ -46,9 +46,9 @@ func verify(t *testing.T, target *Session, seed uint64, done BurstDone, rails ..
 	return target.Verify(t.Context(), args)
 }
 
-// counted is a simulated network that counts, with rails as fast as the machine.
+// counted is a simulated network that counts bytes and does not limit rates.
 type counted struct {
-	bytes [2]atomic.Int64 // by RDMA, by TCP
+	bytes [2]atomic.Int64 // by RDMA, and by TCP
 	moved atomic.Int32
 	fault atomic.Pointer[failure.Failure]
 }
@@ -107,8 +107,7 @@ func simulatedSession(t *testing.T, transport string, asker, target *Worker) (fr
 	return from, to
 }
 
-// TestSimulation: both transports move bytes through the simulation's wrapper, and have counted them when the result
-// arrives.
+// TestSimulation: both transports use the simulation's wrapper, and their bytes are counted when the result arrives.
 func TestSimulation(t *testing.T) {
 	var c counted
 	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
@@ -145,7 +144,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestSimulatedFault: with a fault, TCP works and RDMA fails with it on each rail.
+// TestSimulatedFault: with a fault, TCP works, and RDMA fails with this fault on each rail.
 func TestSimulatedFault(t *testing.T) {
 	var c counted
 	c.fault.Store(failure.New("", failure.RetryExceeded, "a wall"))
@@ -177,7 +176,7 @@ func TestSimulatedFault(t *testing.T) {
 	}
 }
 
-// TestSimulationEnds: closing a worker ends a burst, and leaves nothing.
+// TestSimulationEnds: closing a worker ends a burst and leaves nothing behind.
 func TestSimulationEnds(t *testing.T) {
 	stuck := make(chan struct{})
 	sim := (&counted{}).simulation()
@@ -203,7 +202,7 @@ func TestSimulationEnds(t *testing.T) {
 	b.Close()
 }
 
-// wall reports that something wants to pass.
+// wall signals the first write.
 type wall struct {
 	stuck chan struct{}
 	to    io.Writer

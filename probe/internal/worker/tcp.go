@@ -15,16 +15,17 @@ import (
 // tcpEngine is a session over TCP: a target that listens, or an asker's connections to one.
 type tcpEngine struct {
 	args   OpenArgs
-	target *tcp.Target // nil: an asker
-	conn   *tcp.Conn   // without lanes until connect
+	target *tcp.Target // nil for an asker
+	conn   *tcp.Conn   // no lanes until connect
 
-	through func(rail string, to io.Writer) io.Writer // of a simulated network; nil: none
+	through func(rail string, to io.Writer) io.Writer // wrapper of a simulated network; nil for a real one
 
 	ctx  context.Context // done when the session is canceled or closed
 	stop context.CancelFunc
 }
 
-// openTCP opens the session. A target has memory for each rail, and listens at an address, or at all if it is zero.
+// openTCP opens the session. A target has memory for each rail and listens at an address, or at all addresses if at is
+// zero.
 func openTCP(args OpenArgs, memory map[string][]byte, at netip.Addr) (*tcpEngine, Opened, error) {
 	if len(args.Key) != 32 {
 		return nil, Opened{}, failure.New("", failure.Other, "a key of %d bytes instead of 32", len(args.Key))
@@ -47,7 +48,8 @@ func openTCP(args OpenArgs, memory map[string][]byte, at netip.Addr) (*tcpEngine
 		lanes = append(lanes, memory[r.Name])
 	}
 	var err error
-	if e.target, err = tcp.Listen(e.ctx, at, lanes, args.QueuePairs, [32]byte(args.Key), granted); err != nil {
+	e.target, err = tcp.Listen(e.ctx, at, lanes, args.QueuePairs, [32]byte(args.Key), granted)
+	if err != nil {
 		e.stop()
 		return nil, Opened{}, failure.As("", err)
 	}
@@ -95,8 +97,8 @@ func (e *tcpEngine) burst(source []byte, args BurstArgs) (BurstDone, error) {
 	return e.conn.Burst(ctx, source, args)
 }
 
-func (e *tcpEngine) arrived(string, int, time.Duration) error { return nil } // acknowledged is arrived
-func (e *tcpEngine) stopRail(string)                          {}             // a connection that broke is closed
+func (e *tcpEngine) arrived(string, int, time.Duration) error { return nil } // acknowledged bytes have arrived
+func (e *tcpEngine) stopRail(string)                          {}             // a broken connection is closed
 
 func (e *tcpEngine) intake() Intake {
 	if e.target == nil || e.args.Transport != TCP {

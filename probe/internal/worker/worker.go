@@ -12,38 +12,40 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Options are how a worker is started.
+// Options configure a worker.
 type Options struct {
-	Command []string          // of the process; it must call [Main]
-	Env     []string          // added to this process's own
-	Log     func(line string) // gets its stderr; nil: dropped
+	Command []string          // command of the process, which must call [Main]
+	Env     []string          // additions to this process's environment
+	Log     func(line string) // receives lines of its stderr; nil drops them
+	Ended   func(why string)  // called when it crashed or was killed, before a restart; may be nil
 
-	Simulation *Simulation // replaces the process; nil: none
+	Simulation *Simulation // replaces the process; nil for a real one
 }
 
 const (
-	quick         = 10 * time.Second // for an operation without a limit
-	perRail       = time.Second      // more, to open, connect or close each rail: a kernel may do one after the other
+	quick         = 10 * time.Second // limit for an operation without its own
+	perRail       = time.Second      // extra time per rail to open, connect or close, which a kernel may serialize
 	perQueuePair  = 100 * time.Millisecond
-	grace         = 2 * time.Second // after a deadline, before the process is killed
-	minBackoff    = time.Second     // RDMA is not tried after a crash; doubled each time
+	grace         = 2 * time.Second // delay between a deadline and killing the process
+	minBackoff    = time.Second     // time without RDMA after a crash, doubled each time
 	maxBackoff    = 5 * time.Minute
 	maxUnkillable = 2 // killed processes that the kernel does not release
 )
 
-// Worker is the exporter's end: it starts the process on demand, and again after it ended. Safe for concurrent use, but
-// there is one session at a time: opening one ends the other.
+// Worker is the exporter's end. It starts the process on demand, and restarts it after it ended. Safe for concurrent
+// use, but there is only one session: opening one ends the other.
 type Worker struct {
-	opts Options
+	opts   Options
+	stderr *stderrLog
 
-	turn   sync.Mutex // one request at a time
-	lastID uint64     // of a request; protected by turn
+	turn   sync.Mutex // serializes requests
+	lastID uint64     // ID of the last request; protected by turn
 
 	mu         sync.Mutex // protects all following fields
 	proc       *process
-	unkillable []*process // killed, and not gone
-	crashes    int        // in a row
-	notBefore  time.Time  // of the next try with RDMA
+	unkillable []*process // killed processes that still exist
+	crashes    int        // consecutive crashes
+	notBefore  time.Time  // earliest time of the next RDMA session
 	restarts   uint64
 }
 
@@ -52,17 +54,20 @@ func New(opts Options) *Worker {
 	if opts.Log == nil {
 		opts.Log = func(string) {}
 	}
-	return &Worker{opts: opts}
+	if opts.Ended == nil {
+		opts.Ended = func(string) {}
+	}
+	return &Worker{opts: opts, stderr: newStderrLog(opts.Log)}
 }
 
-// Restarts returns how often the process ended and had to be started again.
+// Restarts returns how often the process had to be restarted.
 func (w *Worker) Restarts() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.restarts
 }
 
-// Close ends the process, and with it the session.
+// Close ends the process and its session.
 func (w *Worker) Close() {
 	w.mu.Lock()
 	p := w.proc
@@ -72,6 +77,7 @@ func (w *Worker) Close() {
 		p.kill()
 		p.wait()
 	}
+	w.stderr.report()
 }
 
 // Info loads libibverbs and describes it.
@@ -83,12 +89,12 @@ func (w *Worker) Info(ctx context.Context) (Info, error) {
 	return ask[Info](ctx, &Session{worker: w, proc: p}, failure.StageOpen, opInfo, quick, nil)
 }
 
-// SetupTime is the longest time to open, connect or close so many rails with so many queue pairs each.
+// SetupTime returns the maximum time to open, connect or close this many rails with this many queue pairs each.
 func SetupTime(rails, queuePairs int) time.Duration {
 	return quick + time.Duration(rails)*(perRail+time.Duration(queuePairs)*perQueuePair)
 }
 
-// Open opens a session. When it returns an error nothing is open: neither of this session nor of one before.
+// Open opens a session. On an error no session is open, neither this one nor an earlier one.
 func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, error) {
 	p, err := w.process(args.Transport == RDMA)
 	if err != nil {
@@ -98,14 +104,14 @@ func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, err
 	s.setup = SetupTime(len(args.Rails), args.QueuePairs)
 	opened, err := ask[Opened](ctx, s, failure.StageOpen, opOpen, s.setup, args)
 	if err != nil {
-		_, _ = s.Close() // the worker may have opened it: if it was canceled, or the answer is invalid
+		_, _ = s.Close() // the worker may have opened it before a cancel or an invalid answer
 		return nil, Opened{}, err
 	}
 	return s, opened, nil
 }
 
-// process returns the worker process, and starts it if necessary. After a crash RDMA waits; TCP, which loads no foreign
-// code, does not.
+// process returns the worker process, and starts it if necessary. After a crash RDMA has to wait, but not TCP, which
+// loads no foreign code.
 func (w *Worker) process(rdma bool) (*process, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +122,8 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	if w.proc != nil && !w.proc.ended() {
 		return w.proc, nil
 	}
-	if w.proc != nil { // it ended between two sessions, which is no reason to distrust the provider
+	if w.proc != nil { // it ended between two sessions, which is not the provider's fault
+		w.opts.Ended(w.proc.exitReason())
 		w.proc = nil
 		w.restarts++
 	}
@@ -130,7 +137,7 @@ func (w *Worker) process(rdma bool) (*process, error) {
 		w.proc = w.opts.Simulation.start()
 		return w.proc, nil
 	}
-	p, err := start(w.opts.Command, w.opts.Env, w.opts.Log)
+	p, err := start(w.opts.Command, w.opts.Env, w.stderr)
 	if err != nil {
 		return nil, failure.New(failure.StageOpen, failure.WorkerCrashed, "cannot start the worker process: %v", err)
 	}
@@ -138,15 +145,20 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	return p, nil
 }
 
-// kill kills a process that failed, counts its end, and delays the next try with RDMA.
+// kill kills a failed process, counts its end, and delays the next session with RDMA.
 func (w *Worker) kill(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	why := "it did not answer, and was killed"
+	if p.ended() {
+		why = p.exitReason()
+	}
 	p.kill()
 	if w.proc != p {
-		return // counted before, or closed
+		return // already counted, or closed
 	}
 	w.proc = nil
+	w.opts.Ended(why)
 	if !p.ended() {
 		w.unkillable = append(w.unkillable, p)
 	}
@@ -155,10 +167,10 @@ func (w *Worker) kill(p *process) {
 	w.crashes++
 }
 
-// settle decodes an answer, or describes a crash.
+// settle decodes an answer, or returns the failure of a crash.
 func (w *Worker) settle(p *process, stage failure.Stage, op string, res response, err error, result any) error {
 	if err != nil {
-		p.wait() // a crash closes the socket a moment before the process is gone
+		p.wait() // a crash closes the socket shortly before the process is gone
 		w.kill(p)
 		return failure.New(stage, failure.WorkerCrashed, "the worker process ended during %q: %s", op, p.exitReason())
 	}
@@ -178,7 +190,7 @@ type Session struct {
 	worker *Worker
 	proc   *process
 	rdma   bool
-	setup  time.Duration // longest time to open, connect or close the rails
+	setup  time.Duration // maximum time to open, connect or close the rails
 }
 
 // call sends one request and waits for its answer until ctx is done or limit is over. Then it cancels the request, and
@@ -198,7 +210,7 @@ func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limi
 	}
 	w.lastID++
 	req := request{ID: w.lastID, Op: op, Args: body}
-	_ = p.conn.SetDeadline(time.Now().Add(limit)) // a closed connection is the error of exchange
+	_ = p.conn.SetDeadline(time.Now().Add(limit)) // exchange fails on a closed connection
 	canceled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(canceled)
@@ -224,23 +236,23 @@ func ask[R any](ctx context.Context, s *Session, stage failure.Stage, op string,
 	return result, err
 }
 
-// Connect connects rails to the peer's ends, and returns the failures of those that did not.
+// Connect connects rails to the peer's ends, and returns the failures of rails.
 func (s *Session) Connect(ctx context.Context, args ConnectArgs) ([]failure.Failure, error) {
 	return ask[[]failure.Failure](ctx, s, failure.StageConnect, opConnect, s.setup, args)
 }
 
-// Latency measures round trips over one rail, in this order.
+// Latency measures round trips over one rail, and returns them in order.
 func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, error) {
 	return ask[Latencies](ctx, s, failure.StageLatency, opLatency, args.Limit+quick, args)
 }
 
-// Transfers measures transfers over several rails at once, in this order.
+// Transfers measures transfers over several rails at once, and returns them in order.
 func (s *Session) Transfers(ctx context.Context, args TransfersArgs) (Latencies, error) {
 	return ask[Latencies](ctx, s, failure.StageLatency, opMove, args.Limit+args.Deadline+quick, args)
 }
 
-// Burst moves bytes. progress, if not nil, gets the bytes completed so far, by rail, several times a second, and when
-// they were counted: on a busy machine the call comes much later.
+// Burst moves bytes. progress, if not nil, gets the completed bytes by rail several times per second. at is the time at
+// which they were counted: on a busy machine the call is much later.
 func (s *Session) Burst(ctx context.Context, stage failure.Stage, args BurstArgs, progress func(at time.Time,
 	bytes []int64)) (done BurstDone, err error) {
 	err = s.call(ctx, stage, opBurst, args.Deadline+quick, args, &done, progress)
@@ -252,7 +264,7 @@ func (s *Session) Burst(ctx context.Context, stage failure.Stage, args BurstArgs
 	return done, err
 }
 
-// Verify compares what the peer wrote with a pattern.
+// Verify compares the peer's writes with the pattern.
 func (s *Session) Verify(ctx context.Context, args VerifyArgs) (Verified, error) {
 	return ask[Verified](ctx, s, failure.StageVerify, opVerify, 3*quick, args)
 }
@@ -268,8 +280,8 @@ func (s *Session) Intake(ctx context.Context) (Intake, error) {
 }
 
 // Close ends the session: queue pairs are destroyed, listeners closed, memory is deregistered and freed. A worker that
-// does not confirm it is killed: when Close returns an error, the process is gone unless it hangs in the kernel.
-// received is what arrived over TCP in the whole session; nil: not known.
+// does not confirm this is killed: after an error the process is gone, unless it hangs in the kernel. received is what
+// arrived over TCP in the whole session; nil if unknown.
 func (s *Session) Close() (received *Intake, err error) {
 	if s.proc.ended() {
 		return nil, nil // the kernel closed everything

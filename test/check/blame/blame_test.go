@@ -22,13 +22,13 @@ import (
 	"github.com/railscope/railscope/test/check/fleetgen"
 )
 
-// now is when it is asked.
+// now returns the time of the queries.
 func now() time.Time { return time.Unix(1_700_000_000, 0) }
 
-// domainName is what instances have, and the names of peers have not.
+// domainName is the domain of instances, which names of peers lack.
 const domainName = ".example"
 
-// newServer is a Prometheus that has scraped a fleet.
+// newServer returns a Prometheus that has scraped a fleet.
 func newServer(t *testing.T, s fleet.State) *fleetgen.API {
 	t.Helper()
 	storage := teststorage.New(t)
@@ -50,8 +50,8 @@ func faulty() fleettest.Options {
 			{Kind: fleet.GPUPath, Node: node("b", 4), Rail: "1"}, {Kind: fleet.RailDown, Node: node("a", 5), Rail: "0"}}}
 }
 
-// TestQuestions: what the questions give back is the state of the fleet, both clusters apart, and of one alone where
-// that is asked for.
+// TestQuestions: the queries return the state of the fleet, with clusters kept apart, or only one cluster if
+// requested.
 func TestQuestions(t *testing.T) {
 	want := fleettest.New(faulty())
 	s := newServer(t, want)
@@ -82,20 +82,20 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// leaves are those that nodes that are up say.
+// leaves returns the leaf switches that running nodes report.
 func leaves(s fleet.State) map[fleet.Rail]string {
 	out := maps.Clone(s.Leaves)
 	maps.DeleteFunc(out, func(r fleet.Rail, _ string) bool { return !s.Nodes[r.Node] })
 	return out
 }
 
-// The nodes are called by the host of their instance, which has a domain; the state of the generator has none.
+// The nodes are named after the host of their instance, which has a domain; the generator's state has none.
 
 func domain(n fleet.Node) fleet.Node { n.Name += domainName; return n }
 
 func railDomain(r fleet.Rail) fleet.Rail { return fleet.Rail{Node: domain(r.Node), Rail: r.Rail} }
 
-// pairDomain: a node that Prometheus knows has its name, whoever asks it.
+// pairDomain adds the domain: both nodes are known to Prometheus.
 func pairDomain(p fleet.Pair) fleet.Pair { return fleet.Pair{From: domain(p.From), To: domain(p.To)} }
 
 func equal[K, V comparable](t *testing.T, what string, got, want map[K]V, as func(K) K, keep func(K) bool) {
@@ -117,7 +117,7 @@ func equal[K, V comparable](t *testing.T, what string, got, want map[K]V, as fun
 	}
 }
 
-// TestProgram: the program asks a server, blames what was planted, and says the same of what it saved.
+// TestProgram: the program queries a server, finds the planted fault, and reports the same from saved answers.
 func TestProgram(t *testing.T) {
 	o := faulty()
 	srv := httptest.NewServer(newServer(t, fleettest.New(o)))

@@ -1,3 +1,3 @@
-// Package blame tests that railscope fleet asks Prometheus the right questions: it evaluates them with Prometheus' own
+// Package blame tests the queries that railscope fleet sends to Prometheus: it evaluates them with Prometheus' own
 // engine over the series of generated fleets.
 package blame

@@ -21,8 +21,8 @@ import (
 	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
-// TestRules judges the recording rules railscope:blame on fleets with one fault each, as TestBlame of fleet does with
-// more: the kind and the subject must be right, and nothing else is to blame.
+// TestRules checks the recording rules railscope:blame on fleets with one fault each, like TestBlame of package
+// fleet with more: the kind and the subject must be right, and nothing else may be blamed.
 func TestRules(t *testing.T) {
 	kinds := []fleet.Kind{fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath, fleet.PeerDown, fleet.Leaf,
 		fleet.TCPFallback, fleet.SlowPath}
@@ -38,7 +38,8 @@ func TestRules(t *testing.T) {
 			right++
 		}
 		got = slices.DeleteFunc(got, func(s string) bool { return s == want })
-		if accused += len(got); len(got) > 0 {
+		accused += len(got)
+		if len(got) > 0 {
 			t.Logf("fleet %d: also %q, planted %s", i, got, want)
 		}
 	}
@@ -48,7 +49,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// planted is a fault somewhere. A slow pair is one that loses packets.
+// planted returns a random fault. A slow pair is one that loses packets.
 func planted(o fleettest.Options, kind fleet.Kind, random *rand.Rand) fleettest.Fault {
 	i, rail := random.IntN(o.Nodes), random.IntN(o.Rails)
 	f := fleettest.Fault{Kind: kind, Node: fleet.Node{Name: fleettest.Name(i)}, Rail: fmt.Sprint(rail)}
@@ -65,7 +66,7 @@ func planted(o fleettest.Options, kind fleet.Kind, random *rand.Rand) fleettest.
 	return f
 }
 
-// subject is a fault in the words of the rules.
+// subject returns a fault in the words of the rules.
 func subject(f fleettest.Fault) string {
 	if f.Kind == fleet.LossyPath {
 		f.Kind = fleet.SlowPath
@@ -73,7 +74,7 @@ func subject(f fleettest.Fault) string {
 	return strings.Join([]string{string(f.Kind), cmp.Or(f.Name, f.Leaf), f.Peer, f.Rail}, " ")
 }
 
-// blamed evaluates the rules over half an hour of a state that does not change, and returns what is to blame then.
+// blamed evaluates the rules over half an hour of a constant state, and returns what they blame at the end.
 func blamed(t *testing.T, s fleet.State) (list []string) {
 	t.Helper()
 	const every, lasts = 2 * time.Minute, 30 * time.Minute
@@ -102,7 +103,7 @@ func blamed(t *testing.T, s fleet.State) (list []string) {
 		"railscope:blame"))
 	for set.Next() {
 		if it := set.At().Iterator(nil); it.Seek(now().UnixMilli()) != 0 {
-			if _, v := it.At(); math.IsNaN(v) { // stale
+			if _, v := it.At(); math.IsNaN(v) { // stale marker
 				continue
 			}
 			l := set.At().Labels()

@@ -1,5 +1,4 @@
-// Package catalog knows the metrics that there are: those of docs/metrics.md,
-// which is generated from the rows.
+// Package catalog knows all metrics: those of docs/metrics.md, which is generated from the rows.
 package catalog
 
 import (
@@ -16,8 +15,7 @@ type Row struct {
 	Labels []string
 }
 
-// Read returns the metrics by name, and up, which Prometheus makes itself. File
-// is docs/metrics.md.
+// Read returns the metrics by name, and up, which Prometheus adds itself. file is docs/metrics.md.
 func Read(file string) (map[string]Row, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -34,8 +32,7 @@ func Read(file string) (map[string]Row, error) {
 	return all, nil
 }
 
-// Find returns the row that a series belongs to: a classic histogram has three
-// kinds of them.
+// Find returns the row to which a series belongs: a classic histogram has three kinds of series.
 func Find(all map[string]Row, name string) (Row, bool) {
 	if r, ok := all[name]; ok {
 		return r, true

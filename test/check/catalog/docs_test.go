@@ -16,11 +16,11 @@ const root = "../../.."
 var (
 	whole = regexp.MustCompile(`\brailscope_[a-z0-9_]+`)
 	span  = regexp.MustCompile("`([a-z][a-z0-9_]*)(?:\\{[a-z_,]+\\})?`")
-	// What ends so is a metric, but for the kernel's own names and the names of rules.
+	// Names with such a prefix and suffix are metrics, except the kernel's own names and names of rules.
 	ours = regexp.MustCompile(`^(?:rail|rails|port|gid|bond|gpu|gpudirect|pcie|netdev|process|nccl|probe|source|sampler)_.*_(?:total|ratio|info|seconds|bytes_per_second)$`)
 )
 
-// wrong returns the names in a page that are of no metric.
+// wrong returns the names in a page that look like metrics and are not.
 func wrong(page string, all map[string]Row) (names []string) {
 	for _, name := range whole.FindAllString(page, -1) {
 		if strings.HasSuffix(name, "_") { // railscope_probe_…, or railscope_*
@@ -33,14 +33,14 @@ func wrong(page string, all map[string]Row) (names []string) {
 	for _, m := range span.FindAllStringSubmatch(page, -1) {
 		if _, ok := Find(all,
 			"railscope_"+m[1]); ours.MatchString(m[1]) && !ok &&
-			m[1] != "process_start_time_seconds" { // the runtime's, without our prefix
+			m[1] != "process_start_time_seconds" { // the Go runtime's, without our prefix
 			names = append(names, m[1])
 		}
 	}
 	return names
 }
 
-// TestPages: every metric that a page names is one.
+// TestPages: every metric that a page names exists.
 func TestPages(t *testing.T) {
 	all, err := Read(filepath.Join(root, "docs/metrics.md"))
 	if err != nil {
@@ -50,7 +50,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string // of what rules record, thresholds without their prefix
+	var names []string // names of recorded series, and of thresholds without their prefix
 	for _, r := range list {
 		if r.Record != "" {
 			names = append(names, "`"+r.Record+"`", "", "`"+strings.TrimPrefix(r.Record, "railscope:threshold:")+"`", "")
@@ -84,7 +84,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestWrongNamesAreFound plants some.
+// TestWrongNamesAreFound: wrong names in a page are found.
 func TestWrongNamesAreFound(t *testing.T) {
 	all := map[string]Row{"railscope_port_up": {}, "railscope_probe_latency_seconds": {Kind: "histogram"},
 		"railscope_rail_info": {}}

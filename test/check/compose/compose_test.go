@@ -11,14 +11,14 @@ import (
 
 	alertmanager "github.com/prometheus/alertmanager/config"
 	"github.com/prometheus/prometheus/config"
-	_ "github.com/prometheus/prometheus/discovery/file" // of the configuration
+	_ "github.com/prometheus/prometheus/discovery/file" // file_sd, which the configuration uses
 	"github.com/prometheus/prometheus/discovery/targetgroup"
 	"go.yaml.in/yaml/v3"
 )
 
 const dir = "../../../deploy/compose"
 
-// file is compose.yaml, with all that may be in it.
+// file is compose.yaml, with all keys that it may have.
 type file struct {
 	Name     string
 	Services map[string]service
@@ -49,7 +49,7 @@ func load(t *testing.T) (f file) {
 	return f
 }
 
-// mounts are the files of this repository that a service sees, by where it sees them.
+// mounts returns the files of this repository that a service mounts, by path in the container.
 func (s service) mounts(t *testing.T, volumes map[string]struct{}) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -68,7 +68,8 @@ func (s service) mounts(t *testing.T, volumes map[string]struct{}) map[string]st
 	return found
 }
 
-// TestCompose: images have a version, ports are of this machine alone, and what the configurations name is there.
+// TestCompose: images have a version, ports are bound to this machine only, and files that the configurations name
+// exist.
 func TestCompose(t *testing.T) {
 	f := load(t)
 	for name, s := range f.Services {
@@ -87,7 +88,7 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	seen := f.Services["prometheus"].mounts(t, f.Volumes)
-	inside := func(path string) string { // the file of this repository
+	inside := func(path string) string { // inside returns the file of this repository.
 		for at, own := range seen {
 			if rest, ok := strings.CutPrefix(path, at); ok {
 				return own + rest
@@ -121,7 +122,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestGrafana: the data source is this Prometheus, and the dashboards are where the provider and the start page look.
+// TestGrafana: the data source is this Prometheus, and the dashboards are where the provider and the start page
+// look for them.
 func TestGrafana(t *testing.T) {
 	f := load(t)
 	s := f.Services["grafana"]

@@ -1,2 +1,2 @@
-// Package compose tests the compose file: every program takes its configuration, and every file that is mounted exists.
+// Package compose tests the compose file: every program accepts its configuration, and every mounted file exists.
 package compose

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestDashboards holds what every dashboard must have.
+// TestDashboards checks what every dashboard must have.
 func TestDashboards(t *testing.T) {
 	want := []string{"railscope-fleet", "railscope-node",
-		"railscope-probe"} // alerts and other dashboards lead to these
+		"railscope-probe"} // alerts and other dashboards link to these
 	var have []string
 	for _, d := range load(t, "provisioning") {
 		have = append(have, d.UID)
@@ -45,10 +45,10 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// TestVariables holds what people expect of variables, and that the query of
-// each is within those before it.
+// TestVariables checks what people expect of variables, and that the query of each depends on those before it.
 func TestVariables(t *testing.T) {
-	all := map[string]string{"cluster": ".*", "job": ".+", "instance": ".+", "rail": ".+", "peer": ".+"} // no cluster: ""
+	// no cluster: ""
+	all := map[string]string{"cluster": ".*", "job": ".+", "instance": ".+", "rail": ".+", "peer": ".+"}
 	for _, d := range load(t, "provisioning") {
 		for i, v := range d.Templating.List {
 			switch {
@@ -77,7 +77,7 @@ func TestVariables(t *testing.T) {
 			names = append(names, v.Name)
 		}
 		want := []string{"datasource", "cluster", "job", "instance"}
-		if d.UID == "railscope-fleet" { // what it shows is recorded of whole clusters
+		if d.UID == "railscope-fleet" { // it shows series that are recorded per cluster
 			want = want[:3]
 		}
 		if !slices.Equal(names[:min(len(want), len(names))], want) {
@@ -92,7 +92,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestPanels holds what every panel must have.
+// TestPanels checks what every panel must have.
 func TestPanels(t *testing.T) {
 	each(t, "provisioning", func(t *testing.T, d dashboard, p panel) {
 		if p.Title == "" || len(p.Description) < 40 {
@@ -140,7 +140,7 @@ func TestPanels(t *testing.T) {
 	})
 }
 
-// units are ids of @grafana/data's value formats that may be wanted here.
+// units are the IDs of @grafana/data's value formats that are allowed here.
 var units = []string{
 	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps",
 	"Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "suffix:GT/s",
@@ -148,8 +148,7 @@ var units = []string{
 	"joule", "bool", "bool_yes_no", "bool_on_off",
 }
 
-// TestGrid holds that no two panels are in the same place, none is outside of
-// the grid, and no two have the same number.
+// TestGrid: no two panels overlap, none is outside the grid, and no two have the same ID.
 func TestGrid(t *testing.T) {
 	for _, d := range load(t, "provisioning") {
 		ids := map[int]string{}
@@ -186,8 +185,8 @@ func overlaps(t *testing.T, name string, panels []panel) {
 	}
 }
 
-// TestFits holds that what must be read is not cut off on a screen of 1600
-// pixels: columns of tables, titles of figures. A column of the grid has 65.
+// TestFits: columns of tables and titles of figures are not cut off on a screen of 1600 pixels. A column of the
+// grid has 65 pixels.
 func TestFits(t *testing.T) {
 	const column, letter = 65, 10
 	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
@@ -199,11 +198,11 @@ func TestFits(t *testing.T) {
 		}
 		renamed, ok := p.Transformations[len(p.Transformations)-1].Options["renameByName"].(map[string]any)
 		if !ok {
-			return // a matrix has as many columns as there are peers
+			return // a matrix has one column per peer
 		}
 		needs, named := 20, map[string]bool{}
 		for _, name := range renamed {
-			named[name.(string)] = true // that of a single query has two fields
+			named[name.(string)] = true // the field of a single query has two names
 		}
 		for name := range named {
 			wide := max(60, len([]rune(name))*8+20)
@@ -225,8 +224,7 @@ func TestFits(t *testing.T) {
 	})
 }
 
-// TestDocs holds that every description leads to a page and a heading that are
-// there.
+// TestDocs: every description links to a page and a heading that exist.
 func TestDocs(t *testing.T) {
 	leads := regexp.MustCompile(`\(https://github\.com/railscope/railscope/blob/main/docs/([a-z0-9/-]+\.md)(?:#([a-z0-9-]+))?\)$`)
 	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
@@ -244,7 +242,7 @@ func TestDocs(t *testing.T) {
 	})
 }
 
-// anchors returns what a page's headings are called in addresses.
+// anchors returns the anchors of a page's headings.
 func anchors(text string) []string {
 	var all []string
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -254,8 +252,8 @@ func anchors(text string) []string {
 	return all
 }
 
-// TestLinks holds that links between dashboards lead to ones that are there,
-// set only variables that those have, and take data source, job and time along.
+// TestLinks: links between dashboards lead to existing ones, set only variables that those have, and pass data
+// source, job and time on.
 func TestLinks(t *testing.T) {
 	variables := map[string][]string{}
 	for _, d := range load(t, "provisioning") {
@@ -267,7 +265,7 @@ func TestLinks(t *testing.T) {
 	each(t, "provisioning", func(t *testing.T, d dashboard, p panel) {
 		for _, url := range p.links() {
 			if page, ok := strings.CutPrefix(url, "https://github.com/railscope/railscope/blob/main/docs/runbooks/"); ok {
-				if page != "Railscope${__value.text}.md" { // TestRunbooks holds that each alert has one
+				if page != "Railscope${__value.text}.md" { // TestRunbooks checks that each alert has a runbook
 					t.Errorf("%s leads to no runbook", url)
 				}
 				continue
@@ -300,7 +298,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// links returns the dashboards that values of the panel lead to.
+// links returns the dashboards to which values of the panel link.
 func (p panel) links() []string {
 	var urls []string
 	for _, l := range p.FieldConfig.Defaults.Links {
@@ -320,8 +318,7 @@ func (p panel) links() []string {
 	return urls
 }
 
-// TestForImport holds that the flavour for import names all that it needs, and
-// is otherwise the same.
+// TestForImport: the variant for import names all that it needs, and is otherwise the same.
 func TestForImport(t *testing.T) {
 	mounted := load(t, "provisioning")
 	for i, d := range load(t, "grafana.com") {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// dashboard is what the checks need of Grafana's JSON.
+// dashboard is the part of Grafana's JSON that the checks need.
 type dashboard struct {
 	file string
 
@@ -67,7 +67,7 @@ type panel struct {
 		Options map[string]any
 	}
 	Options struct{ TextMode string }
-	Panels  []panel // of a row that is folded
+	Panels  []panel // panels of a collapsed row
 }
 
 type fields struct {
@@ -85,10 +85,10 @@ type target struct {
 	Datasource                        source
 }
 
-// name says where a query is.
+// name identifies a panel in messages.
 func (p panel) name() string { return fmt.Sprintf("%d %s", p.ID, p.Title) }
 
-// all returns the panels, those of folded rows too, without the rows.
+// all returns the panels, including those of collapsed rows, without the rows.
 func (d dashboard) all() []panel {
 	var all []panel
 	for _, p := range d.Panels {
@@ -101,7 +101,7 @@ func (d dashboard) all() []panel {
 	return all
 }
 
-// load reads the dashboards of a flavour: provisioning or grafana.com.
+// load reads the dashboards of a variant: provisioning or grafana.com.
 func load(t *testing.T, flavour string) []dashboard {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "dashboards", flavour, "*.json"))
@@ -123,7 +123,7 @@ func load(t *testing.T, flavour string) []dashboard {
 	return all
 }
 
-// each runs check on every panel of every dashboard of a flavour.
+// each runs check on every panel of every dashboard of a variant.
 func each(t *testing.T, flavour string, check func(t *testing.T, d dashboard, p panel)) {
 	t.Helper()
 	for _, d := range load(t, flavour) {

@@ -20,11 +20,11 @@ import (
 	"github.com/railscope/railscope/test/check/catalog"
 )
 
-// answer is what a query of a panel came to.
+// answer is the result of a panel's query.
 type answer struct {
-	values, histograms int // those that are no number left out
+	values, histograms int // without NaN
 	series             []labels.Labels
-	numbers            map[string][]float64 // by series
+	numbers            map[string][]float64 // keyed by series
 }
 
 func (a *answer) add(series labels.Labels, histograms int, numbers ...float64) {
@@ -36,8 +36,7 @@ func (a *answer) add(series labels.Labels, histograms int, numbers ...float64) {
 	}
 }
 
-// like reports whether two answers are the same, but for the order in which
-// floating point numbers were added.
+// like reports whether two answers are equal, apart from the order in which floating point numbers were added.
 func (a *answer) like(b answer) bool {
 	return maps.EqualFunc(a.numbers, b.numbers, func(a, b []float64) bool {
 		return slices.EqualFunc(a, b, func(a, b float64) bool {
@@ -46,7 +45,7 @@ func (a *answer) like(b answer) bool {
 	})
 }
 
-// asker asks a storage as Grafana does.
+// asker queries a storage as Grafana does.
 type asker struct {
 	data   storage.Queryable
 	engine *promql.Engine
@@ -103,11 +102,9 @@ func (a asker) ask(t *testing.T, p panel, q target) answer {
 	return came
 }
 
-// TestPanelsAnswer runs every query of every panel on a storage that holds the
-// expositions of the exporter, and wants an answer that has values. A query for
-// a fault is answered because a machine in the storage has it. Servers keep
-// classic histograms, native ones, or both: what asks for them is answered by
-// each, and only once, because a heatmap cannot draw both.
+// TestPanelsAnswer runs every query of every panel on a storage with the exporter's expositions, and requires values. A
+// query for a fault has one because a machine in the storage has the fault. Queries for histograms must return one
+// result for classic histograms, native ones, and both, because a heatmap cannot draw both.
 func TestPanelsAnswer(t *testing.T) {
 	for name, k := range map[string]keeps{"classic": {classic: true}, "native": {native: true},
 		"both": {classic: true, native: true}} {
@@ -116,7 +113,7 @@ func TestPanelsAnswer(t *testing.T) {
 			each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
 				for _, q := range p.Targets {
 					if !k.classic && !strings.Contains(q.Expr, "_bucket{") && !strings.Contains(q.Expr, "_count{") {
-						continue // the same as with classic ones
+						continue // equal to the result with classic ones
 					}
 					came := a.ask(t, p, q)
 					if came.values+came.histograms == 0 {
@@ -131,8 +128,7 @@ func TestPanelsAnswer(t *testing.T) {
 	}
 }
 
-// TestOthers holds that no answer changes when Prometheus scrapes other
-// programs, too, which have metrics of the same names.
+// TestOthers: no result changes if Prometheus also scrapes other programs that have metrics with the same names.
 func TestOthers(t *testing.T) {
 	var others []sample
 	for _, s := range fleet(t) {
@@ -155,9 +151,8 @@ func TestOthers(t *testing.T) {
 	})
 }
 
-// TestLost holds that both rails that are lost count, and no port that never
-// was up, two of the node spark have no cable, nor those of a node that does not
-// answer any more.
+// TestLost: both lost rails count, and no port that was never up (two of the node spark have no cable), nor those
+// of a node that no longer answers.
 func TestLost(t *testing.T) {
 	a, asked := newAsker(t, keeps{classic: true}), 0
 	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
@@ -187,14 +182,13 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestColumns holds that every label in the answers of a table has a column, or
-// is hidden, and that no column is of a label that there is not; and that what
-// is said of a column, or of series, is said of some that there are.
+// TestColumns: every label in the results of a table has a column or is hidden, and no column is for a missing
+// label. Overrides match at least one column or series.
 func TestColumns(t *testing.T) {
 	a := newAsker(t, keeps{classic: true})
 	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
-		have := map[string]bool{} // what fields are called before they are renamed
-		var names []string        // and what series are called
+		have := map[string]bool{} // names of fields before they are renamed
+		var names []string        // names of series
 		for _, q := range p.Targets {
 			for _, series := range a.ask(t, p, q).series {
 				name := q.LegendFormat
@@ -223,7 +217,7 @@ func TestColumns(t *testing.T) {
 	})
 }
 
-// columns returns what the columns of a table are called at last.
+// columns returns the final names of a table's columns.
 func columns(t *testing.T, p panel, have map[string]bool) []string {
 	t.Helper()
 	var names []string
@@ -254,14 +248,14 @@ func columns(t *testing.T, p panel, have map[string]bool) []string {
 	return names
 }
 
-// whole are metrics that are shown whole although they have a label rail.
+// whole are metrics that are shown for all rails although they have a label rail.
 var whole = []string{
-	"railscope_pcie_", // of GPUs, too, which are no rails
-	"railscope_probe_rail_expected_bytes_per_second", // its sum is what all rails at once are compared with
+	"railscope_pcie_", // they include GPUs, which are not rails
+	"railscope_probe_rail_expected_bytes_per_second", // the goodput of all rails together is compared with its sum
 }
 
-// TestNarrowed holds that what a dashboard lets one choose narrows all that it
-// shows: also rails and peers, and of a repeated panel the one it is for.
+// TestNarrowed: each selection of a dashboard applies to all that it shows, including rails and peers, and a
+// repeated panel shows only its own value.
 func TestNarrowed(t *testing.T) {
 	known := rows(t)
 	each(t, "provisioning", func(t *testing.T, d dashboard, p panel) {
@@ -290,8 +284,7 @@ func TestNarrowed(t *testing.T) {
 	})
 }
 
-// TestMore holds that testdata/more.prom has only metrics that there are, with
-// their kinds and their labels.
+// TestMore: testdata/more.prom has only metrics that exist, with their kinds and labels.
 func TestMore(t *testing.T) {
 	known := rows(t)
 	for _, s := range exposition(t, filepath.Join("testdata", "more.prom")) {

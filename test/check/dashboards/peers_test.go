@@ -10,7 +10,7 @@ import (
 	"github.com/railscope/railscope/test/check/catalog"
 )
 
-// TestPeers holds that every figure of the probe names the peer that it is of, unless it is of metrics that have none.
+// TestPeers: every value of the probe shows its peer, unless its metric has none.
 func TestPeers(t *testing.T) {
 	known, a := rows(t), newAsker(t, keeps{classic: true})
 	each(t, "provisioning", func(t *testing.T, d dashboard, p panel) {
@@ -44,7 +44,7 @@ func TestPeers(t *testing.T) {
 	})
 }
 
-// ofPeers reports whether a query is of a metric with a label peer.
+// ofPeers reports whether a query uses a metric with a label peer.
 func ofPeers(t *testing.T, known map[string]catalog.Row, q target) bool {
 	t.Helper()
 	found := false

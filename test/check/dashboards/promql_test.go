@@ -13,8 +13,8 @@ import (
 	"github.com/railscope/railscope/test/check/catalog"
 )
 
-// fill puts values in the place of Grafana's variables, as Grafana does: of
-// several values, or all of them, a regular expression.
+// fill replaces Grafana's variables by values, as Grafana does: several values, or all of them, become a regular
+// expression.
 func fill(expr string, values map[string]string) string {
 	replaced := []string{"$__rate_interval", rateInterval.String(), "$__range", shown.String()}
 	for name, value := range values {
@@ -23,13 +23,13 @@ func fill(expr string, values map[string]string) string {
 	return strings.NewReplacer(replaced...).Replace(expr)
 }
 
-// What these variables are here: durations that nobody would write by hand.
+// Values of these variables here: durations that do not occur in a query.
 const (
 	rateInterval = 61 * time.Second
 	shown        = 901 * time.Second
 )
 
-// everything is what all variables are when all of their values are chosen.
+// everything has the values of all variables if All is selected.
 var everything = map[string]string{"cluster": ".*", "job": ".+", "instance": ".+", "rail": ".+", "peer": ".+"}
 
 func parse(t *testing.T, expr string) parser.Expr {
@@ -41,7 +41,7 @@ func parse(t *testing.T, expr string) parser.Expr {
 	return parsed
 }
 
-// TestQueries holds that every query parses, and is made as it should be.
+// TestQueries: every query parses, and follows the rules.
 func TestQueries(t *testing.T) {
 	known := rows(t)
 	each(t, "provisioning", func(t *testing.T, d dashboard, p panel) {
@@ -72,11 +72,12 @@ func variablesOf(d dashboard) []string {
 	return names
 }
 
-// complain is told what is wrong.
+// complain reports a violation.
 type complain func(format string, args ...any)
 
 func checkQuery(wrong complain, known map[string]catalog.Row, variables []string, expr string) {
-	raw, err := parser.NewParser(parser.Options{}).ParseExpr(fill(expr, nil)) // with the names of variables left in
+	// with the variables' names in place of values
+	raw, err := parser.NewParser(parser.Options{}).ParseExpr(fill(expr, nil))
 	if err != nil {
 		wrong("%s\n%v", expr, err)
 		return
@@ -92,8 +93,8 @@ func checkQuery(wrong complain, known map[string]catalog.Row, variables []string
 	})
 }
 
-// checkGrouping holds that an aggregation keeps or drops labels that something
-// in it has: another name would do nothing, and say nothing of that.
+// checkGrouping checks that an aggregation keeps or drops labels that its operand has: any other name has no
+// effect, without an error.
 func checkGrouping(wrong complain, known map[string]catalog.Row, aggregate *parser.AggregateExpr) {
 	have := []string{"cluster", "job", "instance", "le"}
 	parser.Inspect(aggregate.Expr, func(n parser.Node, _ []parser.Node) error {
@@ -101,7 +102,7 @@ func checkGrouping(wrong complain, known map[string]catalog.Row, aggregate *pars
 		case *parser.VectorSelector:
 			r, _ := catalog.Find(known, n.Name)
 			have = append(have, r.Labels...)
-		case *parser.StringLiteral: // of label_replace and label_join, the name of the new label among others
+		case *parser.StringLiteral: // arguments of label_replace and label_join, including the new label's name
 			have = append(have, n.Val)
 		}
 		return nil
@@ -113,8 +114,8 @@ func checkGrouping(wrong complain, known map[string]catalog.Row, aggregate *pars
 	}
 }
 
-// checkSelector holds that a selector is of a metric and of labels that exist,
-// within what is chosen, and a counter only where it is made a rate.
+// checkSelector checks that a selector uses an existing metric and existing labels, applies the selection, and uses
+// a counter only in a rate.
 func checkSelector(wrong complain, known map[string]catalog.Row, variables []string, v *parser.VectorSelector,
 	path []parser.Node) {
 	r, ok := catalog.Find(known, v.Name)
@@ -131,14 +132,15 @@ func checkSelector(wrong complain, known map[string]catalog.Row, variables []str
 			wrong("%s has no label %s", v.Name, m.Name)
 		}
 		if name, ok := strings.CutPrefix(m.Value, "$"); ok {
-			if name = strings.TrimSuffix(name, "|"); m.Type != labels.MatchRegexp || !slices.Contains(variables, name) {
+			name = strings.TrimSuffix(name, "|")
+			if m.Type != labels.MatchRegexp || !slices.Contains(variables, name) {
 				wrong("%s: %s is no regular expression, or no variable of this dashboard", v.Name, m)
 			}
 		}
 		matched[m.Name] = m.Value
 	}
 	for _, name := range []string{"cluster", "job", "instance"} {
-		if strings.HasPrefix(v.Name, "ALERTS") { // an alert may be of no single node
+		if strings.HasPrefix(v.Name, "ALERTS") { // an alert may concern no single node
 			matched[name] = strings.TrimSuffix(matched[name], "|")
 		}
 		if slices.Contains(variables, name) && matched[name] != "$"+name {
@@ -155,8 +157,7 @@ func checkSelector(wrong complain, known map[string]catalog.Row, variables []str
 	}
 }
 
-// callOf returns the function over the range vector that a selector is in, and
-// how long that is.
+// callOf returns the function over the selector's range vector, and the length of the range.
 func callOf(path []parser.Node) (function string, over time.Duration) {
 	if len(path) < 2 {
 		return "", 0
@@ -171,7 +172,7 @@ func callOf(path []parser.Node) (function string, over time.Duration) {
 	return function, matrix.Range
 }
 
-// checkLegend holds that a legend names only labels that the answer has.
+// checkLegend checks that a legend names only labels of the result.
 func checkLegend(t *testing.T, expr parser.Expr, legend string) {
 	t.Helper()
 	have, exact := labelsOf(expr)
@@ -188,8 +189,7 @@ func checkLegend(t *testing.T, expr parser.Expr, legend string) {
 	}
 }
 
-// labelsOf returns the labels of an expression's answer, as far as an
-// aggregation names them.
+// labelsOf returns the labels of an expression's result, as far as an aggregation names them.
 func labelsOf(expr parser.Expr) (names []string, exact bool) {
 	switch e := expr.(type) {
 	case *parser.AggregateExpr:
@@ -200,13 +200,15 @@ func labelsOf(expr parser.Expr) (names []string, exact bool) {
 	case *parser.ParenExpr:
 		return labelsOf(e.Expr)
 	case *parser.BinaryExpr:
-		if names, exact = labelsOf(e.LHS); exact {
+		names, exact = labelsOf(e.LHS)
+		if exact {
 			return names, true
 		}
 		return labelsOf(e.RHS)
 	case *parser.Call:
 		for _, arg := range e.Args {
-			if names, exact = labelsOf(arg); exact {
+			names, exact = labelsOf(arg)
+			if exact {
 				return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "le" }), true
 			}
 		}
@@ -214,8 +216,7 @@ func labelsOf(expr parser.Expr) (names []string, exact bool) {
 	return nil, false
 }
 
-// checkVariable holds that a variable asks for a label that exists, within the
-// variables before it.
+// checkVariable checks that a variable queries an existing label and uses the variables before it.
 func checkVariable(t *testing.T, known map[string]catalog.Row, definition string, before []string) {
 	t.Helper()
 	inner, ok := strings.CutPrefix(strings.TrimSuffix(definition, ")"), "label_values(")
@@ -240,7 +241,7 @@ func checkVariable(t *testing.T, known map[string]catalog.Row, definition string
 	}
 }
 
-// TestChecksFindFaults plants a fault of each kind in a query.
+// TestChecksFindFaults: each kind of fault in a query is found.
 func TestChecksFindFaults(t *testing.T) {
 	known := rows(t)
 	const in = `cluster=~"$cluster", job=~"$job", instance=~"$instance"`

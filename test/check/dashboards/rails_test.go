@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// pages is where the pages of docs/ are.
+// pages is the address of the pages in docs/.
 const pages = "https://github.com/railscope/railscope/blob/main/docs/"
 
-// TestFolded holds that at least half of the panels of a node ask nothing until their row is opened, and that what is
-// wrong comes first.
+// TestFolded: at least half of the panels of the node dashboard send no queries until their row is opened, and
+// faults come first.
 func TestFolded(t *testing.T) {
 	for _, d := range load(t, "provisioning") {
 		if d.UID != "railscope-node" {
@@ -40,7 +40,7 @@ func TestFolded(t *testing.T) {
 	}
 }
 
-// railOf returns the number of the rail that an override colours.
+// railOf returns the number of the rail to which an override gives a colour.
 func railOf(matcher string) string {
 	if m := regexp.MustCompile(`^rail \[\^\\d \]\*(\d+) \.\*$`).FindStringSubmatch(matcher); m != nil {
 		return m[1]
@@ -48,7 +48,7 @@ func railOf(matcher string) string {
 	return ""
 }
 
-// colours returns what a panel colours the rails 0 to 15 with.
+// colours returns the colours of rails 0 to 15 in a panel.
 func (p panel) colours() map[string]string {
 	all := map[string]string{}
 	for _, o := range p.FieldConfig.Overrides {
@@ -65,8 +65,8 @@ func (p panel) colours() map[string]string {
 	return all
 }
 
-// TestColours holds that graphs of rails name the rail in one way, and give each rail the same colour everywhere, which
-// no other rail has.
+// TestColours: graphs name rails in one way, and give each rail the same colour everywhere, which no other rail
+// has.
 func TestColours(t *testing.T) {
 	var want map[string]string
 	graphs := 0
@@ -91,7 +91,8 @@ func TestColours(t *testing.T) {
 			}
 			return
 		}
-		if graphs++; graphs == 1 {
+		graphs++
+		if graphs == 1 {
 			want = have
 		}
 		if !maps.Equal(have, want) {
@@ -111,7 +112,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestColouredSeries holds that the colour of a rail is that of its own series only.
+// TestColouredSeries: the colour of a rail applies only to its own series.
 func TestColouredSeries(t *testing.T) {
 	all := load(t, "provisioning")
 	i := slices.IndexFunc(all, func(d dashboard) bool { return d.UID == "railscope-node" })
@@ -137,7 +138,7 @@ func TestColouredSeries(t *testing.T) {
 	t.Error("no panel colours rails")
 }
 
-// TestPages holds that values lead to pages, and headings, that are there: each alert has a runbook.
+// TestPages: values link to pages and headings that exist. Each alert has a runbook.
 func TestPages(t *testing.T) {
 	led := 0
 	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {

@@ -7,7 +7,7 @@ import (
 	"github.com/railscope/railscope/test/check/catalog"
 )
 
-// rows returns the metrics by name, with those that Prometheus itself adds to the exporter's, and what rules record.
+// rows returns the metrics by name, including those that Prometheus adds and that rules record.
 func rows(t *testing.T) map[string]catalog.Row {
 	t.Helper()
 	all, err := catalog.Read("../../../docs/metrics.md")

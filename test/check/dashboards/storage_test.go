@@ -22,7 +22,7 @@ import (
 	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
-// Scrapes of the storage, from the epoch on.
+// Scrapes of the storage, starting at the epoch.
 const (
 	every   = 15 * time.Second
 	scrapes = 80
@@ -35,12 +35,14 @@ type sample struct {
 	labels labels.Labels
 	value  float64
 	kind   model.MetricType
-	family string // name of the metric that the line belongs to
-	until  int    // scrape from which on the value is 0, or there is none, as of a device that is gone; 0 is never
-	gone   bool
+	family string // name of the metric to which the line belongs
+	// scrape from which the value is 0 (until) or the series is missing (gone), as of a device that was removed; 0:
+	// never
+	until int
+	gone  bool
 }
 
-// exposition reads a text that the exporter has written, or could have.
+// exposition reads a text that the exporter wrote or could write.
 func exposition(t *testing.T, file string) []sample {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -73,9 +75,8 @@ func exposition(t *testing.T, file string) []sample {
 	}
 }
 
-// at returns what the series has come to at a scrape: what counts goes on
-// counting, the buckets of a histogram in step with each other, and other
-// values stay.
+// at returns the value of the series at a scrape: counters keep counting, the buckets of a histogram in step with
+// each other, and other values are constant.
 func (s sample) at(scrape int) float64 {
 	if s.until > 0 && scrape >= s.until {
 		return 0
@@ -90,21 +91,20 @@ func (s sample) at(scrape int) float64 {
 	}
 }
 
-// node returns the samples as a scrape of that node. Prometheus puts job and instance in front of such labels of the
-// exporter; people add a cluster.
+// node returns the samples as a scrape of that node. Prometheus prefixes the exporter's own labels job and
+// instance; a cluster label is added.
 func node(samples []sample, instance string) []sample {
 	samples = slices.Clone(samples)
 	for i, s := range samples {
-		b := labels.NewBuilder(s.labels) // without a label that is set to nothing
+		b := labels.NewBuilder(s.labels) // an empty value removes the label
 		b.Set("exported_job", s.labels.Get("job")).Set("exported_instance", s.labels.Get("instance"))
 		samples[i].labels = b.Set("cluster", "a").Set("job", "railscope").Set("instance", instance).Labels()
 	}
 	return samples
 }
 
-// fleet returns what Prometheus scrapes from the machines in exporter/testdata,
-// a node each, with what no machine there has from testdata, and what
-// Prometheus says itself.
+// fleet returns the series that Prometheus scrapes: one node for each machine in exporter/testdata, additional
+// series from testdata, and Prometheus' own.
 func fleet(t *testing.T) []sample {
 	t.Helper()
 	var all []sample
@@ -113,7 +113,7 @@ func fleet(t *testing.T) []sample {
 			name+":10091")...)
 	}
 	probed := exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "probe.prom"))
-	for i, s := range probed { // of two peers with the same latency, either would be the worst
+	for i, s := range probed { // otherwise two peers have the same latency, and either could be the worst
 		if s.labels.Get("peer") == "b:10092" && s.family == "railscope_probe_latency_seconds" {
 			probed[i].value = min(s.value, 10)
 		}
@@ -129,8 +129,8 @@ func fleet(t *testing.T) []sample {
 	return append(all, exposition(t, filepath.Join("testdata", "prometheus.prom"))...)
 }
 
-// lose lets two rails of one node be lost: one goes down, the other vanishes, longer ago than the 5 minutes for which
-// Prometheus holds on to a value, and the 5 minutes after which it is missed.
+// lose makes two rails of one node fail: one goes down, the other disappears, both longer ago than the 5 minutes
+// for which Prometheus keeps a value, and the 5 minutes after which a rail is missing.
 func lose(t *testing.T, samples []sample) {
 	t.Helper()
 	found := 0
@@ -153,8 +153,7 @@ func lose(t *testing.T, samples []sample) {
 	}
 }
 
-// fresh returns those samples that are not in have yet: each exposition tells
-// of the exporter itself.
+// fresh returns the samples that are not in have: each exposition has the exporter's own metrics.
 func fresh(samples, have []sample) []sample {
 	there := map[string]bool{}
 	for _, s := range have {
@@ -163,10 +162,10 @@ func fresh(samples, have []sample) []sample {
 	return slices.DeleteFunc(samples, func(s sample) bool { return there[s.labels.String()] })
 }
 
-// keeps says which histograms a server keeps of those that are exposed.
+// keeps says which kinds of histograms a server stores.
 type keeps struct{ classic, native bool }
 
-// stored fills a storage with scrapes.
+// stored writes scrapes to a storage.
 func stored(t *testing.T, samples []sample, k keeps) storage.Queryable {
 	t.Helper()
 	s := teststorage.New(t)
@@ -186,7 +185,7 @@ func stored(t *testing.T, samples []sample, k keeps) storage.Queryable {
 				put(sample.labels, sample.at(scrape), nil)
 			}
 			if k.native && sample.kind == model.MetricTypeHistogram &&
-				strings.HasSuffix(sample.labels.Get(model.MetricNameLabel), "_count") { // one for each series
+				strings.HasSuffix(sample.labels.Get(model.MetricNameLabel), "_count") { // one per series
 				put(labels.NewBuilder(sample.labels).Set(model.MetricNameLabel, sample.family).Labels(), 0,
 					tsdbutil.GenerateTestHistogram(int64(scrape)))
 			}
@@ -199,7 +198,7 @@ func stored(t *testing.T, samples []sample, k keeps) storage.Queryable {
 	return s
 }
 
-// record evaluates the rules, every minute, on what was scraped.
+// record evaluates the rules on the scraped data, every minute.
 func record(t *testing.T, s *teststorage.TestStorage) {
 	t.Helper()
 	r, err := ruleeval.New(t.Context(), s, filepath.Join("..", "..", "..", "deploy", "rules"))

@@ -25,32 +25,31 @@ import (
 	ours "github.com/railscope/railscope/deploy/rules"
 )
 
-// Time between two samples and two evaluations, and how long a state lasts: a
-// healthy one before something fails, and any until alerts are counted. The
-// longest time that one of ours waits is an hour.
+// Time between two samples and two evaluations, and the duration of a state: a healthy one before something fails,
+// and any state until alerts are counted. The longest wait of our alerts is an hour.
 const (
 	every   = 15 * time.Second
 	healthy = 20 * time.Minute
 	lasting = 80 * time.Minute
 )
 
-// How long the demo is watched. Between two scrapes that are stretched both nodes
-// ask each other at least once.
+// Duration for which the demo is watched. Between two scrapes that are stretched, each node probes the other at
+// least once.
 const (
-	measuring = 30 * time.Second // where nothing changes
-	failAfter = 25 * time.Second // the sampler believes after 20 that the rails were even
-	failing   = 15 * time.Second // from then on
-	patience  = 2 * time.Minute  // for a machine at work with other things
+	measuring = 30 * time.Second // time without a change
+	failAfter = 25 * time.Second // after 20 s the sampler has seen that the rails were balanced
+	failing   = 15 * time.Second // time after the failure
+	patience  = 2 * time.Minute  // limit on a busy machine
 )
 
-// trouble is a demo's flags, and what comes of them.
+// trouble is a set of the demo's flags, with the expected results.
 type trouble struct {
 	name    string
 	flags   []string
-	suspect string // the reason of the fallback that both nodes suspect
-	solos   bool   // rails are judged alone, too, and so must have been asked alone
+	suspect string // reason of the fallback that both nodes suspect
+	solos   bool   // rails are also judged alone, so solo bursts are needed
 	fails   bool
-	want    []string // the alerts that must fire, with what tells them apart, on the nodes 1 and 2
+	want    []string // alerts that must fire, with their distinguishing labels, on nodes 1 and 2
 }
 
 var troubles = []trouble{
@@ -64,16 +63,15 @@ var troubles = []trouble{
 		"RailscopeRailDown 1 rail=0 reason=down"}},
 }
 
-// watched is what a demo served.
+// watched is the data that a demo served.
 type watched struct {
-	stretches [2][]stretch // by node
+	stretches [2][]stretch // stretches by node
 	err       error
 }
 
-// TestAlerts runs the demo once for each trouble, all at once and for about a
-// minute, stretches what it served to the time that alerts take, and holds that
-// those fire that should, and no other. What a demo's rails carry is measured, hence
-// slow ones. Below this rate its TCP is too little for a suspicion.
+// TestAlerts runs the demo once for each trouble, all concurrently and for about a minute, stretches the served
+// data to the time that alerts need, and checks that exactly the expected alerts fire. The demo measures what its
+// rails carry, so they must be slow. Below this rate its TCP is too little for a suspicion.
 func TestAlerts(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "railscope")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/railscope")
@@ -105,7 +103,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// alerts are those that fire at the end of what was seen.
+// alerts returns the alerts that fire at the end of the watched time.
 func (w watched) alerts(t *testing.T) ([]string, error) {
 	t.Helper()
 	if w.err != nil {
@@ -123,7 +121,7 @@ func (w watched) alerts(t *testing.T) ([]string, error) {
 	return firing(t, b.String(), time.Duration(total)*every), nil
 }
 
-// watch scrapes two nodes until it has seen what is to be stretched.
+// watch scrapes two nodes until it has seen all that is stretched.
 func (tc trouble) watch(nodes []string) watched {
 	var stretches [2][]stretch
 	var err error
@@ -136,7 +134,7 @@ func (tc trouble) watch(nodes []string) watched {
 			case time.Since(from) >= least && err == nil && seen(list):
 				return list
 			case time.Now().Before(deadline):
-				err = nil // it may just be starting
+				err = nil // it may still be starting
 			case err == nil:
 				err = fmt.Errorf("after %v still not: %s", patience, what)
 			}
@@ -165,7 +163,7 @@ func (tc trouble) watch(nodes []string) watched {
 	from, lasts := until("both have asked", 0, asked(nil)), measuring
 	if tc.fails {
 		stretched(began, from, healthy)
-		// What was under way when it failed is over two seconds later.
+		// Rounds that were running at the failure have ended two seconds later.
 		down := until("the port is down", 0, func(list []*scrape) bool {
 			return list[0].least("railscope_port_up") == 0
 		})
@@ -183,11 +181,11 @@ func (tc trouble) watch(nodes []string) watched {
 	return watched{stretches, err}
 }
 
-// start starts the demo on free ports and returns where its nodes serve, and what
-// ends it before the test does.
+// start starts the demo on free ports. It returns the addresses of its nodes, and a function that ends it before
+// the test does.
 func start(t *testing.T, binary string, flags []string) (nodes []string, end func()) {
 	t.Helper()
-	port := 20000 + 4*rand.IntN(3000) // below those that Linux gives to connections
+	port := 20000 + 4*rand.IntN(3000) // below the ports that Linux assigns to connections
 	for !free(port) {
 		port = 20000 + 4*rand.IntN(3000)
 	}
@@ -214,8 +212,7 @@ func start(t *testing.T, binary string, flags []string) (nodes []string, end fun
 	return []string{fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)}, end
 }
 
-// free reports whether nobody listens on a port and the three above it, which the
-// demo takes.
+// free reports whether a port and the three ports above it, which the demo uses, are free.
 func free(port int) bool {
 	for i := range 4 {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i))
@@ -241,8 +238,7 @@ func scrapeAll(nodes []string) (list []*scrape, err error) {
 	return list, nil
 }
 
-// firing evaluates our rules over samples until end, and returns the alerts that
-// fire then.
+// firing evaluates our rules over samples until end, and returns the alerts that fire then.
 func firing(t *testing.T, samples string, end time.Duration) (list []string) {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, samples)
@@ -273,7 +269,7 @@ func firing(t *testing.T, samples string, end time.Duration) (list []string) {
 	}
 	for at := time.Duration(0); at < end; at += every {
 		for _, recorded := range []bool{true,
-			false} { // groups that record come first, as Prometheus has it done by their next turn
+			false} { // groups that record come first; in Prometheus their results exist by the next evaluation
 			for _, g := range groups {
 				if at%g.Interval() == 0 && records(g) == recorded {
 					g.Eval(t.Context(), time.Unix(0, 0).Add(at))
@@ -305,7 +301,7 @@ func records(g *rules.Group) bool {
 	return slices.ContainsFunc(g.Rules(), func(r rules.Rule) bool { _, ok := r.(*rules.RecordingRule); return ok })
 }
 
-// describe is an alert with what tells it from others of its name.
+// describe returns an alert with the labels that distinguish it from others with its name.
 func describe(l labels.Labels) string {
 	s := l.Get("alertname") + " " + l.Get("instance")
 	for _, name := range []string{"rail", "reason", "direction"} {

@@ -1,4 +1,3 @@
-// Package demo runs railscope demo and puts what it serves before the alerts: a
-// healthy demo raises none, and each trouble those that docs/demo.md names. It is
-// in a module of its own, because it takes Prometheus itself.
+// Package demo evaluates the alerts on the data that railscope demo serves: a healthy demo raises none, and each
+// trouble raises those that docs/demo.md names. It is a separate module because it depends on Prometheus itself.
 package demo

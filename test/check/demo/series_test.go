@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// scrape is what one node served at one time.
+// scrape is the result of one scrape of one node.
 type scrape struct {
 	at     time.Time
-	values map[string]float64 // by series
-	counts map[string]bool    // series that only grow
+	values map[string]float64 // keyed by series
+	counts map[string]bool    // series that only increase
 }
 
 // get scrapes a node.
@@ -55,7 +55,7 @@ func get(url string) (*scrape, error) {
 	return s, nil
 }
 
-// sum is that of all series of a name.
+// sum returns the sum of all series with a name.
 func (s *scrape) sum(name string) (sum float64) {
 	for series, v := range s.values {
 		if strings.HasPrefix(series, name+"{") {
@@ -65,7 +65,7 @@ func (s *scrape) sum(name string) (sum float64) {
 	return sum
 }
 
-// least is that of all series of a name.
+// least returns the minimum of all series with a name.
 func (s *scrape) least(name string) float64 {
 	least := math.Inf(1)
 	for series, v := range s.values {
@@ -76,18 +76,17 @@ func (s *scrape) least(name string) float64 {
 	return least
 }
 
-// stretch is two scrapes of a node, and how many samples their time is stretched
-// to: what counters gained goes on, what others said stays.
+// stretch is a pair of scrapes of a node, and the number of samples to which their time is stretched: counters keep
+// increasing at the same rate, other values stay.
 type stretch struct {
 	from, to *scrape
 	samples  int
 }
 
-// peer is the label that has the address of the machine in a demo, and the name of the node elsewhere.
+// peer matches the label with the machine's address in the demo, which elsewhere has the name of the node.
 var peer = regexp.MustCompile(`peer="[^"]*"`)
 
-// series writes what a node would have served had each stretch gone on, as
-// promqltest loads it.
+// series writes the series of a node as if each stretch had continued, in the format of promqltest.
 func series(t *testing.T, b *strings.Builder, instance string, stretches []stretch) {
 	t.Helper()
 	all := map[string]bool{}

@@ -1,5 +1,5 @@
-// Command fleet writes what Prometheus has scraped of an imagined fleet (fleetgen): of the story that dashboards are
-// looked at with, or of a healthy one with planted faults (fleettest).
+// Command fleet writes Prometheus data of a simulated fleet (fleetgen): the story for looking at dashboards, or a
+// healthy fleet with planted faults (fleettest).
 package main
 
 import (
@@ -94,7 +94,7 @@ func (s settings) fleet() (*fleetgen.Fleet, error) {
 	return f, nil
 }
 
-// plant reads the flag of the faults.
+// plant parses the flag of the faults.
 func plant(text string, nodes int) (list []fleettest.Fault, err error) {
 	if text == "none" {
 		return nil, nil
@@ -136,14 +136,14 @@ func (s settings) text(f *fleetgen.Fleet) error {
 	return errors.Join(err, out.Flush(), file.Close())
 }
 
-// open opens a storage in one block.
+// open opens a storage that consists of one block.
 func open(dir string) (*tsdb.DB, error) {
 	o := tsdb.DefaultOptions()
 	o.MinBlockDuration, o.MaxBlockDuration = (48 * time.Hour).Milliseconds(), (48 * time.Hour).Milliseconds()
 	return tsdb.Open(dir, promslog.NewNopLogger(), nil, o, nil)
 }
 
-// store writes all samples, and what the rules record of them.
+// store writes all samples, and the series that the rules record from them.
 func (s settings) store(ctx context.Context, f *fleetgen.Fleet, dir string) error {
 	db, err := open(dir)
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// API answers instant queries over a storage as Prometheus' /api/v1/query does, at one time. It is an http.Handler.
+// API answers instant queries on a storage as Prometheus' /api/v1/query does, at one fixed time. It is an
+// http.Handler.
 type API struct {
 	storage storage.Queryable
 	engine  *promql.Engine
 	now     time.Time
 }
 
-// NewAPI returns one. Close ends it.
+// NewAPI returns an API. It must be closed.
 func NewAPI(s storage.Queryable, now time.Time) *API {
 	return &API{s, promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, LookbackDelta: lookback,
 		Parser: parser.NewParser(parser.Options{})}), now}

@@ -1,7 +1,7 @@
-// Package fleetgen generates fleets: what Prometheus scrapes of 2 to 10,000 nodes, healthy or with planted faults. What
-// a node exposes is written once, here; what is true of a fleet is a World. A fleet is written to a storage, as
-// OpenMetrics for promtool tsdb create-blocks-from, as series for promtool test rules, or answers queries as Prometheus
-// does.
+// Package fleetgen generates fleets: the series that Prometheus scrapes from 2 to 10,000 nodes, healthy or with
+// planted faults. The series of a node are defined once, here; a World has the facts about a fleet. A fleet can be
+// written to a storage, as OpenMetrics for promtool tsdb create-blocks-from, or as series for promtool test rules,
+// and it can answer queries like Prometheus.
 package fleetgen
 
 import (
@@ -11,36 +11,36 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// World is what is true of a fleet. Nodes count from 1, rails from 0; t is in seconds since the begin of the fleet.
-// Healthy is one in which nothing is wrong; others embed it.
+// World has the facts about a fleet. Nodes count from 1, rails from 0; t is in seconds since the beginning of the
+// fleet. Healthy is a fleet without faults; others embed it.
 type World interface {
 	Rails() int
-	Peers(n int) []int          // whom the probe of a node asks
-	Leaf(n, rail int) string    // the switch of a rail; "": not known
-	Gone(n int, t float64) bool // not scraped, and answers no probe
+	Peers(n int) []int          // peers that the node's probe asks
+	Leaf(n, rail int) string    // leaf switch of a rail; "": not known
+	Gone(n int, t float64) bool // it is not scraped, and answers no probe
 
 	PortUp(n, rail int, t float64) bool
 	Misbound(n, rail int, t float64) bool
 	Capacity(rail int) float64             // bytes per second
-	Load(n, rail int, t float64) float64   // what a job sends, as a part of the capacity
-	TCP(n int, t float64) float64          // bytes per second of each rail that are not RDMA
+	Load(n, rail int, t float64) float64   // traffic of a job, as a fraction of the capacity
+	TCP(n int, t float64) float64          // bytes per second of each rail other than RDMA
 	Marked(n, rail int, t float64) float64 // congestion notifications per second
-	Errors(n, rail int, t float64) float64 // of a bad cable, as a part of those of the worst
-	GPUFree(n, gpu int, t float64) float64 // part of the memory
+	Errors(n, rail int, t float64) float64 // errors of a bad cable, as a fraction of those of the worst
+	GPUFree(n, gpu int, t float64) float64 // fraction of the memory
 	Suspected(n int, t float64) bool       // a job uses TCP although RDMA works
 
-	Transport(n, to int, t float64) string                      // of the last round: rdma, tcp or none
-	Path(n, to, rail int, t float64) (part float64, known bool) // goodput of a rail alone, as a part of the capacity
+	Transport(n, to int, t float64) string                      // transport of the last round: rdma, tcp or none
+	Path(n, to, rail int, t float64) (part float64, known bool) // solo goodput of a rail, as a fraction of the capacity
 	Retransmits(n, to, rail int, t float64) float64             // per second
 	RoundTrip(n, to int, t float64) float64                     // microseconds
-	Loopback(n, rail int) (goodput float64, known bool)         // to itself, bytes per second
-	GPUPath(n, rail int) (part float64, known bool)             // goodput of GPU memory, as a part of host memory's
+	Loopback(n, rail int) (goodput float64, known bool)         // loopback goodput, bytes per second
+	GPUPath(n, rail int) (part float64, known bool)             // goodput of GPU memory, as a fraction of host memory's
 
 	Findings(n int) []Finding
 	Noise(words ...any) float64 // -1 to 1, the same for the same words
 }
 
-// Finding is one, and when it is there.
+// Finding is a finding, with the time at which it is raised.
 type Finding struct {
 	Check, Severity, Subject, Rail string
 	When                           func(t float64) bool
@@ -50,30 +50,31 @@ type Finding struct {
 type Fleet struct {
 	World World
 	Nodes int
-	Begin time.Time     // t = 0
-	From  time.Duration // the first scrape, since Begin
-	To    time.Duration // the last
-	Every time.Duration // between scrapes
+	Begin time.Time     // time of t = 0
+	From  time.Duration // first scrape, since Begin
+	To    time.Duration // last scrape, since Begin
+	Every time.Duration // interval of scrapes
 
-	Name     func(n int) string // of a node; nil: node-00001
-	Domain   string             // follows the name in instances
-	Cluster  func(n int) string // nil: a
-	Kube     bool               // the instance is the name of the node, which kube-state-metrics reports as well
-	Template Template           // what else a machine exposes
-	Native   bool               // latencies have a rail, as native histograms have, and classic buckets have not
-	// Needs are the series that are wanted, as far back as they are before To-Warm; nil: all. Skip drops metrics by name.
+	Name     func(n int) string // name of a node; nil: node-00001
+	Domain   string             // suffix of the name in instances
+	Cluster  func(n int) string // cluster of a node; nil: a
+	Kube     bool               // the instance is the name of the node, which kube-state-metrics reports, too
+	Template Template           // additional series of a machine
+	Native   bool               // latencies have a label rail, as for native histograms; classic ones lack it
+	// Needs are the series that are generated, as far back as needed before To-Warm; nil: all. Skip drops metrics
+	// by name.
 	Needs *Needs
-	Warm  time.Duration // how long before To queries begin
+	Warm  time.Duration // time before To at which queries begin
 	Skip  func(metric string) bool
-	// Off reports when nothing is scraped. Change returns what becomes of a series over time; nil: what it is.
+	// Off reports when nothing is scraped. Change modifies a series over time; nil: no change.
 	Off    func(since time.Duration) bool
 	Change func(n int, l labels.Labels) Change
 }
 
-// Change turns a value, so long after the begin, into what a scrape has; false: the series is gone.
+// Change maps a value at a time since the beginning to the scraped value; false: the series is missing.
 type Change func(since time.Duration, v float64) (float64, bool)
 
-// Name is the name of a node where a fleet has no other.
+// Name returns the default name of a node.
 func Name(n int) string { return fmt.Sprintf("node-%05d", n) }
 
 // Each calls do with every series, node by node.
@@ -107,7 +108,7 @@ func (f *Fleet) nameOf(n int) string {
 	return Name(n)
 }
 
-// Instance is the label of the target of a node.
+// Instance returns the instance label of a node's target.
 func (f *Fleet) Instance(n int) string {
 	if f.Kube {
 		return f.nameOf(n)
@@ -115,19 +116,19 @@ func (f *Fleet) Instance(n int) string {
 	return f.nameOf(n) + f.Domain + ":10091"
 }
 
-// Healthy returns a world in which nothing is wrong, and a job uses half of each rail.
+// Healthy returns a world without faults, in which a job uses half of each rail.
 func Healthy(nodes int) World { return healthy{nodes} }
 
 type healthy struct{ nodes int }
 
-// Fan-out: how many peers a node asks where there are many.
+// Fan-out: number of peers that a node asks if there are many nodes.
 const fanout, manyNodes = 4, 32
 
 // The methods of World.
 
 func (healthy) Rails() int { return 8 }
 
-// Peers are all other nodes, or those that follow.
+// Peers are all other nodes, or the next ones.
 func (h healthy) Peers(n int) (list []int) {
 	for k := 1; k < h.nodes && (k <= fanout || h.nodes <= manyNodes); k++ {
 		list = append(list, (n-1+k)%h.nodes+1)
@@ -155,7 +156,7 @@ func (healthy) Noise(...any) float64                        { return 0 }
 func (healthy) Path(int, int, int, float64) (float64, bool) { return usual, true }
 func (healthy) Retransmits(int, int, int, float64) float64  { return 0 }
 
-// usual is what a healthy rail gives, as a part of its capacity.
+// usual is the goodput of a healthy rail, as a fraction of its capacity.
 const usual = 0.94
 
 func flag01(b bool) float64 {

@@ -27,7 +27,7 @@ import (
 
 const rulesDir, templateFile = "../../../deploy/rules", "../../../exporter/testdata/hgx.prom"
 
-// story is that of some nodes, or a part of its series.
+// story returns the story of some nodes, or a part of its series.
 func story(t *testing.T, nodes int, needs *fleetgen.Needs) *fleetgen.Fleet {
 	t.Helper()
 	template, err := fleetgen.ReadTemplate(templateFile)
@@ -39,8 +39,8 @@ func story(t *testing.T, nodes int, needs *fleetgen.Needs) *fleetgen.Fleet {
 		Every: time.Minute, Template: template, Native: true, Needs: needs}
 }
 
-// TestStory holds that the imagined fleet exposes only what railscope does, that no counter of it goes down, and that
-// faults of the story are there at the end.
+// TestStory: the simulated fleet has only series that railscope exports, none of its counters decreases, and the
+// faults of the story exist at the end.
 func TestStory(t *testing.T) {
 	known, err := catalog.Read("../../../docs/metrics.md")
 	if err != nil {
@@ -95,8 +95,8 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestNeeds holds that a generated fleet has every metric that rules read, but those of faults and of other machines,
-// and no series that they do not.
+// TestNeeds: a generated fleet has every metric that rules read, except those of faults and of other machines, and
+// no series that they do not read.
 func TestNeeds(t *testing.T) {
 	needs, err := fleetgen.NeedsOfRules(rulesDir)
 	if err != nil {
@@ -121,17 +121,18 @@ func TestNeeds(t *testing.T) {
 		}
 	}
 	slices.Sort(absent)
-	want := []string{"bond_member_port_state", "bond_member_up", "bond_members", "bond_members_missing", "bond_members_up",
-		"bond_partner_present", "gpu_memory_source_info", "gpudirect_info", "port_global_pause_seconds_total", "port_pause_storm_events_total",
-		"port_retransmitted_packets_total", "probe_dns_lookups_total", "probe_fallback_info", "probe_gpu_ratio",
-		"probe_latency_seconds", "probe_loopback_goodput_bytes_per_second", "probe_skipped_total",
-		"process_gpu_without_rdma", "rail_excluded_info", "rail_missing_info"}
+	want := []string{"bond_aggregator_ports", "bond_member_port_state", "bond_member_up", "bond_members",
+		"bond_members_missing", "bond_members_up", "bond_partner_present", "gpu_memory_source_info", "gpudirect_info",
+		"port_global_pause_seconds_total", "port_pause_storm_events_total", "port_retransmitted_packets_total",
+		"probe_dns_lookups_total", "probe_fallback_info", "probe_gpu_ratio", "probe_latency_seconds",
+		"probe_loopback_goodput_bytes_per_second", "probe_skipped_total", "process_gpu_without_rdma", "rail_excluded_info",
+		"rail_missing_info"}
 	if !slices.Equal(absent, want) {
 		t.Errorf("not generated: %q", absent)
 	}
 }
 
-// all are the samples of a fleet, without stale markers.
+// all returns the samples of a fleet, without stale markers.
 func all(t *testing.T, f *fleetgen.Fleet) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
@@ -160,7 +161,7 @@ func same(t *testing.T, what string, got, want map[string]float64) {
 	}
 }
 
-// TestFormats: what Prometheus' own parsers read of each format, and a storage gives back, is what was generated.
+// TestFormats: Prometheus' own parsers read the generated series from each format, and a storage returns them.
 func TestFormats(t *testing.T) {
 	needs, err := fleetgen.NeedsOfRules(rulesDir)
 	if err != nil {
@@ -226,7 +227,7 @@ func openMetrics(t *testing.T, text []byte) map[string]float64 {
 	}
 }
 
-// blocks has promtool make blocks of it, if there is one (PROMTOOL).
+// blocks runs promtool, if it is installed (PROMTOOL), to make blocks of the text.
 func blocks(t *testing.T, text []byte) {
 	t.Helper()
 	program := os.Getenv("PROMTOOL")

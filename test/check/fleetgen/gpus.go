@@ -2,7 +2,7 @@ package fleetgen
 
 import "strconv"
 
-const memory = 80 << 30 // bytes of a GPU
+const memory = 80 << 30 // bytes of a GPU's memory
 
 func (n *node) gpus() {
 	n.gauge("gpudirect_supported", is(1))

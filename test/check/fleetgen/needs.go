@@ -11,12 +11,12 @@ import (
 	"github.com/railscope/railscope/deploy/rules"
 )
 
-// lookback is how old a sample may be that an instant query reads.
+// lookback is the maximum age of a sample that an instant query reads.
 const lookback = 5 * time.Minute
 
-// Needs are the series that expressions read, and how far back they read them. Recorded series are not among them.
+// Needs are the series that expressions read, and how far back they read them. Recorded series are not included.
 type Needs struct {
-	selectors map[string][]selector // by metric
+	selectors map[string][]selector // keyed by metric
 }
 
 type selector struct {
@@ -24,7 +24,7 @@ type selector struct {
 	back     time.Duration
 }
 
-// NeedsOfRules are those of the shipped rules in a directory.
+// NeedsOfRules returns the needs of the shipped rules in a directory.
 func NeedsOfRules(dir string) (*Needs, error) {
 	all, err := rules.Load(dir)
 	if err != nil {
@@ -64,7 +64,7 @@ func (n *Needs) read(expr parser.Expr) {
 	})
 }
 
-// Metrics are the names that are read.
+// Metrics returns the names of the metrics that are read.
 func (n *Needs) Metrics() (list []string) {
 	for name := range n.selectors {
 		list = append(list, name)
@@ -74,7 +74,7 @@ func (n *Needs) Metrics() (list []string) {
 
 func (n *Needs) has(metric string) bool { return len(n.selectors[metric]) > 0 }
 
-// of returns how far back a series is read; false: not at all.
+// of returns how far back a series is read; wanted is false if it is not read at all.
 func (n *Needs) of(l labels.Labels) (back time.Duration, wanted bool) {
 	for _, s := range n.selectors[l.Get(model.MetricNameLabel)] {
 		if labels.Selector(s.matchers).Matches(l) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// probe adds what the probe of a node says of its peers.
+// probe adds the results of a node's probe with its peers.
 func (n *node) probe() {
 	n.gauge("probe_up", is(1))
 	n.gauge("probe_interval_seconds", is(60))
@@ -29,7 +29,7 @@ func (n *node) probe() {
 	}
 }
 
-// pair is a node and a peer of it.
+// pair is a node and one of its peers.
 type pair struct {
 	*node
 	to int
@@ -45,13 +45,13 @@ func (p pair) by(transport string) func(float64) bool {
 
 func (p pair) rdma(t float64) bool { return p.by("rdma")(t) }
 
-// gives is the goodput of a rail alone, as a part of its capacity.
+// gives returns the solo goodput of a rail, as a fraction of its capacity.
 func (p pair) gives(rail int, t float64) float64 {
 	part, _ := p.w.Path(p.n, p.to, rail, t)
 	return part
 }
 
-// over is the least and the mean of the rails that were measured.
+// over returns the minimum and the mean of the rails that were measured.
 func (p pair) over(t float64) (least, mean float64) {
 	least, known := 1.0, 0
 	for r := range p.w.Rails() {
@@ -62,7 +62,7 @@ func (p pair) over(t float64) (least, mean float64) {
 	return least, mean / math.Max(1, float64(known))
 }
 
-// rounds are how they ended.
+// rounds adds the outcomes of rounds.
 func (p pair) rounds() {
 	tcp, missing := p.by("tcp"), p.by("none")
 	degraded := func(t float64) bool { least, _ := p.over(t); return p.rdma(t) && least < 0.7 }
@@ -86,6 +86,7 @@ func (p pair) rounds() {
 		p.labels("stage", "hello", "reason", "peer_unreachable")...)
 	began := float64(p.Begin.Unix())
 	p.gauge("probe_last_round_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
+	p.gauge("probe_last_measured_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
 	p.gauge("probe_last_success_timestamp_seconds", func(t float64) float64 { return began + p.last(good, t) },
 		p.labels()...)
 	p.counter("probe_verification_failures_total", is(0), p.labels()...)
@@ -94,7 +95,7 @@ func (p pair) rounds() {
 	}, p.labels()...)
 }
 
-// last is when a condition was true last, up to 70 minutes before t, by the minute.
+// last returns the time at which a condition was last true, up to 70 minutes before t, to the minute.
 func (p pair) last(when func(float64) bool, t float64) float64 {
 	for at := t; at > t-4200; at -= 60 {
 		if when(at) {
@@ -104,7 +105,7 @@ func (p pair) last(when func(float64) bool, t float64) float64 {
 	return t - 4200
 }
 
-// figures are those of rounds that went by RDMA, and of TCP beside them.
+// figures adds the values of rounds by RDMA, and of their TCP measurements.
 func (p pair) figures() {
 	sum := 0.0
 	for r := range p.w.Rails() {
@@ -132,7 +133,7 @@ func (p pair) figures() {
 	}, p.labels()...)
 }
 
-// rail is what rounds say of one.
+// rail adds the results of rounds for one rail.
 func (p pair) rail(r int) {
 	path := func(more ...string) []string { return append(p.labels("rail", strconv.Itoa(r)), more...) }
 	capacity := p.w.Capacity(r)
@@ -148,7 +149,7 @@ func (p pair) rail(r int) {
 	}, path()...).only(up)
 	lost := func(t float64) float64 { return p.w.Retransmits(p.n, p.to, r, t) }
 	p.counter("probe_rail_retransmits_total", lost, path()...)
-	p.gauge("probe_counter_mismatch_ratio", is(0.004), path()...).only(up)
+	p.gauge("probe_bytes_mismatch_ratio", is(0.004), path()...).only(up)
 	p.gauge("probe_path_mtu_bytes", is(4096), path()...).only(up)
 	p.gauge("probe_gid_info", is(1), path("gid_index", "3", "gid", fmt.Sprintf("::ffff:10.0.%d.%d", r, p.n%256),
 		"reason", "RoCE v2, IPv4, on the rail's interface, in the peer's subnet")...).only(up)
@@ -158,9 +159,9 @@ func (p pair) rail(r int) {
 	}
 }
 
-// latency counts 200 round trips a minute, with a tail.
+// latency adds 200 round trips a minute, with a tail.
 func (p pair) latency(when func(float64) bool, of ...string) {
-	below := func(t, bound float64) float64 { // part of them
+	below := func(t, bound float64) float64 { // fraction of them below a bound
 		us := p.w.RoundTrip(p.n, p.to, t)
 		return 0.985/(1+math.Exp(-(bound*1e6-us)/(us*0.12))) + 0.015*(1-math.Exp(-bound*1e6/(us*6)))
 	}

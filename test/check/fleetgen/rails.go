@@ -8,7 +8,7 @@ import (
 	ours "github.com/railscope/railscope/internal/rail"
 )
 
-// target is what Prometheus and Kubernetes know of a node, and what railscope says of itself.
+// target adds what Prometheus and Kubernetes know about a node, and railscope's own metrics.
 func (n *node) target() {
 	n.add(false, "up", func(t float64) float64 { return flag01(!n.w.Gone(n.n, t)) })
 	if n.Kube {
@@ -77,7 +77,7 @@ func (n *node) rails() {
 	}
 }
 
-// imbalance is that of all rails, which are of one group.
+// imbalance returns the imbalance of all rails, which form one group.
 func (n *node) imbalance(t float64) float64 {
 	loads := make([]ours.Load, n.w.Rails())
 	for r := range loads {
@@ -87,7 +87,7 @@ func (n *node) imbalance(t float64) float64 {
 	return imbalance
 }
 
-// port is what a rail is.
+// port adds the properties of a rail.
 func (n *node) port(r int) {
 	up := func(t float64) bool { return n.w.PortUp(n.n, r, t) }
 	capacity := n.w.Capacity(r)
@@ -111,10 +111,10 @@ func (n *node) port(r int) {
 	}
 }
 
-// packetSize is how many bytes a packet of a job has.
+// packetSize is the size of a job's packets in bytes.
 const packetSize = 4096
 
-// traffic is what a rail carries.
+// traffic adds the traffic of a rail.
 func (n *node) traffic(r int) {
 	load := func(t float64) float64 { return n.w.Load(n.n, r, t) }
 	bytes := func(t float64) float64 { return n.w.Capacity(r) * load(t) }
@@ -136,8 +136,7 @@ func (n *node) traffic(r int) {
 	}
 }
 
-// utilisation is what the sampler saw ten times a second: a job computes, and
-// then sends as fast as it can.
+// utilisation adds the sampler's samples, ten per second: a job computes, and then sends as fast as it can.
 func (n *node) utilisation(load func(float64) float64, direction []string) {
 	full := func(t float64) float64 { return math.Max(0.3, math.Min(0.97, 1.5*load(t))) } // while it sends
 	share := func(t, bound float64) float64 {
@@ -153,7 +152,7 @@ func (n *node) utilisation(load func(float64) float64, direction []string) {
 	n.counter("rail_utilization_ratio_count", is(10), direction...)
 }
 
-// trouble is congestion, and what a bad cable does.
+// trouble adds congestion, and the effects of a bad cable.
 func (n *node) trouble(r int) {
 	marked := func(t float64) float64 { return n.w.Marked(n.n, r, t) }
 	held := func(part float64) func(float64) float64 {

@@ -10,23 +10,23 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 )
 
-// Series is one, and what it does: a counter rises by what its function returns per second, anything else is what it
-// returns.
+// Series is a series with its function: a counter increases by the function's result per second; any other value is
+// the result itself.
 type Series struct {
 	Labels labels.Labels
 	Counts bool
 	fleet  *Fleet
-	back   time.Duration // how far before the last scrape it begins
+	back   time.Duration // it begins this long before the last scrape
 	value  func(t float64) float64
-	there  func(t float64) bool // nil is always
-	change Change               // nil is none
+	there  func(t float64) bool // times at which it exists; nil: always
+	change Change               // modification; nil: none
 }
 
-// begun is how long a counter has risen when it is scraped first.
+// begun is how long a counter has been increasing at its first scrape.
 const begun = 86400 * time.Second
 
-// Samples are those of all scrapes, in milliseconds of Unix. A stale marker (value.StaleNaN) follows the last one
-// before the series is gone, as Prometheus writes it.
+// Samples returns the samples of all scrapes, with Unix times in milliseconds. Where the series disappears, a stale
+// marker (value.StaleNaN) follows its last sample, as Prometheus writes it.
 func (s *Series) Samples() iter.Seq2[int64, float64] {
 	f := s.fleet
 	return func(yield func(int64, float64) bool) {
@@ -39,7 +39,8 @@ func (s *Series) Samples() iter.Seq2[int64, float64] {
 			if !kept && gone {
 				continue
 			}
-			if gone = !kept; gone {
+			gone = !kept
+			if gone {
 				v = math.Float64frombits(value.StaleNaN)
 			}
 			if !yield(f.Begin.Add(since).UnixMilli(), v) {
@@ -49,7 +50,7 @@ func (s *Series) Samples() iter.Seq2[int64, float64] {
 	}
 }
 
-// at is what a scrape has; false: nothing.
+// at returns the scraped value; false: the series is missing.
 func (s *Series) at(since time.Duration, counted *float64) (float64, bool) {
 	t := since.Seconds()
 	if s.there != nil && !s.there(t) {
@@ -71,13 +72,13 @@ func (s *Series) at(since time.Duration, counted *float64) (float64, bool) {
 	return v, true
 }
 
-// node makes the series of one.
+// node makes the series of one node.
 type node struct {
 	*Fleet
 	w      World
 	n      int
 	series []*Series
-	named  map[uint64]bool // series that are there
+	named  map[uint64]bool // series that already exist
 }
 
 func (n *node) add(counts bool, metric string, value func(float64) float64, pairs ...string) *Series {
@@ -87,7 +88,8 @@ func (n *node) add(counts bool, metric string, value func(float64) float64, pair
 	b := labels.NewScratchBuilder(4 + len(pairs)/2)
 	own := map[string]bool{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if own[pairs[i]] = true; pairs[i+1] != "" { // Prometheus drops empty labels
+		own[pairs[i]] = true
+		if pairs[i+1] != "" { // Prometheus drops empty labels
 			b.Add(pairs[i], pairs[i+1])
 		}
 	}
@@ -101,7 +103,8 @@ func (n *node) add(counts bool, metric string, value func(float64) float64, pair
 	s := &Series{Labels: b.Labels(), Counts: counts, fleet: n.Fleet, back: math.MaxInt64, value: value}
 	if n.Needs != nil {
 		var wanted bool
-		if s.back, wanted = n.Needs.of(s.Labels); !wanted {
+		s.back, wanted = n.Needs.of(s.Labels)
+		if !wanted {
 			return s
 		}
 		s.back = (s.back + n.Warm).Truncate(n.Every)
@@ -134,7 +137,7 @@ func (n *node) counter(metric string, perSecond func(float64) float64, pairs ...
 	return n.add(true, "railscope_"+metric, perSecond, pairs...)
 }
 
-// only lets a series be there for some of the time.
+// only makes a series exist for a part of the time.
 func (s *Series) only(when func(float64) bool) {
 	before := s.there
 	s.there = func(t float64) bool { return (before == nil || before(t)) && when(t) }
@@ -142,7 +145,7 @@ func (s *Series) only(when func(float64) bool) {
 
 func is(v float64) func(float64) float64 { return func(float64) float64 { return v } }
 
-// on is 1 while something is true.
+// on returns 1 while a condition is true.
 func on(when func(t float64) bool) func(float64) float64 {
 	return func(t float64) float64 { return flag01(when(t)) }
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/railscope/railscope/fleet"
 )
 
-// line is the capacity of a rail of a state, if it does not say.
+// line is the capacity of a rail if the state has none.
 const line = 50e9
 
-// state is the world of what rounds measured, which stays as it is.
+// state is a world with constant results of rounds.
 type state struct {
 	World
 	s      fleet.State
 	nodes  []fleet.Node
 	number map[fleet.Node]int
-	count  int // rails
+	count  int // number of rails
 }
 
-// OfState returns the fleet of a state (fleettest makes some) over the half hour up to a time.
+// OfState returns the fleet of a state (for example from fleettest) over the half hour before a time.
 func OfState(s fleet.State, until time.Time) *Fleet {
 	w := state{World: Healthy(len(s.Nodes)), s: s, nodes: slices.SortedFunc(maps.Keys(s.Nodes), func(a, b fleet.Node) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))
@@ -83,13 +83,13 @@ func (w state) Retransmits(n, to, r int, _ float64) float64 {
 	return max(0, round.Retransmits) / 1800
 }
 
-// Loopback is the state's.
+// Loopback returns the state's value.
 func (w state) Loopback(n, r int) (float64, bool) {
 	v, ok := w.s.Loopback[w.rail(n, r)]
 	return v, ok
 }
 
-// GPUPath is the state's.
+// GPUPath returns the state's value.
 func (w state) GPUPath(n, r int) (float64, bool) {
 	v, ok := w.s.GPU[w.rail(n, r)]
 	return v, ok

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// Store writes all samples to a storage, and commits after every node: what is not committed takes memory.
+// Store writes all samples to a storage. It commits after every node, because uncommitted samples need memory.
 func (f *Fleet) Store(ctx context.Context, to storage.Appendable) error {
 	for n := 1; n <= f.Nodes; n++ {
 		app := to.Appender(ctx)
@@ -15,7 +15,8 @@ func (f *Fleet) Store(ctx context.Context, to storage.Appendable) error {
 			var ref storage.SeriesRef
 			for at, v := range s.Samples() {
 				var err error
-				if ref, err = app.Append(ref, s.Labels, at, v); err != nil {
+				ref, err = app.Append(ref, s.Labels, at, v)
+				if err != nil {
 					_ = app.Rollback()
 					return fmt.Errorf("%s: %w", s.Labels, err)
 				}

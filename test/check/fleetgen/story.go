@@ -7,28 +7,28 @@ import (
 	"strconv"
 )
 
-// What happens in a story, by node, counted from 1. Times are minutes before the end.
+// Events of a story, by node, counted from 1. Times are minutes before the end.
 const (
-	slow, slowRail, slowSince             = 3, 5, 25.0  // a rail that gives a third of what it should, with a bad cable
-	congested, congestedSince             = 5, 40.0     // its switch marks and pauses
-	fallen, fallenSince                   = 7, 18.0     // its job goes by TCP, and so do probes of it
-	full                                  = 9           // a GPU without memory left
+	slow, slowRail, slowSince             = 3, 5, 25.0  // a rail with 1/3 of its goodput and a bad cable
+	congested, congestedSince             = 5, 40.0     // its switch marks packets and sends pause frames
+	fallen, fallenSince                   = 7, 18.0     // its job falls back to TCP, and so do its probes
+	full                                  = 9           // a GPU without free memory
 	dead, deadRail, deadSince             = 10, 2, 12.0 // a rail without a link
 	misbound, misboundRail, misboundSince = 12, 1, 33.0 // addresses on another interface
-	goneSince                             = 20.0        // the last node does not answer any more
-	restartFrom, restartTo                = 45.0, 42.0  // the job of the first eight nodes starts again
+	goneSince                             = 20.0        // the last node no longer answers
+	restartFrom, restartTo                = 45.0, 42.0  // the job of the first eight nodes restarts
 )
 
-// Story is the world of the dashboards' pictures: nodes at work, and faults one after the other. It is for looking at
-// dashboards, not for testing them. With less than 13 nodes some faults have no node.
+// Story is the world of the dashboards' pictures: busy nodes, and faults one after another. It is for looking at
+// dashboards, not for testing them. With fewer than 13 nodes some faults have no node.
 type Story struct {
-	World // what is not told
+	World // values that the story does not change
 	Nodes int
 	Lasts float64 // seconds
 	Sound bool    // without faults
 }
 
-// before is how many minutes t is before the end; in a sound world nothing has begun.
+// before returns how many minutes t is before the end; in a sound world no fault ever begins.
 func (w Story) before(t float64) float64 {
 	if w.Sound {
 		return math.MaxFloat64
@@ -38,19 +38,19 @@ func (w Story) before(t float64) float64 {
 
 // The methods of World.
 
-// Noise is made of a hash of the words.
+// Noise is derived from a hash of the words.
 func (Story) Noise(words ...any) float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, words...)
 	return float64(h.Sum64()%20001)/10000 - 1
 }
 
-// Gone is the last node.
+// Gone is true for the last node.
 func (w Story) Gone(n int, t float64) bool {
 	return n == w.Nodes && w.Nodes > 2 && w.before(t) <= goneSince
 }
 
-// job is how much of its rails a node's job wants to use.
+// job returns how much of its rails a node's job would use.
 func (w Story) job(node int, t float64) float64 {
 	b := w.before(t)
 	wave := 0.05*math.Sin(t/90) + 0.04*w.Noise("job", node, int(t/30))
@@ -65,7 +65,7 @@ func (w Story) job(node int, t float64) float64 {
 	return 0.0004 * (1 + w.Noise("idle", node, int(t/30)))
 }
 
-// Load of a node with a slow rail is less: it holds up the others, and the job with them.
+// Load is lower with a slow rail on the node: it delays the other rails, and with them the whole job.
 func (w Story) Load(node, rail int, t float64) float64 {
 	b, u := w.before(t), w.job(node, t)
 	if node <= 8 && b < slowSince && u > 0.1 {
@@ -84,7 +84,7 @@ func (w Story) Load(node, rail int, t float64) float64 {
 	return math.Max(0, u*(1+0.02*w.Noise("rail", node, rail, int(t/30))))
 }
 
-// TCP is much where a job has fallen back to it.
+// TCP is high if a job has fallen back to it.
 func (w Story) TCP(node int, t float64) float64 {
 	if w.Suspected(node, t) {
 		return w.Capacity(0) * 0.05 * (1 + 0.2*w.Noise("tcp", int(t/30)))
@@ -92,12 +92,12 @@ func (w Story) TCP(node int, t float64) float64 {
 	return 2e5 * (1 + 0.5*w.Noise("ssh", node, int(t/30)))
 }
 
-// Suspected is the job that has fallen back.
+// Suspected is true for the job that has fallen back.
 func (w Story) Suspected(node int, t float64) bool {
 	return node == fallen && w.before(t) < fallenSince
 }
 
-// Marked is what the congested switch marks.
+// Marked returns the packets that the congested switch marks.
 func (w Story) Marked(node, rail int, t float64) float64 {
 	if node == congested && w.before(t) < congestedSince {
 		return 9000 * (1 + 0.3*w.Noise("cnp", rail, int(t/30)))
@@ -110,17 +110,17 @@ func (w Story) Errors(node, rail int, t float64) float64 {
 	return flag01(node == slow && rail == slowRail && w.before(t) < slowSince) * (1 + 0.3*w.Noise("bad", int(t/30)))
 }
 
-// PortUp is not the rail without a link.
+// PortUp is false for the rail without a link.
 func (w Story) PortUp(node, rail int, t float64) bool {
 	return node != dead || rail != deadRail || w.before(t) > deadSince
 }
 
-// Misbound is one rail.
+// Misbound is true for one rail.
 func (w Story) Misbound(node, rail int, t float64) bool {
 	return node == misbound && rail == misboundRail && w.before(t) < misboundSince
 }
 
-// GPUFree shrinks until one GPU is full.
+// GPUFree decreases until one GPU is full.
 func (w Story) GPUFree(node, gpu int, t float64) float64 {
 	used := 0.08
 	if w.Load(node, 0, t) > 0.05 {
@@ -132,7 +132,7 @@ func (w Story) GPUFree(node, gpu int, t float64) float64 {
 	return 1 - used
 }
 
-// Transport is TCP to and from the node that has fallen back, and none to the one that is gone.
+// Transport is TCP from and to the node that has fallen back, and none for the one that is gone.
 func (w Story) Transport(from, to int, t float64) string {
 	switch {
 	case w.Gone(to, t):
@@ -143,7 +143,7 @@ func (w Story) Transport(from, to int, t float64) string {
 	return "rdma"
 }
 
-// Path is slow or dead where either end is.
+// Path is slow or dead if either end is.
 func (w Story) Path(from, to, rail int, t float64) (float64, bool) {
 	minute := int(t / 60)
 	for _, node := range []int{from, to} {
@@ -157,7 +157,7 @@ func (w Story) Path(from, to, rail int, t float64) (float64, bool) {
 	return usual + 0.015*w.Noise(from, to, rail, minute), true
 }
 
-// RoundTrip is short behind one switch, as nodes 1 to 8 are, and long through the congested one.
+// RoundTrip is short behind one switch, as for nodes 1 to 8, and long through the congested one.
 func (w Story) RoundTrip(from, to int, t float64) float64 {
 	us := 3.1
 	if (from <= 8) != (to <= 8) {
@@ -169,7 +169,7 @@ func (w Story) RoundTrip(from, to int, t float64) float64 {
 	return us
 }
 
-// Findings are what the checks of a node find, 2 minutes later.
+// Findings are raised by the checks of a node, 2 minutes after the fault.
 func (w Story) Findings(n int) (list []Finding) {
 	for _, f := range []struct {
 		check, severity string

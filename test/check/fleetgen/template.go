@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// Template is the exposition of a machine. Of a generated node it is what nothing else has said, with counters that
-// stand still.
+// Template is the exposition of a machine. A generated node gets the series from it that no other code has added,
+// with constant counters.
 type Template []Row
 
-// Row is a series of it.
+// Row is a series of a template.
 type Row struct {
 	name   string
 	pairs  []string
@@ -54,7 +54,7 @@ func ReadTemplate(file string) (list Template, err error) {
 			switch {
 			case r.counts || r.name == "railscope_nccl_fallback":
 				r.v = 0
-			case r.name == "railscope_source_success": // that machine has no NVML
+			case r.name == "railscope_source_success": // the captured machine has no NVML
 				r.v = 1
 			}
 			l.Range(func(l labels.Label) {

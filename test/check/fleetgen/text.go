@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 )
 
-// OpenMetrics writes all samples with their times, for promtool tsdb create-blocks-from openmetrics. The format is that
-// of https://prometheus.io/docs/specs/om/open_metrics_spec. Samples of a family stand together, so each family is a
-// file of the directory until the end. Stale markers are left out: the format has none.
+// OpenMetrics writes all samples with their times, for promtool tsdb create-blocks-from openmetrics. The format is
+// specified at https://prometheus.io/docs/specs/om/open_metrics_spec. Samples of a family must be together, so
+// until the end each family is a file in dir. Stale markers are omitted: the format has none.
 func (f *Fleet) OpenMetrics(to io.Writer, dir string) (err error) {
 	families := families{dir: dir, files: map[string]*family{}}
 	defer func() { err = errors.Join(err, families.close()) }()
@@ -47,7 +47,7 @@ func end(to io.Writer) error {
 	return err
 }
 
-// families are the files of the families of metrics.
+// families are the files of the metric families.
 type families struct {
 	dir   string
 	files map[string]*family
@@ -58,7 +58,7 @@ type family struct {
 	file *os.File
 }
 
-// of returns the file of the family of a series, whose name is without the suffix of its kind.
+// of returns the file of a series' family, whose name lacks the suffix of its kind.
 func (f families) of(s *Series) (*family, error) {
 	name, kind := s.Labels.Get(model.MetricNameLabel), "gauge"
 	switch base, isBucket := strings.CutSuffix(name, "_bucket"); {
@@ -105,7 +105,7 @@ func (f families) close() (err error) {
 	return err
 }
 
-// seriesName is a series as name{label="value"}.
+// seriesName formats a series as name{label="value"}.
 func seriesName(s *Series) string {
 	var b strings.Builder
 	b.WriteString(s.Labels.Get(model.MetricNameLabel))

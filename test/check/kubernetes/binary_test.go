@@ -10,8 +10,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 )
 
-// TestBinary: railscope itself takes the flags, the variables and the
-// configuration of everything that can be installed.
+// TestBinary: railscope accepts the flags, variables and configuration of every installation.
 func TestBinary(t *testing.T) {
 	bin := binary(t)
 	for from, list := range rendered(t) {
@@ -20,7 +19,7 @@ func TestBinary(t *testing.T) {
 		for _, e := range c.Env {
 			env = append(env, e.Name+"="+e.Value)
 		}
-		// Values are checked when all flags are known, and --help ends it there.
+		// Values are validated after all flags are parsed, and --help ends the program there.
 		if out := run(bin, env, append(c.Args, "--help")...); !strings.Contains(out, "usage: railscope ") {
 			t.Errorf("%s: %q: %s", from, c.Args, out)
 		}
@@ -37,8 +36,8 @@ func TestBinary(t *testing.T) {
 			"No rails: ") {
 			t.Errorf("%s: its configuration: %s\n%s", from, out, configuration(t, list))
 		}
-		// kubectl exec gives a command the container's variables, and none of its
-		// arguments. There is no such file here, and so it tells what it reads.
+		// kubectl exec runs a command with the container's variables, but without its arguments. The file does not
+		// exist here, so the error names the file that is read.
 		for i := range env {
 			env[i] = strings.Replace(env[i], "=/etc/railscope/", "="+dir+"/none/", 1)
 		}
@@ -48,7 +47,7 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// binary builds railscope. Without C: flags and configuration are the same.
+// binary builds railscope without cgo: flags and configuration are the same.
 func binary(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "railscope")
@@ -63,7 +62,7 @@ func binary(t *testing.T) string {
 func run(bin string, env []string, args ...string) string {
 	cmd := exec.Command(bin, args...)
 	cmd.Env = env
-	out, _ := cmd.CombinedOutput() // what it says tells how it ended
+	out, _ := cmd.CombinedOutput() // the output shows how it ended
 	return string(out)
 }
 

@@ -24,7 +24,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// TestLint is `helm lint` with every values file.
+// TestLint runs `helm lint` with every values file.
 func TestLint(t *testing.T) {
 	for name, text := range values(t) {
 		vals := map[string]any{}
@@ -40,8 +40,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestVersions: the chart is that of this version, and so is every image that is named: no
-// image goes without a version.
+// TestVersions: the chart and every image have this version; no image is without a version.
 func TestVersions(t *testing.T) {
 	text, err := os.ReadFile(root + "/VERSION")
 	if err != nil {
@@ -70,7 +69,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestPeers: pods find each other in the DNS, unless a file lists the nodes.
+// TestPeers: pods find each other in DNS, unless a file lists the nodes.
 func TestPeers(t *testing.T) {
 	c := loadChart(t)
 	const own = "dns+railscope-peers:10092"
@@ -99,7 +98,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestRefused: values that cannot work are refused, with what would.
+// TestRefused: values that cannot work are rejected, and the error names valid ones.
 func TestRefused(t *testing.T) {
 	c := loadChart(t)
 	const probe = "probe: {enabled: true, tokenSecret: {name: t}}\n"
@@ -134,8 +133,8 @@ func TestRefused(t *testing.T) {
 		{"an argument that is no flag", "extraArgs: [collector.nccl]",
 			"at '/extraArgs/0': 'collector.nccl' does not match pattern"},
 		{"a label that is no word", "podLabels: {a: true}", "at '/podLabels/a': got boolean, want string"},
-		{"a rail that is no port", "rails: {names: {east: mlx5_0}}",
-			"at '/rails/names/east': 'mlx5_0' does not match pattern"},
+		{"a rail that is no port", "rails: {names: {east: mlx5_0/x}}",
+			"at '/rails/names/east': 'mlx5_0/x' does not match pattern"},
 		{"a rail with a blank in its name", "rails: {names: {'a b': mlx5_0/1}}",
 			"at '/rails/names': additional properties 'a b' not allowed"},
 		{"two monitors", "podMonitor: {enabled: true}\nserviceMonitor: {enabled: true}",
@@ -214,8 +213,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOdd holds what else people write, each rendered as Helm renders it: null
-// takes a default out, and labels of the chart are the chart's.
+// TestOdd renders unusual values as Helm does: null removes a default, and the chart's labels cannot be overridden.
 func TestOdd(t *testing.T) {
 	c := loadChart(t)
 	const devices = "rdma: {access: devicePlugin}\nprobe: {enabled: true, tokenSecret: {name: t}, peers: null, " +
@@ -254,7 +252,7 @@ func TestOdd(t *testing.T) {
 				t.Errorf("the checksum of the configuration is %q", sum)
 			}
 			for _, s := range scrapes(list) {
-				// The operator leaves out who may take longer than there is time.
+				// Omit the timeout if it would exceed the interval.
 				if s.timeout != "" {
 					t.Errorf("a scrape may take %s", s.timeout)
 				}
@@ -263,7 +261,7 @@ func TestOdd(t *testing.T) {
 	}
 }
 
-// additions are values of what people add.
+// additions are values that people add.
 const additions = `maintenance: {annotation: railscope.io/maintenance}
 dnsPolicy: Default
 dnsConfig: {nameservers: [192.0.2.1]}
@@ -279,8 +277,7 @@ extraManifests:
     data: {release: "{{ .Release.Name }}"}
 `
 
-// TestPackage: the chart as one file, as it is pushed to a registry, makes what the directory makes: nothing of it is
-// a link into the checkout.
+// TestPackage: the packaged chart renders the same output as the directory: it contains no link into the checkout.
 func TestPackage(t *testing.T) {
 	c := loadChart(t)
 	file, err := chartutil.Save(c, t.TempDir())
@@ -305,7 +302,8 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestServiceMonitor: in place of the PodMonitor, with its settings; and what people add to a chart.
+// TestServiceMonitor: a ServiceMonitor instead of the PodMonitor, with its settings, and with additions to the
+// chart.
 func TestServiceMonitor(t *testing.T) {
 	c := loadChart(t)
 	vals, err := os.ReadFile(chartDir + "/ci/service-values.yaml")
@@ -356,8 +354,7 @@ func TestServiceMonitor(t *testing.T) {
 	}
 }
 
-// TestNames: every name that Helm gives to a release makes names that Kubernetes
-// takes, or says what to do.
+// TestNames: every release name that Helm accepts gives names that Kubernetes accepts, or an error says what to do.
 func TestNames(t *testing.T) {
 	c := loadChart(t)
 	const probe = "rdma: {access: privileged}\nprobe: {enabled: true, tokenSecret: {name: t}}\ndashboards: " +
@@ -388,7 +385,8 @@ func TestNames(t *testing.T) {
 			}
 		}
 		ds := only[apps.DaemonSet](t, list)
-		if checkSelectors(t, list, ds); ds.Name != tc.name {
+		checkSelectors(t, list, ds)
+		if ds.Name != tc.name {
 			t.Errorf("%s, %s: %s, want %s", tc.release, tc.values, ds.Name, tc.name)
 		}
 		for k, v := range ds.Labels {
@@ -399,7 +397,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestGolden holds all of what two values files make, and one overlay.
+// TestGolden compares the complete output of two values files and of one overlay.
 func TestGolden(t *testing.T) {
 	c, vals := loadChart(t), values(t)
 	for _, name := range []string{"minimal", "probe"} {
@@ -430,8 +428,7 @@ func golden(t *testing.T, file, got string) {
 
 const begin, end = "<!-- generated: make kubernetes ARGS=-update -->\n", "<!-- end of what is generated -->\n"
 
-// TestReadme: the chart's README lists every value with its default and what
-// values.yaml says of it.
+// TestReadme: the chart's README lists every value with its default and its comment in values.yaml.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(chartDir + "/values.yaml")
 	if err != nil {
@@ -457,8 +454,7 @@ func TestReadme(t *testing.T) {
 	golden(t, file, before+begin+table.String()+end+after)
 }
 
-// rows writes a line for every value: for a mapping that has comments inside, one
-// for each of its keys.
+// rows writes a row for every value: for a mapping with comments inside, a row for each key.
 func rows(t *testing.T, out *strings.Builder, path string, n *yaml.Node) {
 	t.Helper()
 	for i := 0; i < len(n.Content); i += 2 {
@@ -476,7 +472,7 @@ func rows(t *testing.T, out *strings.Builder, path string, n *yaml.Node) {
 	}
 }
 
-// inline is a value in one line.
+// inline formats a value in one line.
 func inline(t *testing.T, n *yaml.Node) string {
 	t.Helper()
 	var flow func(*yaml.Node)
@@ -498,14 +494,14 @@ func inline(t *testing.T, n *yaml.Node) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// TestUpgrade: from every set of values one can upgrade to every other, with the
-// name as it was: what Kubernetes does not let change is the same in all.
+// TestUpgrade: an upgrade is possible from every set of values to every other, with the same name: fields that
+// Kubernetes does not allow to change are equal in all.
 func TestUpgrade(t *testing.T) {
 	c := loadChart(t)
 	type fixed struct {
 		Name     string
 		Selector map[string]string
-		Cluster  string // IP of the Service, where there is one
+		Cluster  string // IP of the Service, if there is one
 	}
 	want := fixed{Name: "railscope", Selector: map[string]string{"app.kubernetes.io/name": "railscope",
 		"app.kubernetes.io/instance": "railscope"}, Cluster: "None"}
@@ -526,7 +522,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestTunedRules: the chart tunes and switches off alerts as railscope rules does.
+// TestTunedRules: the chart tunes and disables alerts like railscope rules.
 func TestTunedRules(t *testing.T) {
 	text, err := template(loadChart(t), []byte("prometheusRule: {enabled: true, thresholds: {goodput_ratio: 0.6}, "+
 		"disable: [RailscopeDiscards, railscope.gpu]}"))

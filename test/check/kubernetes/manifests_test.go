@@ -18,8 +18,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// TestManifests holds what everything that can be installed must hold, whatever
-// its values.
+// TestManifests checks every installation, independent of its values.
 func TestManifests(t *testing.T) {
 	for from, list := range rendered(t) {
 		t.Run(from, func(t *testing.T) {
@@ -35,7 +34,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// checkNames: no two resources of one kind and name, all in one namespace.
+// checkNames: no two resources have the same kind and name, and all are in one namespace.
 func checkNames(t *testing.T, list []object) {
 	t.Helper()
 	seen, namespaces := map[string]bool{}, map[string]bool{}
@@ -44,7 +43,8 @@ func checkNames(t *testing.T, list []object) {
 		if seen[what] {
 			t.Errorf("%s twice", what)
 		}
-		if seen[what] = true; len(o.name) > 63 || o.name == "" {
+		seen[what] = true
+		if len(o.name) > 63 || o.name == "" {
 			t.Errorf("%s: a name of %d letters", what, len(o.name))
 		}
 		if o.kind == "Namespace" {
@@ -58,7 +58,7 @@ func checkNames(t *testing.T, list []object) {
 	}
 }
 
-// checkSelectors: who selects pods selects these.
+// checkSelectors: every selector of pods selects these pods.
 func checkSelectors(t *testing.T, list []object, ds *apps.DaemonSet) {
 	t.Helper()
 	selects := map[string]map[string]string{"DaemonSet": ds.Spec.Selector.MatchLabels}
@@ -91,7 +91,7 @@ func checkSelectors(t *testing.T, list []object, ds *apps.DaemonSet) {
 	}
 }
 
-// checkSecurity: what a pod may do, and that it may no more than its task needs.
+// checkSecurity: the permissions of a pod, and that it has no more than its task needs.
 func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 	t.Helper()
 	c := pod.Containers[0]
@@ -154,8 +154,7 @@ func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 	}
 }
 
-// checkPorts: flags, configuration, container, Service, PodMonitor and health
-// checks mean the same ports.
+// checkPorts: flags, configuration, container, Service, PodMonitor and health checks use the same ports.
 func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
 	t.Helper()
 	c := pod.Containers[0]
@@ -203,8 +202,8 @@ func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
 	}
 }
 
-// checkHealth: the kubelet asks the port of the metrics, by TLS where the web
-// configuration has it, and only connects where it would be refused.
+// checkHealth: the kubelet probes the metrics port, by TLS if the web configuration has it, and only connects if a
+// request would be refused.
 func checkHealth(t *testing.T, list []object, c core.Container) {
 	t.Helper()
 	web := webConfig(t, list)
@@ -225,7 +224,7 @@ func checkHealth(t *testing.T, list []object, c core.Container) {
 	}
 }
 
-// web is what checks look at of a web configuration.
+// web is the part of a web configuration that is checked.
 type web struct {
 	TLS struct {
 		CertFile       string `json:"cert_file"`
@@ -234,7 +233,7 @@ type web struct {
 	Users map[string]string `json:"basic_auth_users"`
 }
 
-// webConfig is the web configuration that pods mount; the zero value without one.
+// webConfig returns the web configuration that pods mount; the zero value if there is none.
 func webConfig(t *testing.T, list []object) (w web) {
 	t.Helper()
 	for _, s := range all[core.Secret](list) {
@@ -245,13 +244,13 @@ func webConfig(t *testing.T, list []object) (w web) {
 	return w
 }
 
-// checkVolumes: every volume is mounted and every mount has its volume, and what
-// the configuration names is there.
+// checkVolumes: every volume is mounted, every mount has its volume, and files that the configuration names exist.
 func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
 	t.Helper()
 	var volumes, mounted, paths []string
 	for _, v := range pod.Volumes {
-		if volumes = append(volumes, v.Name); v.ConfigMap != nil {
+		volumes = append(volumes, v.Name)
+		if v.ConfigMap != nil {
 			configMap(t, list, v.ConfigMap.Name)
 		}
 		if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o400) {
@@ -284,13 +283,13 @@ func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
 	}
 }
 
-// scrape is what a PodMonitor or a ServiceMonitor says of scrapes.
+// scrape holds the scrape settings of a PodMonitor or a ServiceMonitor.
 type scrape struct {
 	port, timeout             string
 	relabel                   []monitoring.RelabelConfig
 	honorLabels               bool
 	https, tls, password      bool
-	native, extra, exclusions bool // native histograms, more relabelings, of samples too
+	native, extra, exclusions bool // native histograms, and additional relabelings, including those of samples
 }
 
 func scrapes(list []object) (found []scrape) {
@@ -317,15 +316,14 @@ func scrapes(list []object) (found []scrape) {
 	return found
 }
 
-// mergeLabels is a with b over it.
+// mergeLabels returns a overridden by b.
 func mergeLabels(a, b map[string]string) map[string]string {
 	out := maps.Clone(a)
 	maps.Copy(out, b)
 	return out
 }
 
-// checkMonitoring: scraped as rules and dashboards want it, and both are those of
-// this repository.
+// checkMonitoring: pods are scraped as rules and dashboards require, and both are those of this repository.
 func checkMonitoring(t *testing.T, list []object) {
 	t.Helper()
 	for _, s := range scrapes(list) {
@@ -370,7 +368,7 @@ func checkMonitoring(t *testing.T, list []object) {
 	}
 }
 
-// read reads a file of the repository, strictly.
+// read parses a file of the repository strictly.
 func read(t *testing.T, file string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, file))
@@ -382,7 +380,7 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// configuration is railscope.yml of the pods.
+// configuration returns the pods' railscope.yml.
 func configuration(t *testing.T, list []object) string {
 	t.Helper()
 	for _, v := range only[apps.DaemonSet](t, list).Spec.Template.Spec.Volumes {
@@ -416,7 +414,7 @@ func hasEnv(c core.Container, name string) bool {
 	return slices.ContainsFunc(c.Env, func(e core.EnvVar) bool { return e.Name == name })
 }
 
-// runs reports whether a flag without a value is given, or its variable.
+// runs reports whether a flag without a value, or its variable, is set.
 func runs(c core.Container, flag string) bool {
 	variable := "RAILSCOPE_" + strings.ToUpper(strings.ReplaceAll(flag, ".", "_"))
 	return slices.Contains(c.Args, "--"+flag) || slices.Contains(c.Env, core.EnvVar{Name: variable, Value: "true"})

@@ -16,8 +16,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// TestInitContainer: the pod of the recipe is one, and its init container ends well for a node without a critical
-// finding, and for no other.
+// TestInitContainer: the pod of the recipe is valid, and its init container succeeds only on a node without a
+// critical finding.
 func TestInitContainer(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "deploy/integrations/kubernetes-init.yaml"))
 	if err != nil {
@@ -57,8 +57,9 @@ func TestInitContainer(t *testing.T) {
 	}
 }
 
-// TestReadiness: the readiness probe of docs/integrations.md is one, runs the image's program with flags that it has,
-// and gives it more time than it takes.
+// TestReadiness: the readiness probe of docs/integrations.md is valid, runs the image's program with existing
+// flags, and allows more time than it needs. A node that has an adapter and no rail is not ready. A node without
+// RDMA hardware is.
 func TestReadiness(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/integrations.md"))
 	if err != nil {
@@ -81,9 +82,23 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("the image has no %s", command[0])
 	}
 	here := strings.ReplaceAll(strings.Join(command[1:], " "), "/var/lib/railscope", t.TempDir())
-	out := run(binary(t), nil, append(strings.Fields(here), "--path.sysfs="+t.TempDir())...)
-	if out != "railscope: critical: node: no rails\n" {
-		t.Errorf("%q on a node without rails: %s", command, out)
+	adapter := t.TempDir()
+	function := filepath.Join(adapter, "bus/pci/devices/0000:41:00.0")
+	if err := os.MkdirAll(function, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"vendor": "0x15b3", "device": "0x1021", "class": "0x020000"} {
+		if err := os.WriteFile(filepath.Join(function, name), []byte(value+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for sys, want := range map[string]string{
+		adapter:     "railscope: critical: node: no rails\n",
+		t.TempDir(): "railscope: ok: no RDMA hardware on this node\n",
+	} {
+		if out := run(binary(t), nil, append(strings.Fields(here), "--path.sysfs="+sys)...); out != want {
+			t.Errorf("%q: %q, want %q", command, out, want)
+		}
 	}
 	if c.ReadinessProbe.TimeoutSeconds < 3 {
 		t.Errorf("timeoutSeconds: %d; check takes up to 2 s", c.ReadinessProbe.TimeoutSeconds)

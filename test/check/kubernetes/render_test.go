@@ -29,7 +29,7 @@ const (
 	root      = "../../.."
 	chartDir  = root + "/deploy/helm/railscope"
 	kustomize = root + "/deploy/kubernetes"
-	namespace = "monitoring" // of releases in tests
+	namespace = "monitoring" // namespace of releases in tests
 )
 
 // values returns the values files of the chart, by name.
@@ -59,9 +59,8 @@ func loadChart(t *testing.T) *chart.Chart {
 	return c
 }
 
-// template does what `helm template railscope` does: the schema's check, then the
-// templates. It returns them without NOTES.txt. Unlike Helm it refuses to render
-// what values.yaml does not have.
+// template does the same as `helm template railscope`: the schema check, then the templates. It returns them
+// without NOTES.txt. Unlike Helm it rejects values that values.yaml does not have.
 func template(c *chart.Chart, vals []byte) (string, error) {
 	return templateAs(c, "railscope", vals, engine.Engine{Strict: true})
 }
@@ -89,11 +88,11 @@ func templateAs(c *chart.Chart, release string, vals []byte, e engine.Engine) (s
 	return out.String(), nil
 }
 
-// build does what `kubectl kustomize` does.
+// build does the same as `kubectl kustomize`.
 func build(t *testing.T, dir string) string {
 	t.Helper()
 	opts := krusty.MakeDefaultOptions()
-	opts.LoadRestrictions = types.LoadRestrictionsRootOnly // as kubectl's
+	opts.LoadRestrictions = types.LoadRestrictionsRootOnly // as kubectl does
 	resources, err := krusty.MakeKustomizer(opts).Run(filesys.MakeFsOnDisk(), filepath.Join(kustomize, dir))
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +104,7 @@ func build(t *testing.T, dir string) string {
 	return string(text)
 }
 
-// overlays are the kustomizations that one installs.
+// overlays are the kustomizations that users install.
 func overlays(t *testing.T) []string {
 	t.Helper()
 	list, err := filepath.Glob(kustomize + "/overlays/*/kustomization.yaml")
@@ -119,7 +118,7 @@ func overlays(t *testing.T) []string {
 	return dirs
 }
 
-// rendered is everything that can be installed, by what makes it.
+// rendered returns every installation, by its source.
 func rendered(t *testing.T) map[string][]object {
 	t.Helper()
 	c := loadChart(t)
@@ -137,14 +136,13 @@ func rendered(t *testing.T) map[string][]object {
 	return all
 }
 
-// object is one resource: what it is and what it says.
+// object is a resource with its decoded value.
 type object struct {
 	kind, name, namespace string
 	value                 any // pointer to the type
 }
 
-// decode decodes every document into its type, and refuses fields that the type
-// does not have.
+// decode decodes every document into its type, and rejects unknown fields.
 func decode(t *testing.T, from, text string) (list []object) {
 	t.Helper()
 	docs := yaml.NewYAMLReader(newReader(text))
@@ -167,7 +165,7 @@ func decode(t *testing.T, from, text string) (list []object) {
 			t.Fatalf("%s: %v\n%s", from, err, doc)
 		}
 		if head.Kind == "" && !strings.Contains(string(doc), "\n  ") {
-			continue // nothing but comments
+			continue // only comments
 		}
 		value := newObject(head.APIVersion + " " + head.Kind)
 		if value == nil {

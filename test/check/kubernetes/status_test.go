@@ -17,8 +17,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// TestStatusSchema: the answer of /-/status is as docs/status.schema.json says, with every key that it lists, of a node
-// with rails, GPUs and rounds, and of one with nothing but a finding.
+// TestStatusSchema: the response of /-/status matches docs/status.schema.json, with every key that the schema
+// lists, for a node with rails, GPUs and rounds, and for one with only a finding.
 func TestStatusSchema(t *testing.T) {
 	file := filepath.Join(root, "docs/status.schema.json")
 	compiler := jsonschema.NewCompiler()
@@ -58,7 +58,7 @@ func TestStatusSchema(t *testing.T) {
 	}
 }
 
-// listed reports keys of the answer that the schema does not have.
+// listed reports keys of the response that the schema lacks.
 func listed(t *testing.T, file string, status map[string]any) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -84,7 +84,7 @@ func listed(t *testing.T, file string, status map[string]any) {
 	walk(status)
 }
 
-// startCommand starts a command until the test ends, and returns the address that it logs; empty: any.
+// startCommand starts a command until the test ends, and returns the address that it logs; empty address: any.
 func startCommand(t *testing.T, address, bin string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), bin, append(args, "--log.format=json")...)
@@ -124,7 +124,7 @@ func get(t *testing.T, url string) (body map[string]any) {
 	return body
 }
 
-// freePorts returns the first of four consecutive addresses that are free.
+// freePorts returns the first of four consecutive free ports.
 func freePorts(t *testing.T) string {
 	t.Helper()
 	for port := 20000; port < 60000; port += 37 {

@@ -12,8 +12,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// newObject returns an empty object of a type, nil of one that nothing of ours
-// should make: no role, for one.
+// newObject returns an empty object of a type, or nil for a type that none of our files may contain, such as a
+// role.
 func newObject(what string) any {
 	switch what {
 	case "v1 Namespace":
@@ -48,7 +48,7 @@ func all[T any](list []object) (found []*T) {
 	return found
 }
 
-// only returns the one object of a type.
+// only returns the single object of a type.
 func only[T any](t *testing.T, list []object) *T {
 	t.Helper()
 	found := all[T](list)

@@ -20,8 +20,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestWebConfiguration: railscope serves with the web configuration that the
-// chart renders, by TLS, and asks for the password.
+// TestWebConfiguration: railscope serves with the web configuration that the chart renders, by TLS, and requires
+// the password.
 func TestWebConfiguration(t *testing.T) {
 	text, err := template(loadChart(t), values(t)["web"])
 	if err != nil {
@@ -78,8 +78,8 @@ func TestWebConfiguration(t *testing.T) {
 	}
 }
 
-// certificate writes a certificate that signs itself, for the name railscope, and
-// its key, and returns who trusts it.
+// certificate writes a self-signed certificate for the name railscope and its key, and returns a pool that trusts
+// it.
 func certificate(t *testing.T, certFile, keyFile string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,3 +1,3 @@
-// Package npd runs the recipe for node-problem-detector with its own custom plugin monitor. It is a module of its own,
-// because it takes node-problem-detector.
+// Package npd runs the recipe for node-problem-detector with its custom plugin monitor. It is a separate module
+// because it depends on node-problem-detector.
 package npd

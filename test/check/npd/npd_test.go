@@ -15,7 +15,8 @@ import (
 
 const root = "../../.."
 
-// TestRecipe: the condition follows what railscope check prints. Only path and interval of the recipe are changed.
+// TestRecipe: the condition follows the output of railscope check. Only path and interval of the recipe are
+// changed.
 func TestRecipe(t *testing.T) {
 	dir := t.TempDir()
 	sysfs, state := filepath.Join(dir, "sys"), filepath.Join(dir, "state")
@@ -70,7 +71,8 @@ func TestRecipe(t *testing.T) {
 			case <-deadline:
 				t.Fatalf("never %+v", want)
 			}
-			if got.Transition = (time.Time{}); got == want {
+			got.Transition = (time.Time{})
+			if got == want {
 				break
 			}
 			if i == 0 {
@@ -80,7 +82,7 @@ func TestRecipe(t *testing.T) {
 	}
 }
 
-// recipe is a copy of the recipe that runs this plugin, more often.
+// recipe writes a copy of the recipe that runs this plugin, more often.
 func recipe(t *testing.T, plugin string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/integrations/node-problem-detector.json"))
@@ -99,7 +101,7 @@ func recipe(t *testing.T, plugin string) string {
 	return file
 }
 
-// build builds railscope. Without C: check does not need it.
+// build builds railscope without cgo, which check does not need.
 func build(t *testing.T, bin string) {
 	t.Helper()
 	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/railscope")
@@ -109,7 +111,7 @@ func build(t *testing.T, bin string) {
 	}
 }
 
-// write replaces a file at once: railscope may be reading it.
+// write replaces a file atomically: railscope may be reading it.
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

@@ -1,2 +1,2 @@
-// Package otlp tests that what railscope pushes arrives in Prometheus as a scrape does: by its own OTLP endpoint.
+// Package otlp tests that series that railscope pushes arrive in Prometheus' OTLP endpoint as if they were scraped.
 package otlp

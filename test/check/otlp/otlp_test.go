@@ -28,7 +28,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// receiver is Prometheus' OTLP endpoint, with the names of metrics by a strategy.
+// receiver is Prometheus' OTLP endpoint with a translation strategy for names.
 func receiver(t *testing.T, strategy otlptranslator.TranslationStrategyOption) (*teststorage.TestStorage, string) {
 	t.Helper()
 	stored := teststorage.New(t)
@@ -43,7 +43,8 @@ func receiver(t *testing.T, strategy otlptranslator.TranslationStrategyOption) (
 	return stored, server.URL + "/api/v1/otlp"
 }
 
-// last returns the last value of every series that has the label instance, which it and job are left out of.
+// last returns the last value of every series with the label instance; the result lacks the labels instance and
+// job.
 func last(t *testing.T, stored *teststorage.TestStorage) map[string]float64 {
 	t.Helper()
 	q, err := stored.Querier(0, time.Now().Add(time.Hour).UnixMilli())
@@ -64,13 +65,13 @@ func last(t *testing.T, stored *teststorage.TestStorage) map[string]float64 {
 	if err := set.Err(); err != nil {
 		t.Fatal(err)
 	}
-	maps.DeleteFunc(got, func(series string, _ float64) bool { // of the resource, made by Prometheus
+	maps.DeleteFunc(got, func(series string, _ float64) bool { // series of the resource, made by Prometheus
 		return strings.HasPrefix(series, `{__name__="target_info"`)
 	})
 	return got
 }
 
-// scraped returns the series of an exposition as Prometheus names them.
+// scraped returns the series of an exposition with the names that Prometheus gives them.
 func scraped(t *testing.T, url string) map[string]float64 {
 	t.Helper()
 	resp, err := http.Get(url) //nolint:gosec,noctx // of this test
@@ -123,8 +124,8 @@ func isMoving(series string) bool {
 	return false
 }
 
-// TestSameAsScrape: the program pushes a captured machine with eight rails to Prometheus, which then has the names,
-// labels and values that it would have scraped, whatever its translation strategy.
+// TestSameAsScrape: the program pushes a captured machine with eight rails to Prometheus. For each translation
+// strategy, Prometheus then has the names, labels and values of a scrape.
 func TestSameAsScrape(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "railscope")
@@ -155,13 +156,25 @@ func TestSameAsScrape(t *testing.T) {
 					t.Error(log.String())
 				}
 			}()
-			pushed := wait(t, stored)
-			want := scraped(t, "http://"+address+"/metrics")
+			wait(t, stored, 1) // the first push that counts an earlier one
+			url := "http://" + address + "/metrics"
+			want := scraped(t, url)
+			// The push after the next began after this scrape. A series may appear meanwhile, so a second scrape is
+			// needed.
+			pushed := wait(t, stored, want[pushes]+1)
+			later := scraped(t, url)
 			for series := range want {
 				if _, ok := pushed[series]; !ok {
 					t.Errorf("%s is not pushed", series)
 				}
 			}
+			for series := range pushed {
+				if _, ok := later[series]; !ok {
+					t.Errorf("%s is pushed and not exported", series)
+				}
+			}
+			isNew := func(series string, _ float64) bool { _, ok := want[series]; return !ok }
+			maps.DeleteFunc(pushed, isNew)
 			maps.DeleteFunc(want, func(series string, _ float64) bool { return isMoving(series) })
 			maps.DeleteFunc(pushed, func(series string, _ float64) bool { return isMoving(series) })
 			if len(want) < 400 {
@@ -175,16 +188,18 @@ func TestSameAsScrape(t *testing.T) {
 	}
 }
 
-// wait returns what is stored when the second push has arrived: only then does it count the first.
-func wait(t *testing.T, stored *teststorage.TestStorage) map[string]float64 {
+// pushes is the series that counts pushes; a push contains the number of earlier ones.
+const pushes = `{__name__="railscope_otlp_pushes_total", result="success"}`
+
+// wait returns the stored series once a push has arrived that counts that many earlier ones.
+func wait(t *testing.T, stored *teststorage.TestStorage, count float64) map[string]float64 {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		got := last(t, stored)
-		if got[`{__name__="railscope_otlp_pushes_total", result="success"}`] >= 1 {
+		if got := last(t, stored); got[pushes] >= count {
 			return got
 		}
 	}
-	t.Fatal("no second push within 30 s")
+	t.Fatalf("no push that counts %v before it within 30 s", count)
 	return nil
 }
 

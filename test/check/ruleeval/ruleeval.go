@@ -24,13 +24,13 @@ type Storage interface {
 	storage.Queryable
 }
 
-// Rules are the shipped ones over a storage.
+// Rules are the shipped rules for a storage.
 type Rules struct {
 	Groups []*rules.Group // in the order of the files
 	engine *promql.Engine
 }
 
-// New loads the rules of a directory. Close ends them.
+// New loads the rules of a directory. They must be closed.
 func New(ctx context.Context, s Storage, dir string) (*Rules, error) {
 	p := parser.NewParser(parser.Options{})
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e8, Timeout: 10 * time.Minute,

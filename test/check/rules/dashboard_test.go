@@ -16,13 +16,13 @@ import (
 	"github.com/railscope/railscope/test/check/fleetgen"
 )
 
-// Costs of one refresh of the Fleet dashboard, in samples that queries read, as Prometheus counts them
+// Cost of one refresh of the Fleet dashboard, in samples that queries read, as Prometheus counts them
 // (totalQueryableSamples of its API).
 const (
 	costNodes = 1000
 	mostCost  = 200_000
 	shownTime = time.Hour
-	step      = 15 * time.Second // of a graph: Grafana's least, for a scrape interval of 15 s
+	step      = 15 * time.Second // step of a graph: Grafana's minimum for a scrape interval of 15 s
 )
 
 type fleetPanel struct {
@@ -33,8 +33,8 @@ type fleetPanel struct {
 	}
 }
 
-// TestDashboardCost holds what a refresh of the unfolded panels of the Fleet dashboard costs at 1,000 nodes, and that
-// graphs read only what is recorded of clusters, and topk is only in tables.
+// TestDashboardCost limits the cost of a refresh of the expanded panels of the Fleet dashboard at 1,000 nodes.
+// Graphs read only series that are recorded per cluster, and topk is only used in tables.
 func TestDashboardCost(t *testing.T) {
 	db, end := database(t), time.Unix(1.8e9, 0)
 	f := newFleet(t, twoBad{fleetgen.Healthy(costNodes)}, costNodes, end)
@@ -79,7 +79,7 @@ func TestDashboardCost(t *testing.T) {
 	}
 }
 
-// lengthen makes what is recorded of clusters as long as a graph.
+// lengthen extends the series recorded per cluster to the length of a graph.
 func lengthen(t *testing.T, db *tsdb.DB, end time.Time) {
 	t.Helper()
 	q, err := db.Querier(end.Add(-time.Minute).UnixMilli(), end.UnixMilli())
@@ -112,7 +112,7 @@ func unfolded(t *testing.T) (list []fleetPanel) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range d.Panels { // those of folded rows are in the rows
+	for _, p := range d.Panels { // panels of collapsed rows are in the rows
 		if p.Type != "row" {
 			list = append(list, p)
 		}
@@ -141,7 +141,7 @@ func checkGraph(t *testing.T, title, expr string) {
 	})
 }
 
-// ask evaluates a query as Grafana asks it, and returns how many samples it read, and how many series came.
+// ask evaluates a query as Grafana does, and returns the numbers of samples that it read and of resulting series.
 func ask(t *testing.T, engine *promql.Engine, db *tsdb.DB, expr string, instant bool, end time.Time) (int64, int) {
 	t.Helper()
 	expr = strings.NewReplacer("$cluster", ".*", "$job", ".+", "$__range", "1h", "$__rate_interval", "1m").Replace(expr)

@@ -1,6 +1,4 @@
-// Package rules checks the alerts and recording rules with Prometheus' own
-// parser: that they name only metrics and labels that the exporter has, take
-// counters as counters and keep the instance. It is in a module of its own,
-// because it takes Prometheus itself. What needs no parser is tested beside the
-// rules, and promtool runs them.
+// Package rules checks the alerts and recording rules with Prometheus' own parser: they name only metrics and
+// labels that the exporter has, treat counters as counters and keep the instance. It is a separate module because
+// it depends on Prometheus itself. Tests that need no parser are beside the rules, and promtool runs them.
 package rules

@@ -11,14 +11,14 @@ import (
 	"github.com/railscope/railscope/test/check/fleetgen"
 )
 
-// The nodes with a fault in a fleet that has two.
+// The two nodes with a fault in a fleet.
 const slowNode, deadNode = 17, 23
 
-// twoBad is a fleet in which rail 3 of one node carries half to every peer, and from every asker, and the probe of
-// another one answers nobody and reaches nobody.
+// twoBad is a fleet in which rail 3 of one node has half the goodput with every peer, in both directions, and the
+// probe of another node neither answers nor reaches any node.
 type twoBad struct{ fleetgen.World }
 
-// Path is slow where either end is.
+// Path is slow if either end is.
 func (twoBad) Path(n, to, rail int, _ float64) (float64, bool) {
 	if rail == 3 && (n == slowNode || to == slowNode) {
 		return 0.47, true
@@ -26,7 +26,7 @@ func (twoBad) Path(n, to, rail int, _ float64) (float64, bool) {
 	return 0.94, true
 }
 
-// Transport is none where either end is dead.
+// Transport is none if either end is dead.
 func (twoBad) Transport(n, to int, _ float64) string {
 	if n == deadNode || to == deadNode {
 		return "none"
@@ -34,7 +34,7 @@ func (twoBad) Transport(n, to int, _ float64) string {
 	return "rdma"
 }
 
-// newFleet returns a fleet until a time, of which only the series that rules read are stored, as far back as they do.
+// newFleet returns a fleet until a time. It has only the series that rules read, as far back as they read them.
 func newFleet(t *testing.T, w fleetgen.World, nodes int, end time.Time) *fleetgen.Fleet {
 	t.Helper()
 	needs, err := fleetgen.NeedsOfRules(source)
@@ -57,7 +57,7 @@ func store(t *testing.T, f *fleetgen.Fleet, db *tsdb.DB) {
 	}
 }
 
-// without drops metrics by prefix.
+// without returns a filter that drops metrics by prefix.
 func without(prefixes ...string) func(string) bool {
 	return func(metric string) bool {
 		for _, p := range prefixes {
@@ -69,10 +69,10 @@ func without(prefixes ...string) func(string) bool {
 	}
 }
 
-// The metrics of GPUs and of latencies, which most tests of rules do without.
+// Metrics of GPUs and of latencies, which most tests of rules do not need.
 const gpuMetrics, latencyMetrics = "railscope_gpu_", "railscope_probe_latency_"
 
-// database is a storage without a log, which is removed when the test ends.
+// database returns a storage without a write-ahead log, which is removed when the test ends.
 func database(t *testing.T) *tsdb.DB {
 	t.Helper()
 	o := tsdb.DefaultOptions()

@@ -17,15 +17,15 @@ func oneRail() event {
 	}}
 }
 
-// leaf: the switch that has rail 5 of nodes 1 to 32 is down for 30 minutes.
+// leaf: the switch of rail 5 of nodes 1 to 32 is down for 30 minutes.
 func leaf() event {
 	return event{lost: func(n int, rail string, since time.Duration) bool {
 		return n <= 32 && rail == "5" && between(since, 0, 30)
 	}}
 }
 
-// storm: rail 3 of node 17 pauses the network for 80 % of 30 minutes, and the network pauses rail 3 of nodes 41 to 52
-// for 20 %.
+// storm: rail 3 of node 17 pauses the network for 80 % of 30 minutes, and the network pauses rail 3 of nodes 41 to
+// 52 for 20 %.
 func storm() event {
 	return event{is: func(n int, l labels.Labels) fleetgen.Change {
 		share := 0.0
@@ -60,9 +60,9 @@ func sockets() event {
 	}}
 }
 
-// firmware: nodes 1 to 12, then 13 to 24 have the maintenance file, 2 minutes later they are away for 8, and start
-// without the file, which was in /run. Ports are up after a minute more, and get their GIDs for 5. The PCIe link of
-// rail 2 of node 7 has lost half of its rate.
+// firmware: nodes 1 to 12, then 13 to 24 have the maintenance file. 2 minutes later they are away for 8 minutes,
+// and start without the file, which was in /run. Ports are up one minute later, and get their GIDs within 5
+// minutes. The PCIe link of rail 2 of node 7 then has half of its rate.
 func firmware() event {
 	wave := func(n int) int { return (n - 1) / 12 * 20 }
 	in := func(n, from, to int) func(since time.Duration) bool {
@@ -118,8 +118,8 @@ func drain() event {
 	}
 }
 
-// rolled: every pod of the DaemonSet is replaced and misses two scrapes, of a large fleet within 30 minutes, of a small
-// one faster, so that more than 10 are away at any time.
+// rolled: every pod of the DaemonSet is replaced and misses two scrapes; in a large fleet within 30 minutes, in a
+// small one faster, so that more than 10 are always away.
 func rolled(nodes int) event {
 	at := func(n int) int { return min(nodes/10, 30) * n / (nodes + 1) }
 	return event{
@@ -143,7 +143,7 @@ func power() event {
 	return event{away: func(n int, since time.Duration) bool { return n <= 40 && since >= 0 }}
 }
 
-// cache: of GPU 3 of node 17, 300 MB are free from now on.
+// cache: GPU 3 of node 17 has 300 MB free from now on.
 func cache() event {
 	return event{is: func(n int, l labels.Labels) fleetgen.Change {
 		if n != 17 || l.Get("gpu") != "3" || l.Get(model.MetricNameLabel) != "railscope_gpu_memory_free_bytes" {

@@ -22,30 +22,30 @@ import (
 
 var keep = flag.String("keep", "", "directory that gets the storage of each incident")
 
-// incident is what happens to a fleet that was healthy, and every alert that it fires.
+// incident is an event in a healthy fleet, with every alert that it must fire.
 type incident struct {
 	name  string
-	lasts time.Duration // how long the rules are evaluated after the begin
+	lasts time.Duration // time after the beginning until which the rules are evaluated
 	event
 	kube, gpus bool
-	off        func(since time.Duration) bool // Prometheus does not run
-	// told has every alert that fires at any time, and the minutes in which it does, as the fault begins at 0.
+	off        func(since time.Duration) bool // times at which Prometheus does not run
+	// told has every alert that fires at any time, with its minutes since the fault at 0.
 	told []string
-	// first has words that the first screen of the Fleet dashboard shows after seen minutes, as make render ARGS=incidents
-	// finds them.
+	// first has words that the first screen of the Fleet dashboard shows after seen minutes, as make render
+	// ARGS=incidents checks.
 	seen  int
 	first []string
 }
 
-// event has what changes, by node and the time since the begin. A field that is nil changes nothing.
+// event has the changes by node and time since the beginning. A field that is nil changes nothing.
 type event struct {
 	away  func(n int, since time.Duration) bool          // neither scraped nor probed
-	start func(n int, since time.Duration) time.Duration // when railscope started; 0: long ago
+	start func(n int, since time.Duration) time.Duration // time at which railscope started; 0: long ago
 	lost  func(n int, rail string, since time.Duration) bool
-	is    func(n int, l labels.Labels) fleetgen.Change // what else changes
+	is    func(n int, l labels.Labels) fleetgen.Change // other changes
 }
 
-// of is the change of a series of a node: first what is special, then what loses rails, restarts and goes away.
+// of returns the change of a node's series: first other changes, then lost rails, restarts and absence.
 func (e event) of(n int, l labels.Labels) fleetgen.Change {
 	name := l.Get(model.MetricNameLabel)
 	if l.Get("job") != "railscope" {
@@ -73,7 +73,7 @@ func (e event) special(n int, l labels.Labels) fleetgen.Change {
 	return e.is(n, l)
 }
 
-// rail is what a port that is down reports of itself.
+// rail returns the changes of a port that is down.
 func (e event) rail(n int, l labels.Labels) fleetgen.Change {
 	name := l.Get(model.MetricNameLabel)
 	if e.lost == nil || l.Get("rail") == "" || l.Get("peer") != "" {
@@ -91,7 +91,8 @@ func (e event) rail(n int, l labels.Labels) fleetgen.Change {
 	}
 }
 
-// pair is what rounds say of a peer that is away and of rails that are lost at either end, a minute later.
+// pair returns the results of rounds with a peer that is away, and of rails that are down at either end, a minute
+// later.
 func (e event) pair(n int, l labels.Labels) fleetgen.Change {
 	var to int
 	if _, err := fmt.Sscanf(l.Get("peer"), "node-%d", &to); err != nil {
@@ -115,13 +116,13 @@ func (e event) pair(n int, l labels.Labels) fleetgen.Change {
 	}
 }
 
-// restart has counters begin anew, and the probe's results once there has been a round.
+// restart makes counters start again, and the probe's results reappear after a round.
 func (e event) restart(n int, l labels.Labels) fleetgen.Change {
 	name := l.Get(model.MetricNameLabel)
 	if e.start == nil {
 		return nil
 	}
-	before := 0.0 // the last value before: samples come in the order of time
+	before := 0.0 // last value before; samples come in order of time
 	return func(since time.Duration, v float64) (float64, bool) {
 		start := e.start(n, since)
 		if start == 0 {
@@ -140,11 +141,11 @@ func (e event) restart(n int, l labels.Labels) fleetgen.Change {
 	}
 }
 
-// incidentBegin is when the fault begins.
+// incidentBegin returns the time at which the fault begins.
 func incidentBegin() time.Time { return time.Unix(1.8e9, 0) }
 
-// run evaluates all rules every minute, those of longer intervals just before the fault begins, and returns when each
-// alert fired. When Prometheus starts again, it knows of its alerts what its storage has.
+// run evaluates all rules every minute, those with longer intervals just before the fault begins, and returns when
+// each alert fired. A restarted Prometheus knows only the alerts that its storage has.
 func (i incident) run(t *testing.T, nodes int) []string {
 	t.Helper()
 	const warm = 16 * time.Minute
@@ -186,7 +187,7 @@ func (i incident) run(t *testing.T, nodes int) []string {
 	return list
 }
 
-// keep writes the storage, and what is to be seen of it, for scripts/render.sh.
+// keep writes the storage and the expected words for scripts/render.sh.
 func (i incident) keep(t *testing.T, db *tsdb.DB) {
 	t.Helper()
 	if *keep == "" {
@@ -217,7 +218,7 @@ func (e *evaluator) evalDue(t *testing.T, begin time.Time, since time.Duration) 
 	e.eval(t, begin.Add(since))
 }
 
-// spans writes minutes as 3-20,31-40.
+// spans formats minutes as 3-20,31-40.
 func spans(minutes []int) string {
 	var list []string
 	for i := 0; i < len(minutes); {
@@ -238,7 +239,7 @@ func between(since time.Duration, from, to int) bool {
 	return since >= minutes(from) && since < minutes(to)
 }
 
-// TestIncidents holds all alerts of ten incidents; docs/alerts.md has them. -long takes 1,000 nodes.
+// TestIncidents checks all alerts of ten incidents, which docs/alerts.md lists. -long uses 1,000 nodes.
 func TestIncidents(t *testing.T) {
 	nodes := 60
 	if *long {

@@ -13,9 +13,8 @@ import (
 	"github.com/railscope/railscope/deploy/rules"
 )
 
-// TestLatencyOfBothKinds holds that the recorded latency is had from classic
-// buckets, from native histograms, and once where a server keeps both: promtool
-// of Debian cannot write native ones.
+// TestLatencyOfBothKinds: the recorded latency is computed from classic buckets, from native histograms, and only
+// once if a server has both. Debian's promtool cannot write native ones.
 func TestLatencyOfBothKinds(t *testing.T) {
 	storage := promqltest.LoadedStorage(t, `
 load 15m

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/prometheus/config"
 )
 
-// TestQuickstart: Prometheus takes the configuration that docs/quickstart.md
-// shows, and finds in it what the rules ask of a scrape.
+// TestQuickstart: Prometheus accepts the configuration in docs/quickstart.md, whose scrape settings are those that
+// the rules require.
 func TestQuickstart(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/quickstart.md")
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 
 const source = "../../../deploy/rules"
 
-// checked is what one walk over an expression looks after.
+// checked is the state of one walk over an expression.
 type checked struct {
-	record   string // the name of the rule that records it
+	record   string // name of the rule that records it
 	known    map[string]catalog.Row
 	used     map[string]bool // metrics
 	breaches []string
@@ -33,11 +33,10 @@ func (c *checked) breach(format string, args ...any) {
 	c.breaches = append(c.breaches, fmt.Sprintf(format, args...))
 }
 
-// leastRange is four scrapes of a minute: what a range must hold so that one
-// that failed makes no gap.
+// leastRange is four scrape intervals of a minute: the minimum range in which one failed scrape leaves no gap.
 const leastRange = 4 * time.Minute
 
-// overCounters are the functions that a counter may be given to.
+// overCounters are the functions that may be applied to a counter.
 var overCounters = []string{"rate", "increase", "changes", "resets", "max_over_time", "absent"}
 
 // expr walks an expression.
@@ -68,22 +67,22 @@ func (c *checked) expr(e parser.Expr) {
 	})
 }
 
-// ofOne reports whether labels tell nodes apart: host is the instance without its port; a fault of a cluster and a leaf
-// switch have no instance.
+// ofOne reports whether labels distinguish nodes: host is the instance without its port. A fault of a cluster or a
+// leaf switch has no instance.
 func ofOne(labels []string) bool {
 	return slices.ContainsFunc([]string{"instance", "host", "fault", "leaf"}, func(l string) bool {
 		return slices.Contains(labels, l)
 	})
 }
 
-// global reports whether an operator takes something away from everything, or compares with a figure of the cluster.
+// global reports whether an operator suppresses everything at once, or compares with a value of the cluster.
 func global(n *parser.BinaryExpr) bool {
 	m := n.VectorMatching
 	return n.Op == parser.LUNLESS && len(m.MatchingLabels) == 0 ||
 		m.Card == parser.CardManyToOne && slices.Equal(m.MatchingLabels, []string{"cluster", "job"})
 }
 
-// selector looks at what is selected, and by what.
+// selector checks a selector's metric, labels and use.
 func (c *checked) selector(n *parser.VectorSelector, path []parser.Node) {
 	row, ok := catalog.Find(c.known, n.Name)
 	if !ok {
@@ -103,7 +102,7 @@ func (c *checked) selector(n *parser.VectorSelector, path []parser.Node) {
 			break
 		}
 	}
-	summed := strings.HasSuffix(c.record, "_measured:sum") // which is compared with itself
+	summed := strings.HasSuffix(c.record, "_measured:sum") // compared with itself
 	if counter := row.Kind == "counter" || row.Kind == "histogram"; counter && !slices.Contains(overCounters, under) &&
 		!summed {
 		c.breach("%s: a counter by itself says when it began", n)
@@ -112,7 +111,7 @@ func (c *checked) selector(n *parser.VectorSelector, path []parser.Node) {
 	}
 }
 
-// aggregate holds that an alert still says where.
+// aggregate checks that an alert keeps its location.
 func (c *checked) aggregate(n *parser.AggregateExpr) {
 	kept := ofOne(n.Grouping)
 	if n.Without {
@@ -124,7 +123,7 @@ func (c *checked) aggregate(n *parser.AggregateExpr) {
 	c.labels(n, n.Grouping)
 }
 
-// labels holds that labels that are named exist in what they are taken from.
+// labels checks that named labels exist in the operand.
 func (c *checked) labels(n parser.Expr, names []string) {
 	has := map[string]bool{"cluster": true, "job": true, "instance": true}
 	parser.Inspect(n, func(node parser.Node, _ []parser.Node) error {
@@ -146,9 +145,8 @@ func (c *checked) labels(n parser.Expr, names []string) {
 	}
 }
 
-// series returns the labels that a result of the expression can have, as far as
-// they come from rows: those of the selectors on its left, without what
-// aggregations take away.
+// series returns the labels that a result of the expression can have, as far as they come from rows: those of the
+// selectors on its left, without those that aggregations remove.
 func series(known map[string]catalog.Row, e parser.Expr) []string {
 	switch n := e.(type) {
 	case *parser.VectorSelector:
@@ -195,7 +193,7 @@ var (
 	verb      = regexp.MustCompile(`%q`)
 )
 
-// annotation looks at a template: the labels that it takes, and what it asks.
+// annotation checks a template: the labels that it uses, and its queries.
 func (c *checked) annotation(p parser.Parser, text string, has []string) {
 	for _, m := range labelUsed.FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(has, m[1]) {
@@ -205,7 +203,7 @@ func (c *checked) annotation(p parser.Parser, text string, has []string) {
 	for _, m := range queryMade.FindAllStringSubmatch(text, -1) {
 		query := verb.ReplaceAllString(m[1], `"x"`)
 		if strings.HasPrefix(query, "%") {
-			continue // a format of a figure
+			continue // a number format
 		}
 		e, err := p.ParseExpr(query)
 		if err != nil {
@@ -223,8 +221,8 @@ func (c *checked) annotation(p parser.Parser, text string, has []string) {
 	}
 }
 
-// TestRules walks all rules: what they name exists, counters are taken as
-// counters, no instance is lost, and what is recorded is used.
+// TestRules checks all rules: names exist, counters are used as counters, no instance is lost, and recorded series
+// are used.
 func TestRules(t *testing.T) {
 	all, err := rules.Load(source)
 	if err != nil {
@@ -233,11 +231,12 @@ func TestRules(t *testing.T) {
 	p, known, used := parser.NewParser(parser.Options{}), rows(t), map[string]bool{}
 	parsed := make([]parser.Expr, len(all))
 	for i, r := range all {
-		if parsed[i], err = p.ParseExpr(r.Expr); err != nil {
+		parsed[i], err = p.ParseExpr(r.Expr)
+		if err != nil {
 			t.Fatalf("%s%s: %v", r.Record, r.Alert, err)
 		}
 	}
-	for range 2 { // rules use what is recorded below them
+	for range 2 { // rules use series that are recorded below them
 		for i, r := range all {
 			if r.Record != "" {
 				list := slices.Concat(known[r.Record].Labels, series(known, parsed[i]), slices.Collect(maps.Keys(r.Labels)))
@@ -267,7 +266,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesFindsBreaches plants one breach of each kind, and what is allowed.
+// TestRulesFindsBreaches checks one violation of each kind, and what is allowed.
 func TestRulesFindsBreaches(t *testing.T) {
 	p, known := parser.NewParser(parser.Options{}), rows(t)
 	for _, tc := range []struct{ expr, breach string }{
@@ -328,7 +327,7 @@ func mustParse(t *testing.T, p parser.Parser, expr string) parser.Expr {
 	return e
 }
 
-// TestPages holds that runbooks and docs/alerts.md name only metrics that exist.
+// TestPages: runbooks and docs/alerts.md name only metrics that exist.
 func TestPages(t *testing.T) {
 	known, word := rows(t), regexp.MustCompile(`(?:\w+:)?railscope_[a-z0-9_]+[a-z0-9](?::\w+)?`)
 	all, err := rules.Load(source)

@@ -19,7 +19,7 @@ import (
 
 var long = flag.Bool("long", false, "evaluate the rules over 10,000 nodes, which takes 10 GB and some minutes")
 
-// evaluator is Prometheus' own of the shipped rules.
+// evaluator is Prometheus' evaluation of the shipped rules.
 type evaluator struct {
 	groups []*rules.Group
 }
@@ -34,7 +34,7 @@ func newEvaluator(t *testing.T, db *tsdb.DB) *evaluator {
 	return &evaluator{groups: r.Groups}
 }
 
-// eval evaluates all groups once and returns how long each took.
+// eval evaluates all groups once and returns the duration of each.
 func (e *evaluator) eval(t *testing.T, at time.Time) map[string]time.Duration {
 	t.Helper()
 	took := map[string]time.Duration{}
@@ -74,11 +74,11 @@ func (e *evaluator) firing() (list []string) {
 	return list
 }
 
-// TestScale holds that all rules take a time in proportion to the nodes, and less than 10 % of the interval. Groups
-// with an interval of more than a minute count as often as they are evaluated.
+// TestScale: the time of all rules is proportional to the number of nodes, and less than 10 % of the interval.
+// Groups with an interval of more than a minute count in proportion.
 func TestScale(t *testing.T) {
 	sizes := []int{300, 1200}
-	if *long { // a server has processors for its garbage, of which there are few here
+	if *long { // a server has idle processors for garbage collection; here there are few
 		sizes = append(sizes, 10000)
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(17 << 30))
 		defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -89,7 +89,7 @@ func TestScale(t *testing.T) {
 		end := time.Unix(1.8e9, 0)
 		store(t, newFleet(t, twoBad{fleetgen.Healthy(nodes)}, nodes, end), db)
 		e := newEvaluator(t, db)
-		e.eval(t, end.Add(-time.Second)) // so that what is recorded is there
+		e.eval(t, end.Add(-time.Second)) // so that recorded series exist
 		runtime.GC()
 		best := map[string]time.Duration{}
 		for i := range 2 {
@@ -121,8 +121,8 @@ func TestScale(t *testing.T) {
 		runtime.GC()
 	}
 	for _, nodes := range sizes[1:] {
-		// A rule that is quadratic takes 4 times as long for each of 4 times as many nodes. Caches that are too small,
-		// and what else this machine does, have made it 1.7 times.
+		// A quadratic rule takes 4 times as long per node for 4 times as many nodes. Small caches and other load on
+		// this machine have caused a factor of 1.7.
 		if perNode[nodes] > 2.5*perNode[sizes[0]] {
 			t.Errorf("not linear: %.3g s for each of %d nodes, %.3g s for each of %d", perNode[nodes], nodes,
 				perNode[sizes[0]], sizes[0])
@@ -130,8 +130,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestTwoBadNodes: of 1,000 nodes, one whose probe is dead and one with a slow rail have an alert each, and none of the
-// nodes that ask them has one.
+// TestTwoBadNodes: of 1,000 nodes, one with a dead probe and one with a slow rail have an alert each, and none of
+// the nodes that probe them has one.
 func TestTwoBadNodes(t *testing.T) {
 	const step, lasts = 4 * time.Minute, 28 * time.Minute
 	db, end := database(t), time.Unix(1.8e9, 0)

@@ -36,7 +36,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- merge (include "railscope.labels" (first .) | fromYaml) (default dict (last .)) | toYaml }}
 {{- end }}
 
-{{- /* What PodMonitor and ServiceMonitor say of a scrape. */}}
+{{- /* Scrape settings that PodMonitor and ServiceMonitor share. */}}
 {{- define "railscope.scrape" -}}
 port: metrics
 path: /metrics

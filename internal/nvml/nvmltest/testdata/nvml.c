@@ -1,19 +1,19 @@
 /*
- * A libnvidia-ml.so.1 that answers what files tell it to, so that the tests go
- * through the real binding, the real dlopen and the real structure layouts.
+ * A libnvidia-ml.so.1 that reads its answers from files, so that the tests use
+ * the real binding, the real dlopen and the real structure layouts.
  *
- * $FAKENVML_DIR holds one file for each function, <function>.<gpu> or for all
- * GPUs <function>; of a MIG device <function>.<gpu>.<instance>. It holds the
- * nvmlReturn_t and then what the function gives, numbers or a text:
+ * $FAKENVML_DIR has one file per function: <function>.<gpu>, or <function> for
+ * all GPUs, or <function>.<gpu>.<instance> for a MIG device. It contains the
+ * nvmlReturn_t and then the function's results, numbers or a text:
  *
  *     nvmlDeviceGetMemoryInfo.0     0 150754820096 100 200
  *     nvmlDeviceGetName             0 NVIDIA H200
  *     nvmlDeviceGetPowerUsage.1     15
  *     nvmlDeviceGetUUID.1           hang
  *
- * A function without a file is NVML_ERROR_NOT_SUPPORTED; one that hangs returns
- * when its file says something else. Compiled with -DNO_<function> the library
- * lacks the symbol. nvmlErrorString is always lacking.
+ * A function without a file returns NVML_ERROR_NOT_SUPPORTED. One that hangs
+ * returns after its file has changed. Compiled with -DNO_<function>, the library
+ * lacks that symbol. It always lacks nvmlErrorString.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ typedef struct { int gpu, mig; } device; /* mig is -1 for the GPU itself */
 static device devices[MAX_GPU][MAX_MIG + 1];
 static int inits;
 
-/* Answers are kept when FAKENVML_STATIC is set: a benchmark is not to measure files. */
+/* Answers are cached if FAKENVML_STATIC is set, so that a benchmark does not measure file reads. */
 static struct kept { const char *fn; const device *d; char text[MAX_TEXT]; } kept[1024];
 static int nkept;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -82,7 +82,7 @@ static void find_answer(const char *fn, const device *d, char *text)
 	pthread_mutex_unlock(&lock);
 }
 
-/* answer waits while the file says hang, and splits off the return value. */
+/* answer waits while the file contains hang, and returns the return value; text gets the rest. */
 static int answer(const char *fn, const device *d, char *text)
 {
 	if (!inits)
@@ -131,7 +131,7 @@ static void log_call(const char *fn)
 	fclose(f);
 }
 
-/* The device file of the driver, open while the library is initialised. */
+/* The driver's device file, open while the library is initialized. */
 static int device_fd = -1;
 
 static int init(const char *fn)
@@ -227,7 +227,7 @@ int nvmlDeviceGetPciInfo(device *d, pci_info *p)
 }
 #endif
 
-/* total, free, used, as nvmlMemory_t has them; version 2: total, reserved, free, used. */
+/* total, free, used, as in nvmlMemory_t; version 2: total, reserved, free, used */
 typedef struct { unsigned version; u64 v[4]; } memory_v2;
 #ifndef NO_nvmlDeviceGetMemoryInfo_v2
 int nvmlDeviceGetMemoryInfo_v2(device *d, memory_v2 *m)
@@ -357,8 +357,8 @@ int nvmlDeviceGetGraphicsRunningProcesses(device *d, unsigned *n, process_v1 *p)
 #endif
 
 /*
- * A set has the events of one GPU: nvmlEventSetWait_v2 gives the n-th number of its answer at the n-th call for a set,
- * and is a timeout (10) after the last.
+ * A set has the events of one GPU: the n-th call of nvmlEventSetWait_v2 for a set returns the n-th number of its
+ * answer, and a timeout (10) after the last.
  */
 typedef struct { device *d; int taken; } event_set;
 typedef struct { event_set *handle; } set_handle;

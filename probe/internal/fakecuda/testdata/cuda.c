@@ -1,7 +1,7 @@
 /*
- * A fake libcuda: memory of the GPU is a memfd, so that a fake adapter can write to it by address and by descriptor.
- * Environment: FAKECUDA_INTEGRATED, FAKECUDA_NO_RDMA, FAKECUDA_NO_DMABUF (1); FAKECUDA_FAIL=FUNCTION:CODE;
- * FAKECUDA_LEDGER=FILE holds what is allocated. -DNO_EXPORT and -DNO_ALLOC leave out a function. It writes its own
+ * A fake libcuda: the memory of the GPU is a memfd, so that a fake adapter can write to it by address and by
+ * descriptor. Environment: FAKECUDA_INTEGRATED, FAKECUDA_NO_RDMA, FAKECUDA_NO_DMABUF (1); FAKECUDA_FAIL=FUNCTION:CODE;
+ * FAKECUDA_LEDGER=FILE records the allocations. -DNO_EXPORT and -DNO_ALLOC omit a function. It has its own
  * declarations, so that a mistake in those of cuda.c is not repeated here.
  */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@ typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
 enum { SUCCESS = 0, INVALID_VALUE = 1, OOM = 2, NO_CONTEXT = 201, NOT_READY = 600, NOT_SUPPORTED = 801 };
 #define MAX 16
-#define SIZE ((size_t)64 << 20) /* of the GPU's memory */
+#define SIZE ((size_t)64 << 20) /* bytes of the GPU's memory */
 
 struct block {
 	char *p;
@@ -39,7 +39,7 @@ struct event {
 
 static struct block blocks[MAX];
 static int contexts, memories, hosts, streams, events;
-static int depth; /* of one thread; not __thread, which LeakSanitizer sometimes fails to scan here */
+static int depth; /* depth of one thread; not __thread, which LeakSanitizer sometimes fails to scan here */
 static char context;
 
 static void ledger(void)
@@ -149,7 +149,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(int device)
 	contexts--, (void)device;
 	ledger();
 	PLANNED;
-	return depth ? NO_CONTEXT : SUCCESS; /* a push without its pop */
+	return depth ? NO_CONTEXT : SUCCESS; /* a push without a pop */
 }
 
 CUresult cuCtxPushCurrent_v2(void *c)
@@ -196,7 +196,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t size)
 	b.p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, b.fd, 0);
 	if (b.p == MAP_FAILED)
 		return OOM;
-	memset(b.p, 0xdb, size); /* of a GPU it is not zeroed */
+	memset(b.p, 0xdb, size); /* a GPU's memory is not zeroed */
 	blocks[i] = b, memories++, *p = (CUdeviceptr)b.p;
 	return ledger(), SUCCESS;
 }
@@ -266,7 +266,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr p, size_t n, in
 }
 #endif
 
-/* ---- streams: copies are late, so that what is read before they are ready is seen ---- */
+/* ---- streams: copies are delayed, so that a read before their completion is detected ---- */
 
 static void copies(struct stream *s, int until)
 {

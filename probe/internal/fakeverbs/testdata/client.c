@@ -1,5 +1,7 @@
-/* A client of the library for tests: it executes one command per line, and answers each with one line. A letter names
- * an endpoint. */
+/*
+ * A client of the library for tests: it executes one command per line, and answers each with one line. A letter
+ * identifies an endpoint.
+ */
 #include <errno.h>
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -155,7 +157,7 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* do_poll waits for completions and prints wr_id:status/vendor of each, an immediate, and the time of all. */
+/* do_poll waits for completions and prints wr_id:status/vendor of each, an immediate value, and the total time. */
 static void do_poll(struct endpoint *e, int want, double limit)
 {
 	double start = seconds();

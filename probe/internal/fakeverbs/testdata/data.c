@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <sys/uio.h>
 
-/* Vendor errors as users of mlx5 report them. */
+/* Vendor errors, as seen by users of mlx5. */
 enum { VENDOR_LOCAL = 0x51, VENDOR_REMOTE_ACCESS = 0x88, VENDOR_REMOTE_INVALID = 0x8a, VENDOR_RETRY = 0x81, VENDOR_FLUSH = 0xf9 };
 
 enum { HEADERS = 58, MAX_IOV = 32 };
@@ -18,11 +18,13 @@ static void fail(struct entry *e, enum ibv_wc_status status, uint32_t vendor)
 	e->wc.vendor_err = vendor;
 }
 
-/* wire returns until when a device's wire is busy. */
+/* wire returns the time until which a device's wire is busy. */
 static word *wire(struct fabric *f, struct device *d) { return d->k.group ? &f->groups[d->k.group % MAX_GROUPS] : &d->busy; }
 
-/* flush_from completes all entries from one on, none of which is complete, as flushed, and frees the wire. With the
- * fabric locked. */
+/*
+ * flush_from completes all entries from one on, none of which is complete, as flushed, and frees the wire. The caller
+ * holds the fabric's lock.
+ */
 void flush_from(struct fqp *q, uint64_t from, uint64_t due)
 {
 	struct fabric *f = ctx_of(q->ibv.context)->dev->f;
@@ -40,8 +42,10 @@ void flush_from(struct fqp *q, uint64_t from, uint64_t due)
 	q->begun = q->tail;
 }
 
-/* gather converts a request's scatter list into local addresses; false if a key does not cover
- * them, or does not allow to write there. */
+/*
+ * gather converts a request's scatter list to local addresses; false if a key does not cover them, or does not allow
+ * writes.
+ */
 static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr, struct iovec *iov)
 {
 	for (int i = 0; i < wr->num_sge; i++) {
@@ -71,11 +75,11 @@ static int copy_by_file(uint64_t pid, uint64_t there, const struct iovec *here, 
 	int err = errno;
 	close(fd);
 	if (copied == 0)
-		return ESRCH; /* the process is gone, its file is still open */
+		return ESRCH; /* the process is gone, but its file is still open */
 	return copied < 0 ? err : (uint64_t)copied == length ? 0 : EFAULT;
 }
 
-/* copy writes into a process, or reads from it; 0 or an errno. */
+/* copy writes to a process, or reads from it; returns 0 or an errno. */
 static int copy(uint64_t pid, uint64_t there, const struct iovec *here, int n, uint64_t length, bool read)
 {
 	if (pid == (uint64_t)getpid()) {
@@ -93,7 +97,7 @@ static int copy(uint64_t pid, uint64_t there, const struct iovec *here, int n, u
 	return (uint64_t)copied == length ? 0 : EFAULT;
 }
 
-/* corrupt changes the middle byte of what a write or a read copied, where it arrived. */
+/* corrupt changes the middle byte of the copy of a write or read, at the receiving end. */
 static void corrupt(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length, bool read)
 {
 	uint64_t at = length / 2, left = at;
@@ -111,34 +115,38 @@ static void corrupt(uint64_t pid, uint64_t to, const struct iovec *from, int n, 
 	}
 }
 
-/* peer_of finds the QP at the other end: there, ready to receive, connected to
- * this one, and counting from where this one does. */
+/*
+ * peer_of finds the QP at the other end if it exists, is ready to receive, is connected to this one, and expects this
+ * one's sequence numbers.
+ */
 static struct object *peer_of(struct fabric *f, struct fqp *q, struct device *d, struct device **peer)
 {
 	struct object *us = q->o, *they = object_of(f, QP, (uint32_t)us->dest_qpn);
 	struct gid *ours = &d->gids[us->sgid_index];
 
-	/* None has it as this type: the other end speaks another RoCE. */
+	/* No device has it with this type: the other end uses another RoCE version. */
 	*peer = device_with_gid(f, us->dgid_hi, us->dgid_lo, us->sgid_type);
 	if (!they || !*peer || (*peer)->k.down || (*peer)->k.blocked || &f->devices[they->device] != *peer)
 		return NULL;
 	if (they->state != IBV_QPS_RTR && they->state != IBV_QPS_RTS)
 		return NULL;
 	if (!ours->type || ours->hi != us->sgid_hi || ours->lo != us->sgid_lo || ours->type != us->sgid_type)
-		return NULL; /* the address is gone */
+		return NULL; /* the address no longer exists */
 	if (they->dest_qpn != q->ibv.qp_num || they->rq_psn != us->sq_psn || they->dgid_hi != us->sgid_hi || they->dgid_lo != us->sgid_lo)
 		return NULL;
 	if ((they->pkey ^ us->pkey) & 0x7fff || !((they->pkey | us->pkey) & 0x8000))
-		return NULL; /* another partition, or two limited members */
+		return NULL; /* different partitions, or two limited members */
 	return they;
 }
 
-/* delayed is a write whose bytes are not where the acknowledgement says: late ones come with the next immediate, parked
- * ones after a failure, when the queue pair that they are for still accepts them. */
+/*
+ * delayed is a write whose bytes did not arrive when acknowledged: late ones arrive with the next immediate, parked
+ * ones after a failure, if the destination queue pair still accepts them.
+ */
 static struct {
-	uint64_t after, at, length; /* when, and where in the region */
+	uint64_t after, at, length; /* time, and place in the region */
 	unsigned char *bytes;
-	uint32_t qp, mr; /* numbers: both may be gone by then */
+	uint32_t qp, mr; /* numbers, because both may be gone by then */
 	bool parked;
 } delayed;
 
@@ -168,7 +176,7 @@ static void deliver(struct fabric *f)
 	delayed.bytes = NULL;
 }
 
-/* crowded reports whether a read is one more than the peer's queue pair answers at a time. */
+/* crowded reports whether a read exceeds the number that the peer's queue pair serves at a time. */
 static bool crowded(const struct fqp *q, const struct object *they)
 {
 	uint64_t open = 1, now = now_ns();
@@ -178,11 +186,13 @@ static bool crowded(const struct fqp *q, const struct object *they)
 	return open > they->reads && q->attr.max_rd_atomic > they->reads;
 }
 
-/* rdma_flow_label_to_udp_sport of the kernel's ib_verbs.h */
+/* udp_port is rdma_flow_label_to_udp_sport of the kernel's ib_verbs.h. */
 static uint64_t udp_port(uint64_t flow_label) { return ((flow_label & 0x3fff) ^ (flow_label >> 14)) | 0xc000; }
 
-/* transfer executes a write or a read, or makes it fail. The bytes are copied at once, also if it waits for its turn
- * on the wire. With the fabric locked. */
+/*
+ * transfer executes a write or read, or makes it fail. It copies the bytes at once, even if the request waits for the
+ * wire. The caller holds the fabric's lock.
+ */
 static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *e)
 {
 	struct fctx *x = ctx_of(q->ibv.context);
@@ -227,7 +237,7 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	}
 	e->packets = e->bytes ? (e->bytes + q->o->mtu - 1) / q->o->mtu : 1;
 	if (e->bytes == 0)
-		return; /* without bytes, the key does not matter */
+		return; /* without bytes, the key is irrelevant */
 	int err = EFAULT;
 	if (mr && mr->pid == they->pid && mr->pd == they->pd && (mr->access & access) && at >= mr->iova && e->bytes <= mr->length &&
 	    at - mr->iova <= mr->length - e->bytes) {
@@ -250,7 +260,7 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	}
 }
 
-/* due_at returns when what begins now completes: the wire carries one after the other. */
+/* due_at returns when a request that begins now completes: the wire serves requests in sequence. */
 static uint64_t due_at(struct fabric *f, struct device *d, struct entry *e, uint64_t now)
 {
 	uint64_t rate = e->sender ? e->sender->k.rate : 0;
@@ -267,8 +277,10 @@ static uint64_t due_at(struct fabric *f, struct device *d, struct entry *e, uint
 	return now + d->k.latency;
 }
 
-/* begin starts what was posted and has its turn: a read waits until fewer are open than the queue pair may have. With
- * the fabric locked. */
+/*
+ * begin starts posted requests in turn: a read waits while the queue pair has its maximum of open reads. The caller
+ * holds the fabric's lock.
+ */
 static void begin(struct fqp *q)
 {
 	struct fctx *x = ctx_of(q->ibv.context);
@@ -346,7 +358,7 @@ int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 	return 0;
 }
 
-/* A receive is used by a write with immediate only: nothing here sends. */
+/* Only a write with immediate uses a receive, because nothing here sends. */
 int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct fqp *q = (struct fqp *)qp;
@@ -397,8 +409,7 @@ static void write_counter(struct fctx *x, struct device *d, int which, uint64_t 
 		fprintf(stderr, "fakeverbs: cannot count in %s\n", d->counters);
 }
 
-/* account adds what completed to the counters of both ports. They are in
- * units of four bytes. */
+/* account adds completed requests to the counters of both ports, which count units of 4 bytes. */
 static void account(struct fctx *x, const struct entry *e)
 {
 	struct device *d = e->sender, *to = e->read ? x->dev->d : e->peer;
@@ -412,7 +423,7 @@ static void account(struct fctx *x, const struct entry *e)
 	fabric_unlock(x->dev->f);
 }
 
-/* cut makes writes that were in flight when the link went down time out. */
+/* cut lets writes time out that were in flight when the link went down. */
 static void cut(struct fqp *q, struct device *d, uint64_t now)
 {
 	for (uint64_t i = q->head; i < q->tail; i++) {
@@ -428,7 +439,7 @@ static void cut(struct fqp *q, struct device *d, uint64_t now)
 	}
 }
 
-/* next_due returns the index after the next entry that is complete and reported; 0: none. */
+/* next_due returns the index after the next entry that is complete and reported; 0 if there is none. */
 static uint64_t next_due(const struct fqp *q, uint64_t now)
 {
 	for (uint64_t i = q->head; i < q->tail; i++) {

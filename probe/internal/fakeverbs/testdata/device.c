@@ -104,7 +104,7 @@ static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr 
 	return 0;
 }
 
-/* The exported symbol knows the struct without its last field. */
+/* The exported symbol uses the struct without its last field. */
 int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
 	return query_port(c, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
@@ -116,13 +116,13 @@ static int open_events(struct fabric *f, struct object *o)
 	char path[600], stale[64];
 
 	snprintf(path, sizeof path, "%s/events.%td", f->dir, o - f->objects);
-	mkfifo(path, 0600); /* another context may have had it */
+	mkfifo(path, 0600); /* another context may have created it */
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return fd;
 	while (read(fd, stale, sizeof stale) > 0)
 		;
-	fcntl(fd, F_SETFL, O_RDWR); /* reading waits, as with the kernel's */
+	fcntl(fd, F_SETFL, O_RDWR); /* reads block, as with the kernel's */
 	return fd;
 }
 
@@ -134,7 +134,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		usleep(1000);
 	if (failed(dev->d->k.open_errno))
 		return NULL;
-	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* other nodes write into this one's memory */
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* processes of other nodes write to this one's memory */
 	struct fctx *x = calloc(1, sizeof *x);
 	if (!x || !(x->o = object_new(dev->f, CONTEXT, dev->d))) {
 		free(x);

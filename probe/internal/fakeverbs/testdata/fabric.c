@@ -1,4 +1,4 @@
-/* The shared file: mapping it, its lock, the objects in it, who reaches whom. */
+/* The shared file: its mapping, lock and objects, and which devices reach each other. */
 #include "fabric.h"
 
 #include <fcntl.h>
@@ -11,8 +11,7 @@
 
 pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Mappings are kept while the process lives: a fabric is small, and there is
- * one per test. */
+/* Mappings are kept until the process exits: a fabric is small, and each test has one. */
 static struct mapping {
 	struct mapping *next;
 	dev_t dev;
@@ -43,8 +42,10 @@ static struct fabric *map(int fd, const struct stat *st)
 	return f;
 }
 
-/* fabric_open returns the fabric that the environment names, NULL when there
- * is none: then this machine has no RDMA. */
+/*
+ * fabric_open returns the fabric that the environment names, or NULL if there is none, which means a machine without
+ * RDMA.
+ */
 struct fabric *fabric_open(void)
 {
 	char path[4096];
@@ -65,9 +66,10 @@ struct fabric *fabric_open(void)
 	return f;
 }
 
-/* fabric_lock takes the lock of the fabric, also from a process that died with
- * it: tests kill processes. A robust mutex would do, but for qemu-user, which has
- * no robust futexes. */
+/*
+ * fabric_lock takes the lock of the fabric, even from a process that died with it, because tests kill processes. A
+ * robust mutex does not work in qemu-user, which has no robust futexes.
+ */
 void fabric_lock(struct fabric *f)
 {
 	uint64_t me = (uint64_t)getpid();
@@ -99,8 +101,10 @@ bool failed(uint64_t err)
 
 bool alive(uint64_t pid) { return kill((pid_t)pid, 0) == 0 || errno != ESRCH; }
 
-/* object_new returns an object of this process, or NULL with errno: what dead
- * processes left is taken when nothing else is free. */
+/*
+ * object_new returns an object of this process, or NULL with errno. It reuses objects of dead processes when no other
+ * is free.
+ */
 struct object *object_new(struct fabric *f, enum kind kind, struct device *d)
 {
 	struct object *o = NULL;
@@ -148,7 +152,7 @@ void gid_words(const union ibv_gid *gid, uint64_t *hi, uint64_t *lo)
 	}
 }
 
-/* device_with_gid finds who has an address, of one type, or of any when it is 0. */
+/* device_with_gid returns the device with an address of one type, or of any type if it is 0. */
 struct device *device_with_gid(struct fabric *f, uint64_t hi, uint64_t lo, uint64_t type)
 {
 	for (int i = 0; i < MAX_DEVICES; i++)
@@ -168,14 +172,13 @@ static bool same_prefix(uint64_t hi1, uint64_t lo1, uint64_t hi2, uint64_t lo2, 
 	return hi == 0 && (bits >= 128 || lo >> (128 - bits) == 0);
 }
 
-/* lid_of is the address within a subnet of InfiniBand: all LIDs differ, also between subnets. */
+/* lid_of returns the device's address within an InfiniBand subnet. LIDs are unique, even across subnets. */
 uint16_t lid_of(struct fabric *f, struct device *d)
 {
 	return d->link_layer == IBV_LINK_LAYER_ETHERNET ? 0 : (uint16_t)(d - f->devices + 1);
 }
 
-/* reach resolves an address as the kernel does for an AH and at RTR: 0 or an
- * errno. */
+/* reach resolves an address as the kernel does for an AH and at RTR; returns 0 or an errno. */
 int reach(struct fabric *f, struct device *d, const struct ibv_ah_attr *ah, struct device **peer)
 {
 	uint64_t hi, lo;

@@ -42,7 +42,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return &q->ibv;
 }
 
-/* cancel flushes what is not complete. With the fabric locked. */
+/* cancel flushes incomplete entries. The caller holds the fabric's lock. */
 static void cancel(struct fqp *q)
 {
 	uint64_t now = now_ns();
@@ -84,8 +84,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
-/* What the kernel demands and allows (drivers/infiniband/core/verbs.c,
- * qp_state_table, RC). */
+/* Transitions that the kernel requires and allows (drivers/infiniband/core/verbs.c, qp_state_table, RC). */
 static const struct transition {
 	enum ibv_qp_state from, to;
 	int required, optional;
@@ -171,7 +170,7 @@ static int to_rtr(struct fqp *q, struct fabric *f, struct device *d, struct ibv_
 static int to_rts(struct fqp *q, struct device *d, struct ibv_qp_attr *a, int mask)
 {
 	if (!(mask & IBV_QP_SQ_PSN))
-		return 0; /* it is there already */
+		return 0; /* already in that state */
 	if (d->k.rts_errno)
 		return (int)d->k.rts_errno;
 	if (a->sq_psn >> 24 || a->timeout > 31 || a->retry_cnt > 7 || a->rnr_retry > 7 ||
@@ -226,7 +225,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	struct fctx *x = ctx_of(qp->context);
 
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR)
-		usleep((useconds_t)(x->dev->d->k.rtr_delay / 1000)); /* before the locks: others go on */
+		usleep((useconds_t)(x->dev->d->k.rtr_delay / 1000)); /* before the locks, so that others continue */
 	pthread_mutex_lock(&process_lock);
 	fabric_lock(x->dev->f);
 	int err = modify((struct fqp *)qp, x->dev->f, x->dev->d, attr, mask);

@@ -1,5 +1,4 @@
-/* What is made on an open device: protection domains, regions, completion
- * queues, address handles. */
+/* Objects on an open device: protection domains, regions, completion queues, address handles. */
 #include "fabric.h"
 
 #include <sys/mman.h>
@@ -35,19 +34,18 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
-/* mapped reports whether a byte can be read: registering pins pages, so they
- * must be there. */
+/* mapped reports whether a byte can be read. Registration pins pages, so they must exist. */
 static bool mapped(const void *p)
 {
 	char byte;
 	struct iovec to = {&byte, 1}, from = {(void *)p, 1};
-	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno == ENOSYS; /* the latter in qemu-user */
+	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno == ENOSYS; /* ENOSYS occurs in qemu-user */
 }
 
 /* fmr is a registered region. */
 struct fmr {
 	struct ibv_mr ibv;
-	void *map; /* of a dma-buf; NULL: none */
+	void *map; /* mapping of a dma-buf; NULL if there is none */
 };
 
 static struct ibv_mr *region(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
@@ -73,7 +71,7 @@ static struct ibv_mr *region(struct ibv_pd *pd, void *addr, size_t length, uint6
 	mr->addr = addr;
 	mr->length = length;
 	mr->handle = mr->lkey = object_number(x->dev->f, o);
-	mr->rkey = mr->lkey | 1u << 31; /* not the same, so that nobody takes one for the other */
+	mr->rkey = mr->lkey | 1u << 31; /* different keys, so that a mix-up is detected */
 	return mr;
 }
 
@@ -86,7 +84,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 	return region(pd, addr, length, iova, access);
 }
 
-/* Any file stands for a dma-buf. */
+/* Any file can represent a dma-buf. */
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
 	struct stat st;
@@ -106,7 +104,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 		return NULL;
 	}
 	((struct fmr *)mr)->map = map;
-	mr->addr = (void *)(uintptr_t)offset; /* as rdma-core does */
+	mr->addr = (void *)(uintptr_t)offset; /* as in rdma-core */
 	return mr;
 }
 
@@ -119,7 +117,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	struct fabric *f = ctx_of(mr->context)->dev->f;
 
-	fabric_lock(f); /* no write is under way after this */
+	fabric_lock(f); /* no write is in flight after this */
 	object_free(object_of(f, MR, mr->handle));
 	fabric_unlock(f);
 	if (((struct fmr *)mr)->map)

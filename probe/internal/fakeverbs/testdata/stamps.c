@@ -1,4 +1,4 @@
-/* Completion queues that say when something completed, and the clock that they say it by. */
+/* Completion queues with timestamps, and their clock. */
 #include "fabric.h"
 
 enum { NS_PER_TICK = 2 };

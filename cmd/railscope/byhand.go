@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/version"
+
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/options"
+	"github.com/railscope/railscope/probe/result"
+)
+
+// Requests of commands on this machine to the running railscope on its socket: rounds and facts of its peers, for
+// which it has the token, and its slot for rounds of their own. See docs/adr/0027-rounds-by-hand.md.
+const (
+	pathBench = "/-/bench" // benchAsk → benchLine per line, the last with the result
+	pathFacts = "/-/facts" // ?peer= → peerFacts
+	pathHold  = "/-/hold"  // → one line when the slot is held: until the connection is closed
+	pathOwn   = "/-/own"   // probe.OwnBytes of the holder of the slot
+
+	versionField = "Railscope-Version" // required in each of these requests: both ends must have the same version
+
+	maxAsk      = 64 << 10 // bytes of a request
+	lineTime    = 10 * time.Second
+	progressGap = 100 * time.Millisecond // least time between two lines of progress
+	factsTime   = 25 * time.Second
+	maxHold     = options.MaxTimeout + time.Minute
+)
+
+// benchAsk asks for an interactive round.
+type benchAsk struct {
+	Peer   string            `json:"peer"`
+	Set    map[string]string `json:"set"` // options of the command line, by key below probe
+	Extras []result.Extra    `json:"extras"`
+	Quick  bool              `json:"quick"` // take few samples
+	Most   time.Duration     `json:"most"`  // longest duration of the round; 0: as configured
+}
+
+// benchLine is one line of the answer.
+type benchLine struct {
+	Progress  *result.Progress `json:"progress,omitempty"`
+	Result    *result.Result   `json:"result,omitempty"`
+	Error     string           `json:"error,omitempty"`
+	Simulated bool             `json:"simulated,omitempty"` // the result is from the demo
+}
+
+// peerFacts are the facts of a peer, for doctor.
+type peerFacts struct {
+	Node    string          `json:"node"`
+	Facts   json.RawMessage `json:"facts,omitempty"`
+	Failure *result.Failure `json:"failure,omitempty"`
+	Error   string          `json:"error,omitempty"` // any other error
+}
+
+// benchKeys returns the options that an interactive round may change, by key below probe.
+func benchKeys() []string {
+	return []string{"burst", "depth", "latency_samples", "min_of_expected", "timeout"}
+}
+
+// change returns a function that applies the options of a to those of scheduled rounds, or the error in them.
+func (a *benchAsk) change() (func(*options.Options), error) {
+	p, texts := config.DefaultProbe(), map[string]*string{}
+	for key, text := range a.Set {
+		if !slices.Contains(benchKeys(), key) {
+			return nil, fmt.Errorf("%.40q cannot be set for one round", key)
+		}
+		texts[key] = &text
+	}
+	if bad := p.Override(texts); bad != nil {
+		return nil, fmt.Errorf("%s %s", bad.Key, bad.Text)
+	}
+	if err := probe.CheckExtras(a.Extras); err != nil {
+		return nil, err
+	}
+	from := probeOptions(&config.Config{Probe: p})
+	return func(o *options.Options) {
+		for key := range a.Set {
+			switch key {
+			case "burst":
+				o.Burst = from.Burst
+			case "depth":
+				o.Depth = from.Depth
+			case "latency_samples":
+				o.LatencySamples = from.LatencySamples
+			case "min_of_expected":
+				o.MinOfExpected = from.MinOfExpected
+			case "timeout":
+				o.Timeout = from.Timeout
+			}
+		}
+		o.Extras = a.Extras
+		if a.Quick {
+			o.LatencySamples = min(o.LatencySamples, quickSamples)
+		}
+		if a.Most > 0 {
+			o.Timeout = min(o.Timeout, a.Most)
+		}
+	}, nil
+}
+
+// handRounds answers commands on this machine.
+type handRounds struct {
+	service   *probe.Service
+	name      func() string // name of this node
+	simulated bool
+	own       chan ownNote // bytes moved by the holder of the slot
+}
+
+// heldLine reports that the slot is held.
+type heldLine struct {
+	Node string `json:"node"` // name of this node
+}
+
+// ownNote is the traffic while the slot was held.
+type ownNote struct {
+	bytes probe.OwnBytes
+	noted chan<- error
+}
+
+func (h *handRounds) register(mux *http.ServeMux) {
+	h.own = make(chan ownNote)
+	for pattern, answer := range map[string]http.HandlerFunc{"POST " + pathBench: h.bench, "GET " + pathFacts: h.facts,
+		"POST " + pathHold: h.hold, "POST " + pathOwn: h.noteOwn} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get(versionField); got != version.Version {
+				http.Error(w, fmt.Sprintf("it is version %.40q, and this command %.40q: restart it", version.Version, got),
+					http.StatusPreconditionFailed)
+				return
+			}
+			// The whole body is read: otherwise the server does not notice that a client is gone.
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAsk))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			answer(w, r)
+			if r.Context().Err() != nil {
+				panic(http.ErrAbortHandler) // writes nothing to a client that is gone: SIGPIPE would end the demo
+			}
+		})
+	}
+}
+
+// refuse answers with an error of the service.
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, probe.ErrNotPeer):
+		status = http.StatusNotFound
+	case errors.Is(err, probe.ErrInUse):
+		status = http.StatusConflict
+	}
+	http.Error(w, err.Error(), status)
+}
+
+// lines writes an answer line by line. Its context ends when the client is gone, or does not read.
+type lines struct {
+	w      http.ResponseWriter
+	out    *http.ResponseController
+	gone   func() error // reason why the request ended
+	cancel context.CancelFunc
+}
+
+// stream begins an answer of lines, which may last longer than other answers.
+func stream(w http.ResponseWriter, r *http.Request, limit time.Duration) (context.Context, *lines) {
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	l := &lines{w, http.NewResponseController(w), ctx.Err, cancel}
+	_ = l.out.SetReadDeadline(time.Time{}) // the deadline would end the request
+	_ = l.out.SetWriteDeadline(time.Now().Add(limit + lineTime))
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	return ctx, l
+}
+
+func (l *lines) send(v any) {
+	_ = l.out.SetWriteDeadline(time.Now().Add(lineTime))
+	err := l.gone()
+	if err == nil {
+		err = errors.Join(json.NewEncoder(l.w).Encode(v), l.out.Flush())
+	}
+	if err != nil {
+		l.cancel()
+	}
+}
+
+func (h *handRounds) bench(w http.ResponseWriter, r *http.Request) {
+	var ask benchAsk
+	err := json.NewDecoder(r.Body).Decode(&ask)
+	var change func(*options.Options)
+	if err == nil {
+		change, err = ask.change()
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, out := stream(w, r, maxHold)
+	defer out.cancel()
+	var last result.Progress
+	var sent time.Time
+	res, err := h.service.Bench(ctx, ask.Peer, change, func(p result.Progress) {
+		same := p.Stage == last.Stage && p.Rail == last.Rail && p.Step == last.Step
+		if same && !p.Ended && time.Since(sent) < progressGap {
+			return
+		}
+		last, sent = p, time.Now()
+		out.send(benchLine{Progress: &p})
+	})
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	out.send(benchLine{Result: &res, Simulated: h.simulated})
+}
+
+func (h *handRounds) facts(w http.ResponseWriter, r *http.Request) {
+	ctx, out := stream(w, r, factsTime)
+	defer out.cancel()
+	node, data, err := h.service.Facts(ctx, r.URL.Query().Get("peer"))
+	if errors.Is(err, probe.ErrNotPeer) {
+		refuse(w, err)
+		return
+	}
+	answer := peerFacts{Node: node, Facts: data}
+	if f, ok := errors.AsType[*result.Failure](err); ok {
+		answer.Failure = f
+	} else if err != nil {
+		answer.Error = err.Error()
+	}
+	out.send(answer)
+}
+
+func (h *handRounds) hold(w http.ResponseWriter, r *http.Request) {
+	ctx, out := stream(w, r, maxHold)
+	defer out.cancel()
+	err := h.service.Hold(ctx, func(ctx context.Context, add func(probe.OwnBytes) error) {
+		out.send(heldLine{h.name()})
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case note := <-h.own:
+				note.noted <- add(note.bytes)
+			}
+		}
+	})
+	if err != nil {
+		refuse(w, err)
+	}
+}
+
+func (h *handRounds) noteOwn(w http.ResponseWriter, r *http.Request) {
+	note, noted := ownNote{}, make(chan error, 1)
+	if err := json.NewDecoder(r.Body).Decode(&note.bytes); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	note.noted = noted
+	select {
+	case h.own <- note:
+		if err := <-noted; err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+	case <-time.After(time.Second):
+		http.Error(w, "nobody holds the slot", http.StatusConflict)
+	case <-r.Context().Done():
+	}
+}

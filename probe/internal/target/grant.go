@@ -1,0 +1,180 @@
+package target
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/options"
+)
+
+// busyCooldown is how long no lease is granted after traffic of others has ended one.
+const busyCooldown = 5 * time.Second
+
+// serveLease grants a lease, or answers why not. The answer lasts as long as the lease: the connection of an asker that
+// dies closes, and that ends the lease at once.
+func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
+	var ask protocol.LeaseRequest
+	if !decode(w, req, &ask, (*protocol.LeaseRequest).Check) {
+		return
+	}
+	from, _ := netip.ParseAddrPort(req.RemoteAddr)
+	l, denied := r.Grant(req.Context(), ask, from.Addr().Unmap())
+	if denied != nil {
+		Write(w, http.StatusConflict, denied)
+		return
+	}
+	out := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	send := func(e protocol.LeaseEvent) {
+		_ = out.SetWriteDeadline(time.Now().Add(RequestTime))
+		_ = json.NewEncoder(w).Encode(e) // an error ends the request's context
+		_ = out.Flush()
+	}
+	send(protocol.LeaseEvent{Grant: &protocol.Grant{ID: l.id, Key: l.key[:], TTL: r.ttl}})
+	<-l.ctx.Done()
+	if req.Context().Err() == nil {
+		send(protocol.LeaseEvent{End: l.failure()})
+	}
+	<-l.Finished
+}
+
+// Grant decides, in this order: whether this node is up, whether it is reserved for another, whether it is the turn of
+// others, whether the slot is free, whether it is too soon, whether the request is too large, whether budget is left,
+// and whether others use the rails.
+func (r *Responder) Grant(ctx context.Context, ask protocol.LeaseRequest, from netip.Addr) (*Lease, *failure.Failure) {
+	if ask.Instance == r.Node.Instance {
+		return nil, protocol.Deny(failure.Self, "the peer is this node")
+	}
+	r.Mu.Lock()
+	draining, quiet := r.Draining, time.Until(r.QuietUntil)
+	r.Mu.Unlock()
+	if draining {
+		return nil, protocol.Deny(failure.Draining, "the peer is shutting down")
+	}
+	if r.Node.Maintenance() {
+		return nil, protocol.Deny(failure.Draining, "the peer is in maintenance") // a reason that earlier versions know
+	}
+	key := ask.ReservedBy(from)
+	if other := r.Node.Reserved.Against(key); other != "" {
+		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", other)
+	}
+	if wait := r.Node.Slot.Cooldown(from); wait > 0 && !r.Node.Reserved.Holds(key) {
+		return nil, protocol.Later(wait, failure.Cooldown, "others were denied while this node held a lease; retry in %v",
+			wait.Round(time.Second))
+	}
+	holder, ok := r.Node.Slot.Acquire(ctx, 0, from, "answering "+ask.Node)
+	if !ok {
+		if ask.Waits && ask.Reservation == "" {
+			_, _ = r.Node.Reserved.Take(key, "about to answer "+ask.Node, node.AskerReserved) // else it has to be lucky
+		}
+		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", holder)
+	}
+	l, denied := r.startLease(ctx, ask, from, quiet)
+	if denied != nil {
+		if denied.Reason != failure.Cooldown {
+			r.Node.Slot.Waive(from)
+		}
+		r.Node.Slot.Release()
+	}
+	if ask.Reservation == "" {
+		r.Node.Reserved.End(key)
+	}
+	return l, denied
+}
+
+// startLease starts a lease in the slot. quiet is how long none is granted yet.
+func (r *Responder) startLease(ctx context.Context, ask protocol.LeaseRequest, from netip.Addr,
+	quiet time.Duration) (*Lease, *failure.Failure) {
+	if quiet > 0 {
+		return nil, protocol.Later(quiet, failure.Cooldown, "other traffic has just ended a lease; retry in %v",
+			quiet.Round(time.Second))
+	}
+	rails, _ := r.Node.Rails() // without those that cannot be read
+	rate, reserved := node.RailRate(rails), options.Seconds(ask.RailSeconds)
+	r.Node.FitBudget(rate)
+	if len(rails) == 0 { // nothing is charged
+		reserved = 0
+	} else if limit := r.Node.AnswerBudget.MaxLease(); reserved > limit {
+		return nil, tooMuch(reserved, limit)
+	} else if wait, ok := r.Node.AnswerBudget.Reserve(reserved); !ok {
+		return nil, protocol.BudgetFailure("the peer's", reserved, wait)
+	}
+	if f := r.Node.Busy(ctx, rails, r.Opts.BusyAbove); f != nil {
+		r.Node.AnswerBudget.Settle(reserved, 0)
+		return nil, protocol.OnPeer(f)
+	}
+	g := node.Guard{Node: r.Node, Rails: rails, Above: r.Opts.BusyAbove,
+		Granted:   int64(math.Ceil(ask.RailSeconds*rate - 1e-3)), // less than a byte is lost in the message
+		Uncounted: r.Node.Recent.Uncounted(node.CounterDelay), Start: r.Node.Traffic(rails)}
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Draining {
+		r.Node.AnswerBudget.Settle(reserved, 0)
+		return nil, protocol.Deny(failure.Draining, "the peer is shutting down")
+	}
+	if r.ring != nil { // this node sends to its successor as much as arrives
+		g.Asked.Store(true)
+	}
+	l := NewLease(ctx, &g, rate, reserved, r.ttl, r.maxLifetime)
+	r.Current = l
+	r.Node.Slot.Start(from)
+	r.leases.Go(func() { r.runLease(l) })
+	return l, nil
+}
+
+// tooMuch refuses a lease of more time than one may have, and says how to change that.
+func tooMuch(need, limit time.Duration) *failure.Failure {
+	share := math.Ceil(1000*need.Seconds()*node.LeasesPerHour/time.Hour.Seconds()) / 1000
+	return protocol.Deny(failure.Budget,
+		"the round needs up to %v of the rails' time, and the peer grants at most %v to one "+
+			"lease, 1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on the peer to %.1f%%",
+		need.Round(time.Microsecond), limit.Round(time.Microsecond), 100*share)
+}
+
+// runLease watches a lease until it has ended and nothing of it is left. Only then can others have one.
+func (r *Responder) runLease(l *Lease) {
+	var watching sync.WaitGroup
+	watching.Go(l.watchTCP)
+	if f := l.Guard.Watch(l.ctx); f != nil {
+		if f.Reason == failure.Busy {
+			r.Mu.Lock()
+			r.QuietUntil = time.Now().Add(busyCooldown)
+			r.Mu.Unlock()
+		}
+		l.End(protocol.OnPeer(f))
+	}
+	l.close()
+	watching.Wait()
+	r.Node.Recent.Add(l.written())
+	if len(l.Guard.Rails) > 0 {
+		r.Node.AnswerBudget.Settle(l.time, options.RailTime(l.cost(), l.rate))
+	}
+	r.Mu.Lock()
+	r.Current = nil
+	r.Mu.Unlock()
+	r.Node.Slot.Release()
+	close(l.Finished)
+}
+
+// release ends the lease for its holder, and answers when nothing of it is left.
+func (r *Responder) release(ctx context.Context, l *Lease, args *protocol.Released) (any, error) {
+	used := args.Bytes
+	if used < 0 {
+		used = l.Guard.Granted
+	}
+	l.Reported.Store(used)
+	l.End(nil)
+	select {
+	case <-l.Finished:
+	case <-ctx.Done():
+	}
+	return struct{}{}, nil
+}

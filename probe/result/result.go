@@ -1,0 +1,376 @@
+// Package result has what a round and its measurements came to: data only, without the engine.
+package result
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/railscope/railscope/internal/baseline"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/trafficclass"
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// Class is the traffic class and service level of a round's RDMA packets.
+type Class = trafficclass.Choice
+
+// Shares returns what two rails share, as far as this node knows: the narrowest part, or empty.
+func (r *Result) Shares(a, b string) string {
+	for _, s := range r.Places {
+		if slices.Contains(s.Rails, a) && slices.Contains(s.Rails, b) {
+			return s.What
+		}
+	}
+	return ""
+}
+
+// Reordered reports whether packets of a rail overtook each other in this round, rather than were lost.
+func (r *RailResult) Reordered() bool {
+	if r.Loss == nil || r.Loss.PeerEvents == nil {
+		return false
+	}
+	inFlight := 0.0
+	if l := r.Latency; l != nil && len(l.Samples) > 0 && r.Capacity != nil && r.PathMTU > 0 {
+		inFlight = *r.Capacity * l.Samples[0].Seconds() / float64(r.PathMTU)
+	}
+	return Reordered(float64(*r.Loss.PeerEvents), float64(r.Loss.Retransmits), inFlight)
+}
+
+// Unpaired returns the names of the rails that have no partner because the peer has fewer rails.
+func (r Result) Unpaired() (names []string) {
+	for i := range r.Rails {
+		if r.Rails[i].Unpaired {
+			names = append(names, r.Rails[i].Rail)
+		}
+	}
+	return names
+}
+
+// LacksPartner reports whether the partner of this node's rail is missing.
+func (r Result) LacksPartner(name string) bool {
+	return slices.ContainsFunc(r.Missing, func(m MissingRail) bool { return m.Peer && m.Rail == name })
+}
+
+// Outcome is the result of a round: exactly one of these.
+type Outcome string
+
+// Outcomes of a round.
+const (
+	OK       Outcome = "ok"       // RDMA worked, and the data was verified
+	Degraded Outcome = "degraded" // RDMA worked, but a rail is dead or slow: [Result.Degraded]
+	Fallback Outcome = "fallback" // the peer is reachable, but not by RDMA
+	Failed   Outcome = "failed"   // the peer is not reachable, or the data is corrupt
+	Skipped  Outcome = "skipped"  // the time was not right: not a failure
+)
+
+// Outcomes returns all outcomes.
+func Outcomes() []Outcome { return []Outcome{OK, Degraded, Fallback, Failed, Skipped} }
+
+// Transport is how the bytes were sent.
+type Transport string
+
+// Transports of a round.
+const (
+	RDMA        Transport = "rdma"
+	TCP         Transport = "tcp"
+	NoTransport Transport = "none"
+	Simulated   Transport = "simulated" // RDMA in the demo; only in JSON and metrics
+)
+
+// Transports returns all transports.
+func Transports() []Transport { return []Transport{RDMA, TCP, NoTransport} }
+
+// Failures have the same form in all packages.
+type (
+	// Failure is one fault: stage, reason, rail, detail.
+	Failure = failure.Failure
+	// Stage is the step of a round in which a fault appears.
+	Stage = failure.Stage
+	// Reason is the cause of a fault.
+	Reason = failure.Reason
+)
+
+// Reasons returns all reasons.
+func Reasons() []Reason { return failure.Reasons() }
+
+// Result is the result of one round. Figures that were not measured are nil, never 0. It is immutable after the
+// round.
+type Result struct {
+	Peer     string // configured address; behind a DNS name, the name that the peer reports, or its address until then
+	Node     string // this node's name
+	PeerNode string // name that the peer reports; empty: none
+	Start    time.Time
+	Duration time.Duration
+
+	Outcome   Outcome
+	Transport Transport
+	Reason    Reason // reason of the fallback, failure or skip; empty for a round by RDMA
+	// RetryAfter is the least time after which a skipped round may succeed; 0: not within the interval.
+	RetryAfter time.Duration
+	Detail     string    // Reason as a sentence for people
+	Failures   []Failure // all failures, in order; in a round by RDMA, those of single rails
+
+	StripedFailure *Failure    // why Stealing is nil although its burst was made
+	TCPFailed      []TCPResult // baselines without a figure
+
+	Verified bool // the target found the data intact after every burst
+
+	Class Class        // class of RDMA packets; without a source: no rail
+	Rails []RailResult // results in order of this node's rails, including failed ones
+
+	Missing   []MissingRail // rails that an end lacks
+	PeerRails int           // number of the peer's rails
+
+	Stealing *float64 // sum of the rails' goodput in the striped burst, bytes per second: each rail takes what it can
+	Static   *float64 // goodput of the slowest rail × number of rails: the goodput of equal parts
+
+	Imbalance  *float64 // 1 − the smallest share in the striped burst ([rail.Imbalance])
+	Scaling    *float64 // Stealing ÷ sum of the solo goodputs of this round
+	FinishSkew *float64 // 1 − goodput of the slowest rail ÷ fastest rail, in the striped burst
+	Speedup    *float64 // Stealing ÷ best TCP baseline of this round
+
+	Runs          []float64 // goodput of all striped bursts, bytes per second; Stealing is the best of them
+	Bottleneck    bool      // several bursts agree that the rails share a bottleneck, which nothing else explains
+	EvenAlone     bool      // the rails are even in solo bursts, so a shared bottleneck makes them uneven
+	SlowerThanTCP bool      // every striped burst of the last rounds was slower than every TCP baseline
+	TogetherSeen  *float64  // Stealing ÷ sum of the solo goodputs of this round or of the last full one; nil: unknown
+	TCPRuns       []float64 // best TCP goodput of each pass over the numbers of streams
+
+	TCP        []TCPResult   // TCP figures: the baselines of a round by RDMA, or the fallback's own
+	Bytes      int64         // payload bytes of all bursts
+	Versions   []Mismatch    // all compared components, equal or not; firmware: of the rails
+	QueuePairs int           // queue pairs per rail
+	Burst      time.Duration // measured time of bursts
+	Depth      int           // writes in flight per rail
+	Mismatches []Mismatch    // components with incompatible versions at both ends
+	Shared     []Shared      // hardware that the rails share, if Scaling is low
+
+	MinOfExpected float64 // fraction of Expected below which a rail is slow; 0: not judged
+
+	Places []Shared   // hardware that rails share, whether it limits them or not
+	Extras []Measured // extras in order of [Kinds], and within a kind in order of measurement
+}
+
+// Corrupted reports whether the received data was not the data sent.
+func (r Result) Corrupted() bool {
+	return r.Reason == failure.DataMismatch || slices.ContainsFunc(r.Failures, func(f Failure) bool {
+		return f.Reason == failure.DataMismatch
+	})
+}
+
+// OfRailscope reports whether RDMA was not used because railscope lacks something at one end, or its worker ended
+// there. Jobs may work.
+func (r Result) OfRailscope() bool {
+	switch r.Reason {
+	case failure.NoCgo, failure.NoLibrary, failure.NoProvider, failure.DevPerm, failure.Memlock, failure.WorkerCrashed,
+		failure.WorkerTimeout, failure.WorkerBackoff, failure.PeerWorker:
+		return true
+	}
+	return false
+}
+
+// RailResult is the result of one rail.
+type RailResult struct {
+	Rail, Device string // names on this node; Device is empty if only TCP addresses are known
+	Port         int
+	Netdev       string
+	PCIAddress   string
+	Soldered     bool   // built into the processor: see [rail.Rail.Soldered]
+	PeerRail     string // paired rail of the peer; empty: no partner
+	Unpaired     bool   // the peer has fewer rails, so there is no partner: not a fault, and not judged
+	PeerDevice   string
+	GIDIndex     int
+	GID          string
+	GIDReason    string // reason for this GID
+	PathMTU      int    // bytes, the smaller of both ends; 0: unknown
+
+	Latency *Latency
+	Bytes   int64 // payload bytes completed in all bursts by RDMA
+	Solo    *Flow
+
+	SoloFailure *Failure // why Solo is nil although its burst was made; nil: it was not made, or the rail failed
+
+	Stealing *Flow          // flow in the striped burst
+	Capacity *float64       // bytes per second that the rail could carry, the lower of both ends; nil: unknown
+	Expected *float64       // expected bytes per second to the peer's rail; nil: none, as for a software device
+	Past     *baseline.Past // earlier solo goodput to the peer; nil: nothing is remembered
+	Share    *float64       // striped goodput ÷ Capacity, relative to the best rail of its group; nil: not judged
+
+	CounterBytes    *int64   // difference of the port counter over the striped burst, headers included
+	Retransmits     *uint64  // retransmission events in the rail's counters during the striped burst
+	CounterMismatch *float64 // |CounterBytes ÷ (payload with headers) − 1|
+	Others          *float64 // bytes per second of others on the rail's port during the striped burst; nil: none seen
+	SeenOthers      *float64 // Others of the last striped burst that saw others, which may be an earlier one
+
+	Loss   *Loss   // loss in this round; nil: the counters do not show it
+	Lossy  bool    // this round and recent ones show that the rail loses packets
+	Uneven *Uneven // latency above that of its siblings, or of earlier rounds; nil: even, or unknown
+
+	LossEvents, LossPackets int64 // loss events and packets of these rounds, if the rail is lossy
+
+	Kind RailKind
+
+	Failure *Failure // first failure; nil: none
+}
+
+// Mismatch is a component whose versions at both ends differ.
+type Mismatch struct {
+	Component string `json:"component"` // one of Components
+	Here      string `json:"here"`
+	There     string `json:"there"`
+}
+
+// Components returns the components whose versions are compared.
+func Components() []string { return []string{"railscope", "kernel", "rdma-core", "firmware"} }
+
+// Shared is hardware that several rails share.
+type Shared struct {
+	Rails []string `json:"rails"`
+	What  string   `json:"what"` // description for people, such as "PCIe link 0000:01:00"
+}
+
+// Shortfall is goodput below what was expected.
+type Shortfall struct {
+	Rail              string // rail below expectation; empty: all rails together
+	Goodput, Expected float64
+}
+
+// Degraded reports whether a round by RDMA found a rail dead, missing, lossy, uneven in latency or slow: below what
+// was expected or what it was on other days. Imbalance and a shared bottleneck that costs too much also count.
+func (r Result) Degraded() bool {
+	for i := range r.Rails {
+		one := &r.Rails[i]
+		lossy, _ := r.LossyPaths(one.Rail)
+		if one.Failure != nil || one.Lossy || one.Uneven != nil || one.Slowed() || len(lossy) > 0 {
+			return true
+		}
+	}
+	return r.LacksRail() || r.Imbalanced() || r.Throttled() || len(r.Shortfalls()) > 0
+}
+
+// OthersSeen returns what others took of the rail's port during any striped burst of the round, in bytes per
+// second; nil: nothing. It may explain what the round found about the rail.
+func (r *RailResult) OthersSeen() *float64 { return cmp.Or(r.Others, r.SeenOthers) }
+
+// Together returns what all rails carried at once relative to the sum of each alone, in this round or in the last
+// full one; nil: unknown.
+func (r Result) Together() *float64 { return cmp.Or(r.Scaling, r.TogetherSeen) }
+
+// Throttled reports whether the rails share a bottleneck that costs much of what they carry alone. Where no more is
+// expected of them, as for the halves of one port, nothing is lost.
+func (r Result) Throttled() bool {
+	together := r.Together()
+	if r.MinOfExpected <= 0 || !r.Bottleneck || together == nil || *together >= BottleneckBelow {
+		return false
+	}
+	var expected float64
+	for i := range r.Rails {
+		if one := &r.Rails[i]; one.Expected != nil {
+			expected += *one.Expected
+		} else if one.Stealing != nil {
+			return true
+		}
+	}
+	return expected == 0 || r.Stealing == nil || *r.Stealing < BottleneckBelow*expected
+}
+
+// Slowed reports whether the rail carried less than on its best day of the last week, alone twice in a row and in
+// the striped burst, and less than is expected of it now. Solo goodput of a software device, which has no
+// expectation, varies too much to be judged.
+func (r *RailResult) Slowed() bool {
+	p := r.Past
+	if p == nil || r.Failure != nil || r.Expected == nil || p.Latest <= 0 {
+		return false
+	}
+	now := p.Latest
+	if r.Stealing != nil {
+		now = max(now, r.Carried())
+	}
+	return now < SlowedBelow*min(p.Best, *r.Expected)
+}
+
+// Imbalanced reports whether a rail carried too little compared with the best one, unless the rails are even alone,
+// or others used each slow rail.
+func (r Result) Imbalanced() bool {
+	if r.MinOfExpected <= 0 || r.Imbalance == nil || *r.Imbalance <= rail.ImbalancedAbove || r.EvenAlone {
+		return false
+	}
+	low := slices.DeleteFunc(slices.Clone(r.Rails), func(one RailResult) bool {
+		return one.Share == nil || *one.Share >= 1-rail.ImbalancedAbove
+	})
+	return len(low) == 0 || slices.ContainsFunc(low, func(one RailResult) bool { return one.OthersSeen() == nil })
+}
+
+// Shortfalls returns where goodput was below MinOfExpected, all rails together first. A rail is judged by the
+// better of its solo and striped goodput; its loss to siblings shows in the sum. Rails that share a bottleneck and
+// are even alone are not judged singly without solo bursts. Traffic of others is not a rail's fault.
+func (r Result) Shortfalls() []Shortfall {
+	if r.Transport != RDMA || r.MinOfExpected <= 0 {
+		return nil
+	}
+	var list []Shortfall
+	var sum float64
+	all := r.Stealing != nil // holds if every rail that carried data has an expectation
+	for i := range r.Rails {
+		one := &r.Rails[i]
+		if one.Expected == nil {
+			all = all && one.Stealing == nil
+			continue
+		}
+		sum += *one.Expected
+		shared := r.EvenAlone && one.Solo == nil
+		if s, ok := one.goodput(); ok && !shared && s < r.MinOfExpected**one.Expected {
+			list = append(list, Shortfall{one.Rail, s, *one.Expected})
+		}
+	}
+	known := len(r.Rails)-len(r.Unpaired()) == 1 && len(list) == 1
+	if all && !known && *r.Stealing+r.others() < r.MinOfExpected*sum {
+		list = append([]Shortfall{{"", *r.Stealing, sum}}, list...)
+	}
+	return list
+}
+
+// others returns what others took of all rails during the striped burst, in bytes per second, for each rail at most
+// what it lacks to its expectation: traffic on one rail does not excuse another.
+func (r Result) others() (sum float64) {
+	for i := range r.Rails {
+		if one := &r.Rails[i]; one.Stealing != nil {
+			own, all := one.Stealing.BytesPerSecond(), one.Carried()
+			if one.Expected != nil {
+				all = min(all, *one.Expected)
+			}
+			sum += max(all-own, 0)
+		}
+	}
+	return sum
+}
+
+// goodput returns the best goodput of the rail by RDMA, including what others took meanwhile. known is false if the
+// rail failed or was not measured.
+func (r *RailResult) goodput() (best float64, known bool) {
+	if r.Failure != nil {
+		return 0, false
+	}
+	if r.Solo != nil {
+		best, known = r.Solo.BytesPerSecond(), true
+	}
+	if r.Stealing != nil {
+		best, known = max(best, r.Carried()), true
+	}
+	return best, known
+}
+
+// Carried returns what the rail carried in the striped burst, in bytes per second, others' traffic included. Others
+// is a mean over a longer time than the burst, so the sum is limited to the rail's capacity.
+func (r *RailResult) Carried() float64 {
+	rate := r.Stealing.BytesPerSecond()
+	if r.Others == nil {
+		return rate
+	}
+	all := rate + *r.Others
+	if r.Capacity != nil {
+		all = min(all, *r.Capacity)
+	}
+	return max(rate, all)
+}

@@ -1,0 +1,6 @@
+#!/bin/sh
+# mutants.sh [-seed N] [-count N] [-only DIR] changes what judges, one comparison, constant or result at a time, and
+# prints the changes that no test notices. 400 of them take hours; a package by itself takes minutes.
+set -eu
+cd "$(dirname "$0")/.."
+exec go run ./test/mutants "$@"
