@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lines collects the stderr of workers.
+// lines collects the stderr of workers. It has a lock for tests with synctest too: a Wait does not order what a goroutine
+// did before it ended (runtime/synctest.go of Go 1.26), and that of a timer ends.
 type lines struct {
 	mu   sync.Mutex
 	list []string
@@ -56,6 +57,15 @@ func (l *lines) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, line)
+}
+
+// take returns what was added since it was last called.
+func (l *lines) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.list
+	l.list = nil
+	return taken
 }
 
 // newWorker returns a worker of this binary, in a role.
