@@ -145,7 +145,7 @@ func TestExplain(t *testing.T) {
 		why       string
 		own, peer []protocol.HelloGID
 		used, far protocol.HelloGID
-		change    func(*round.Path)
+		change    func(*round.Flow, *round.State)
 		want      failure.Reason
 	}{
 		{"nothing", []protocol.HelloGID{four}, []protocol.HelloGID{theirs}, four, theirs, nil, ""},
@@ -160,26 +160,27 @@ func TestExplain(t *testing.T) {
 		{"a bond there", []protocol.HelloGID{four}, []protocol.HelloGID{bonded}, four, bonded, nil, failure.GIDMisbound},
 		{"a bond beside an own address", []protocol.HelloGID{four, bonded}, []protocol.HelloGID{theirs}, four, theirs, nil, ""},
 		{"a bond over a port of another network namespace", []protocol.HelloGID{bonded}, []protocol.HelloGID{theirs}, bonded, theirs,
-			func(p *round.Path) { p.Local.Netdev = "" }, ""},
-		{"the peer's port went down", []protocol.HelloGID{four}, nil, four, theirs, func(p *round.Path) { p.Peer.Active = false },
+			func(p *round.Flow, _ *round.State) { p.Local.Netdev = "" }, ""},
+		{"the peer's port went down", []protocol.HelloGID{four}, nil, four, theirs, func(p *round.Flow, _ *round.State) { p.Peer.Active = false },
 			failure.PortDown},
-		{"ours went down", []protocol.HelloGID{bonded}, nil, four, theirs, func(p *round.Path) {
+		{"ours went down", []protocol.HelloGID{bonded}, nil, four, theirs, func(p *round.Flow, _ *round.State) {
 			p.Local.Status.Limits.Active = false
 		}, failure.PortDown},
-		{"the peer's rail is gone", []protocol.HelloGID{bonded}, nil, four, theirs, func(p *round.Path) { p.Gone = true },
+		{"the peer's rail is gone", []protocol.HelloGID{bonded}, nil, four, theirs, func(_ *round.Flow, now *round.State) { now.Gone = true },
 			failure.NoPeerRail},
-		{"InfiniBand", nil, nil, four, local, func(p *round.Path) { p.Local.LinkLayer = "InfiniBand" }, ""},
+		{"InfiniBand", nil, nil, four, local, func(p *round.Flow, _ *round.State) { p.Local.LinkLayer = "InfiniBand" }, ""},
 	} {
-		p := &round.Path{Own: tc.own, Peer: &protocol.HelloRail{Device: "mlx5_0", Netdev: "eth0", Active: true,
+		p := &round.Flow{Peer: &protocol.HelloRail{Device: "mlx5_0", Netdev: "eth0", Active: true,
 			GIDs: tc.peer},
 			Theirs: tc.far.Addr}
 		p.Local.Device, p.Local.Netdev, p.Local.LinkLayer = "mlx5_0", "eth0", "Ethernet"
 		p.Local.Status.Limits.Active, p.GID.GID.Addr = true, tc.used.Addr
+		now := round.State{GIDs: tc.own}
 		if tc.change != nil {
-			tc.change(p)
+			tc.change(p, &now)
 		}
 		var got failure.Reason
-		if f := p.Explain(failure.Failure{Reason: failure.RetryExceeded, Detail: "the symptom"}); f != nil {
+		if f := p.Explain(failure.Failure{Reason: failure.RetryExceeded, Detail: "the symptom"}, now); f != nil {
 			got = f.Reason
 			if !strings.HasSuffix(f.Detail, " (the symptom)") {
 				t.Errorf("%s: %s", tc.why, f.Detail)

@@ -39,22 +39,22 @@ func TestClass(t *testing.T) {
 }
 
 func TestQueuePairs(t *testing.T) {
-	bond := func(own, peers int) *round.Path {
-		return &round.Path{Local: node.LocalRail{Rail: rail.Rail{Members: own}}, Peer: &protocol.HelloRail{Members: peers}}
+	bond := func(own, peers int) *round.Flow {
+		return &round.Flow{Local: node.LocalRail{Rail: rail.Rail{Members: own}}, Peer: &protocol.HelloRail{Members: peers}}
 	}
 	for _, c := range []struct {
 		name       string
 		configured int
-		paths      []*round.Path
+		paths      []*round.Flow
 		want       int
 	}{
 		{"no rails", options.Auto, nil, 1},
-		{"no bond", options.Auto, []*round.Path{bond(0, 0)}, 1},
-		{"a bond here", options.Auto, []*round.Path{bond(0, 0), bond(2, 0)}, 4},
-		{"a bond at the peer", options.Auto, []*round.Path{bond(0, 3)}, 6},
-		{"without a peer", options.Auto, []*round.Path{{Local: node.LocalRail{Rail: rail.Rail{Members: 2}}}}, 4},
-		{"too many", options.Auto, []*round.Path{bond(0, 64)}, rail.MaxQueuePairs},
-		{"configured", 1, []*round.Path{bond(2, 2)}, 1},
+		{"no bond", options.Auto, []*round.Flow{bond(0, 0)}, 1},
+		{"a bond here", options.Auto, []*round.Flow{bond(0, 0), bond(2, 0)}, 4},
+		{"a bond at the peer", options.Auto, []*round.Flow{bond(0, 3)}, 6},
+		{"without a peer", options.Auto, []*round.Flow{{Local: node.LocalRail{Rail: rail.Rail{Members: 2}}}}, 4},
+		{"too many", options.Auto, []*round.Flow{bond(0, 64)}, rail.MaxQueuePairs},
+		{"configured", 1, []*round.Flow{bond(2, 2)}, 1},
 	} {
 		if got := round.QueuePairs(c.configured, c.paths); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)

@@ -202,7 +202,7 @@ func TestExpectation(t *testing.T) {
 		"software here":                         {end{0, 100, "", true}, end{100, 100, seen, false}, 0},
 		"software there":                        {end{100, 100, seen, false}, end{0, 100, "", true}, 0},
 	} {
-		p := &round.Path{Local: node.LocalRail{Expected: tc.here.expected, Source: tc.here.source,
+		p := &round.Flow{Local: node.LocalRail{Expected: tc.here.expected, Source: tc.here.source,
 			Capacity: tc.here.capacity},
 			Peer: &protocol.HelloRail{Expected: tc.there.expected, Capacity: tc.there.capacity, Software: tc.there.software}}
 		p.Local.Software = tc.here.software
@@ -317,9 +317,10 @@ func TestOthersExcuse(t *testing.T) {
 		}
 		tc.others(&r.Res.Rails[1])
 		for range history.Agreeing {
-			r.NoteScaling()
+			round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 		}
-		r.Past.Note(&r.Res, false, true)
+		r.Res.EvenAlone = false // which would explain the imbalance
+		r.Past.Note(&r.Res, true)
 		got := []bool{r.Res.Rails[1].Uneven != nil, r.Res.Imbalanced(), r.Res.Bottleneck, r.Res.Degraded()}
 		for _, found := range got {
 			if found != tc.want {

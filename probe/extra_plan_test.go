@@ -34,7 +34,7 @@ func usualSizes() (list []int) {
 func TestSweepFits(t *testing.T) {
 	for _, rate := range []float64{1, 2.5, 10, 25, 100, 400, 800} {
 		for _, rails := range []int{1, 2, 8} {
-			var paths []*round.Path
+			var paths []*round.Flow
 			for i := range rails {
 				p := ratedPath(rate)
 				p.Local.Name = fmt.Sprint(i)
@@ -44,24 +44,22 @@ func TestSweepFits(t *testing.T) {
 			p := round.Plan{Options: options.DefaultOptions(), Full: true, Runs: history.SingleRuns, Rails: rails,
 				ExtrasNow: []result.Extra{e},
 				Rate:      float64(rails) * rate * 1e9 / 8}
-			r := round.Round{Plan: p, ByHand: true, Most: p.ExtraBytes(paths, paths, nil), Spare: p.Repeats(paths)}
-			r.Res.Bytes = round.SizesBytes(e.Counts, paths) // bytes that the transfers take
+			r := round.Reservation{MaxBytes: p.ExtraBytes(paths, paths, nil), Spare: p.Repeats(paths)}
+			moved := round.SizesBytes(e.Counts, paths) // bytes that the transfers take
 			for _, size := range e.Counts {
 				chunk, _ := round.Part(int64(size), rails, p.Longest(paths))
-				sub := r
-				sub.Plan = p.OfMessages(chunk, p.Longest(paths))
-				loads := sub.Loads(paths)
-				if !r.Affords(loads) {
+				of := p.OfMessages(chunk, p.Longest(paths))
+				if !r.Affords(moved, of.Loads(paths)) {
 					t.Errorf("%d × %g Gb/s: %d bytes do not fit", rails, rate, size)
 				}
-				planned, tries := sub.Plan.Most(paths), int64(1)
+				planned, tries := of.BurstBytes(paths), int64(1)
 				if r.Spare >= worker.MaxRepeats*planned {
 					tries += worker.MaxRepeats
 				}
 				r.Spare += planned * (1 - tries)
-				r.Res.Bytes += tries * planned
+				moved += tries * planned
 			}
-			need, limit := options.RailTime(p.Bytes(paths, paths)+r.Most, p.Rate),
+			need, limit := options.RailTime(p.Bytes(paths, paths)+r.MaxBytes, p.Rate),
 				node.NewBudget(p.Budget.PerHour(p.Rate)).MaxLease()
 			if float64(rails)*rate >= 5 && need > limit { // for slower rails a peer has to grant more
 				t.Errorf("%d × %g Gb/s: it needs %v of a rail's time, a lease has %v", rails, rate, need, limit)
@@ -102,7 +100,7 @@ func TestMissed(t *testing.T) {
 	r.Plan.Extras = r.Plan.ExtrasNow
 	r.Progress = func(at result.Progress) { // the second size uses up the bytes
 		if r.Tally.Kind == result.Sizes && r.Tally.Done-r.Tally.Ours == 1 {
-			r.Most = 0
+			r.Reserved.MaxBytes = 0
 		}
 	}
 	res := r.Run(t.Context())

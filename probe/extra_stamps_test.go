@@ -30,7 +30,7 @@ func TestExtraStamps(t *testing.T) {
 	if a := result.Quantile(l.Adapter, 0.5); a < delay*9/10 || a > delay*3/2 || result.Quantile(l.Host, 0) < 0 {
 		t.Errorf("the adapter had %v of %v, the host %v", a, delay, l.Host)
 	}
-	scheduled := round.Round{Node: p.a, Plan: round.Plan{Options: p.opts}, Peer: p.peer,
+	scheduled := round.Round{Pairing: round.Pairing{Node: p.a}, Plan: round.Plan{Options: p.opts}, Peer: p.peer,
 		Progress: func(result.Progress) {}}
 	res = scheduled.Run(t.Context())
 	if res.Outcome != result.OK || res.Rails[0].Latency.Adapter != nil {

@@ -61,6 +61,17 @@ func bursts(res result.Result, kind result.Kind) (list []string) {
 	return list
 }
 
+// TestKinds: a round can measure each kind, and nothing else.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for _, kind := range append(result.Kinds(), "none") {
+		err := round.CheckExtras([]result.Extra{{Kind: kind, Counts: []int{1}}})
+		if (err == nil) != (kind != "none") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
 func equalBursts(t *testing.T, res result.Result, kind result.Kind, want ...string) {
 	t.Helper()
 	if got := bursts(res, kind); !slices.Equal(got, want) {
@@ -226,8 +237,8 @@ func TestExtraGPU(t *testing.T) {
 // TestExtraOldPeer: a peer that opens only one flow of writes per rail is not asked for others.
 func TestExtraOldPeer(t *testing.T) {
 	t.Parallel()
-	r := round.Round{Remote: protocol.Hello{}}
-	_, err := r.With(t.Context(), []*round.Path{{Op: result.Read}}, 1, 1)
+	r := round.Round{Pairing: round.Pairing{Remote: protocol.Hello{}}}
+	_, err := r.OpenFlows(t.Context(), r.Plan, "", []*round.Flow{{Op: result.Read}}, 1)
 	if f := failure.As("", err); f == nil || f.Reason != failure.PeerVersion {
 		t.Errorf("%v", err)
 	}

@@ -273,10 +273,9 @@ func (n *simNode) judgeLocked(peer string, since time.Time) {
 func (n *simNode) round(ctx context.Context, r *round.Round) result.Result {
 	start := time.Now()
 	r.Res = result.Result{Peer: r.Peer, Start: start, Transport: result.NoTransport}
-	r.Session = &node.WorkerSession{Node: n.node}
 	err := n.visit(ctx, r, n.fleet.at[r.Peer])
 	r.Free()
-	r.SetOutcome(err)
+	round.SetOutcome(&r.Res, err)
 	r.Res.Duration = time.Since(start)
 	switch {
 	case r.Res.Transport != result.NoTransport:
@@ -352,7 +351,7 @@ func (n *simNode) visit(ctx context.Context, r *round.Round, peer *simNode) erro
 // roundCost returns the rail time that a round over 8 × 400 Gb/s reserves, and uses: bursts of their measured time,
 // and TCP at the full rate.
 func roundCost(p round.Plan) (reserved, used time.Duration) {
-	var paths []*round.Path
+	var paths []*round.Flow
 	for range 8 {
 		paths = append(paths, ratedPath(400))
 	}

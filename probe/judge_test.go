@@ -27,8 +27,8 @@ type judged struct {
 	rate                     float64 // rate of the peer's port
 }
 
-func (l judged) path(i int) *round.Path {
-	p := &round.Path{Result: &result.RailResult{}, Peer: &protocol.HelloRail{}}
+func (l judged) path(i int) *round.Flow {
+	p := &round.Flow{Result: &result.RailResult{}, Peer: &protocol.HelloRail{}}
 	p.Local.Name = fmt.Sprint(i)
 	flow := func(rate float64) *result.Flow {
 		if rate < 0 {
@@ -77,9 +77,9 @@ func TestJudge(t *testing.T) {
 	} {
 		r := round.Round{}
 		for i, l := range tc.rails {
-			r.Paths = append(r.Paths, l.path(i))
+			r.Flows = append(r.Flows, l.path(i))
 		}
-		r.Judge()
+		round.Judge(&r.Res, r.Flows)
 		if tc.stealing >= 0 {
 			tc.stealing *= 1e6
 		}
@@ -96,16 +96,16 @@ func TestJudge(t *testing.T) {
 // counts as low for later rounds.
 func TestLowScaling(t *testing.T) {
 	for scaling, low := range map[float64]bool{0.7: true, 0.81: true, 0.89: true, 0.91: false, 1: false} {
-		r := round.Round{Past: &history.PastPeer{}}
+		r, past := round.Round{}, history.PastPeer{}
 		for i := range 2 {
 			p := judged{stealing: 100 * scaling, solo: 100}.path(i)
 			p.Local.Status.Limits = rail.Limits{LinkKey: "a"}
-			r.Paths = append(r.Paths, p)
+			r.Flows = append(r.Flows, p)
 		}
-		r.Judge()
-		r.NoteScaling()
-		if (len(r.Res.Shared) == 1) != low || (r.Past.Low == 1) != low {
-			t.Errorf("scaling %v: shared %v, low %d", scaling, r.Res.Shared, r.Past.Low)
+		round.Judge(&r.Res, r.Flows)
+		round.NoteScaling(&r.Res, r.Flows, &past, false)
+		if (len(r.Res.Shared) == 1) != low || (past.Low == 1) != low {
+			t.Errorf("scaling %v: shared %v, low %d", scaling, r.Res.Shared, past.Low)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestShared(t *testing.T) {
 		{"/ /", ""},
 		{"a/ b/ a/ b/ c/", "PCIe link a: 0 2; PCIe link b: 1 3"},
 	} {
-		var paths []*round.Path
+		var paths []*round.Flow
 		for i, key := range strings.Fields(tc.keys) {
 			p := judged{}.path(i)
 			link, port, _ := strings.Cut(key, "/")
@@ -134,7 +134,7 @@ func TestShared(t *testing.T) {
 			paths = append(paths, p)
 		}
 		var got []string
-		for _, s := range round.Shared(paths) {
+		for _, s := range round.SharedLinks(paths) {
 			got = append(got, s.What+": "+strings.Join(s.Rails, " "))
 		}
 		if s := strings.Join(got, "; "); s != tc.want {
@@ -160,9 +160,9 @@ func TestEqualParts(t *testing.T) {
 	} {
 		r := round.Round{}
 		for i, rate := range tc.rates {
-			r.Paths = append(r.Paths, judged{stealing: rate, solo: -1, failed: rate < 0}.path(i))
+			r.Flows = append(r.Flows, judged{stealing: rate, solo: -1, failed: rate < 0}.path(i))
 		}
-		r.Judge()
+		round.Judge(&r.Res, r.Flows)
 		if got := value(r.Res.Static); math.Abs(got-tc.static) > 1e-9 && math.Abs(got-tc.static*1e6) > 1e-3 {
 			t.Errorf("%s: %v bytes per second, want %v MB/s", tc.why, got, tc.static)
 		}
@@ -189,7 +189,7 @@ func TestMismatches(t *testing.T) {
 		{base, "28.39.1 16.1!", ""},
 		{base, "28.39.1 ", ""},
 	} {
-		var paths []*round.Path
+		var paths []*round.Flow
 		for i, pair := range strings.Split(tc.firmware, "|") {
 			ours, theirs, ok := strings.Cut(pair, " ")
 			if !ok {
@@ -243,7 +243,7 @@ func TestFlow(t *testing.T) {
 		{worker.BurstRail{Measured: 64 * chunk, Last: time.Second, Failure: failure.New("", failure.Timeout, "")}, nil},
 		{worker.BurstRail{Bytes: chunk}, nil},
 	} {
-		got := round.Flow(new(round.Path), loads, worker.BurstDone{Rails: []worker.BurstRail{tc.rail}}, 0)
+		got := round.Carried(new(round.Flow), loads, worker.BurstDone{Rails: []worker.BurstRail{tc.rail}}, 0)
 		if (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
 			t.Errorf("%+v: %+v, want %+v", tc.rail, got, tc.want)
 		}
@@ -300,15 +300,15 @@ func TestFailIdle(t *testing.T) {
 		"the thread did not run":    {[]worker.BurstRail{idle(0, time.Second), idle(1000*chunk, time.Second)}, ""},
 		"it has a figure":           {[]worker.BurstRail{{Bytes: chunk, Measured: chunk}, {Bytes: 1000 * chunk}}, ""},
 	} {
-		r := round.Round{Plan: round.Plan{Options: options.DefaultOptions()}}
+		r := round.Session{Plan: round.Plan{Options: options.DefaultOptions()}, Res: new(result.Result)}
 		for i := range tc.rails {
 			p := ratedPath(400)
 			p.Local.Name = fmt.Sprint(i)
-			r.Paths = append(r.Paths, p)
+			r.Flows = append(r.Flows, p)
 		}
-		any := r.FailIdle(r.Paths, worker.BurstDone{Rails: tc.rails})
+		any := r.FailIdle(r.Flows, worker.BurstDone{Rails: tc.rails})
 		var failed []string
-		for _, p := range r.Paths {
+		for _, p := range r.Flows {
 			if f := p.Result.Failure; f != nil && f.Reason == failure.Timeout && f.Stage == failure.StageStriped {
 				failed = append(failed, f.Rail)
 			}

@@ -70,7 +70,7 @@ func TestLanes(t *testing.T) {
 			"0 10.0.0.1-10.0.0.2"},
 	} {
 		direct := netip.MustParseAddr("127.0.0.1")
-		r := round.Round{Peer: "rebound.example:10092", Client: &control.Client{}} // the present address of the name does not matter
+		r := round.Pairing{Client: &control.Client{}}
 		r.Client.Remote.Store(&direct)
 		more := map[string][]netip.Prefix{}
 		names, list := parse(tc.own)
@@ -97,9 +97,9 @@ func TestLanes(t *testing.T) {
 				}
 			}
 		}
-		r.MakePaths()
+		r.Pair()
 		var got []string
-		for _, l := range r.Lanes() {
+		for _, l := range r.Routes() {
 			local := ""
 			if l.Local.IsValid() {
 				local = l.Local.String()

@@ -45,7 +45,7 @@ func planned(m linerate.Model, depth int) worker.BurstArgs {
 	}
 	var loads []worker.Load
 	for _, r := range m.Rails {
-		path := &round.Path{Result: &result.RailResult{Capacity: new(cmp.Or(r.Expected, r.Rate)),
+		path := &round.Flow{Result: &result.RailResult{Capacity: new(cmp.Or(r.Expected, r.Rate)),
 			Latency: &result.Latency{Samples: []time.Duration{r.RTT}}}}
 		loads = append(loads, p.Load(path))
 	}

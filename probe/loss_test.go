@@ -58,7 +58,7 @@ func TestLossy(t *testing.T) {
 					l.PeerEvents = &seen
 				}
 			}
-			p.Note(res, false, false)
+			p.Note(res, false)
 		}
 		var lossy []string
 		for _, one := range res.Rails {
@@ -161,7 +161,7 @@ func TestUneven(t *testing.T) {
 				}
 				res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{writes[0] * 1000, writes[1] * 1000}, nil)
 			}
-			p.Note(res, false, tc.alone)
+			p.Note(res, tc.alone)
 		}
 		var uneven []string
 		for _, one := range res.Rails {
@@ -193,7 +193,7 @@ func TestUnevenKind(t *testing.T) {
 			res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{us * time.Microsecond}, nil)
 		}
 		res.Rails[2].Kind = tc.kind
-		(&history.PastPeer{}).Note(res, false, true)
+		(&history.PastPeer{}).Note(res, true)
 		if (res.Rails[2].Uneven != nil) != tc.want {
 			t.Errorf("%s: %+v", tc.why, res.Rails[2].Uneven)
 		}
@@ -225,7 +225,7 @@ func TestUnevenForLong(t *testing.T) {
 			for i, us := range []time.Duration{500, tc.us} {
 				res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{us * time.Microsecond}, nil)
 			}
-			p.Note(res, false, false)
+			p.Note(res, false)
 		}
 		if (res.Rails[1].Uneven != nil) != tc.want {
 			t.Errorf("%s: %+v", tc.why, res.Rails[1].Uneven)

@@ -121,7 +121,7 @@ func TestOrdinaryInterface(t *testing.T) {
 		n.Opts.Addresses = func() (map[string][]netip.Prefix, error) {
 			return map[string][]netip.Prefix{"eth0": {netip.MustParsePrefix("10.0.0.1/24")}}, nil
 		}
-		r := &round.Round{Node: n, Client: &control.Client{}, Past: &history.PastPeer{}}
+		r := round.Pairing{Node: n, Client: &control.Client{}, Past: &history.PastPeer{}}
 		r.Client.Remote.Store(new(netip.MustParseAddr(tc.control)))
 		r.Remote.Rails = []protocol.HelloRail{{Name: "4", Role: tc.role,
 			Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}}}
@@ -145,10 +145,10 @@ func TestMissingLoad(t *testing.T) {
 	} {
 		r := twoRails(&history.PastPeer{}, false)
 		r.Res.Missing = []result.MissingRail{tc.missing}
-		for i, p := range r.Paths {
+		for i, p := range r.Flows {
 			p.Local.Role, r.Res.Rails[i].Stealing = rail.Compute, &result.Flow{Bytes: 1e9, Active: time.Second}
 		}
-		r.Judge()
+		round.Judge(&r.Res, r.Flows)
 		if (value(r.Res.Imbalance) == 1) != tc.want {
 			t.Errorf("%s: imbalance %v", why, value(r.Res.Imbalance))
 		}
@@ -165,14 +165,14 @@ func TestPastBounded(t *testing.T) {
 		address := fmt.Sprintf("node-%04d:10092", i)
 		peers[address] = nil
 		for round := range 20 {
-			m.Of(address, "n").Note(resultOf(8, now.Add(time.Duration(round)*time.Minute)), false, false)
+			m.Of(address, "n").Note(resultOf(8, now.Add(time.Duration(round)*time.Minute)), false)
 		}
 	}
 	one := m.Of("node-0000:10092", "n")
 	if len(one.Rails) != 8 || one.Partner("3") != "3" || one.Partner("8") != "" {
 		t.Errorf("%+v", one.Rails)
 	}
-	one.Note(resultOf(2, now.Add(history.KeepPast+time.Hour)), false, false)
+	one.Note(resultOf(2, now.Add(history.KeepPast+time.Hour)), false)
 	if len(one.Rails) != 2 {
 		t.Errorf("%d rails a day later", len(one.Rails))
 	}

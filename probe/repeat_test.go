@@ -50,9 +50,9 @@ func TestAgreement(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.Res.Stealing = new(rate * 1e6)
-				r.NoteScaling()
+				round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 			}
-			p.Note(&r.Res, r.EvenAlone, false)
+			p.Note(&r.Res, false)
 			res = &r.Res
 		}
 		if res.Bottleneck != tc.want {
@@ -63,14 +63,14 @@ func TestAgreement(t *testing.T) {
 
 // twoRails returns a round over two rails that carry 100 MB/s alone.
 func twoRails(past *history.PastPeer, full bool) *round.Round {
-	r := &round.Round{Past: past, Plan: round.Plan{Full: full}}
+	r := &round.Round{Pairing: round.Pairing{Past: past}, Plan: round.Plan{Full: full}}
 	r.Res = *resultOf(2, time.Now())
 	for i := range r.Res.Rails {
 		one := &r.Res.Rails[i]
 		if full {
 			one.Solo = &result.Flow{Bytes: 100e6, Active: time.Second}
 		}
-		r.Paths = append(r.Paths, &round.Path{Local: node.LocalRail{Rail: rail.Rail{Name: one.Rail}},
+		r.Flows = append(r.Flows, &round.Flow{Local: node.LocalRail{Rail: rail.Rail{Name: one.Rail}},
 			Peer: &protocol.HelloRail{}, Result: one})
 	}
 	return r
@@ -79,10 +79,10 @@ func twoRails(past *history.PastPeer, full bool) *round.Round {
 // addThird adds a failed rail.
 func addThird(r *round.Round, peer *protocol.HelloRail) {
 	r.Res.Rails = append(r.Res.Rails, result.RailResult{Rail: "2", Failure: &result.Failure{}})
-	for i, p := range r.Paths {
+	for i, p := range r.Flows {
 		p.Result = &r.Res.Rails[i]
 	}
-	r.Paths = append(r.Paths, &round.Path{Local: node.LocalRail{Rail: rail.Rail{Name: "2"}}, Peer: peer,
+	r.Flows = append(r.Flows, &round.Flow{Local: node.LocalRail{Rail: rail.Rail{Name: "2"}}, Peer: peer,
 		Result: &r.Res.Rails[2]})
 }
 
@@ -108,9 +108,9 @@ func TestBottleneckElse(t *testing.T) {
 		tc.change(r)
 		for range history.Agreeing {
 			r.Res.Stealing = new(120e6)
-			r.NoteScaling()
+			round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 		}
-		r.Past.Note(&r.Res, r.EvenAlone, false)
+		r.Past.Note(&r.Res, false)
 		if r.Res.Bottleneck != tc.want {
 			t.Errorf("%s: %v", why, r.Res.Bottleneck)
 		}
@@ -129,9 +129,9 @@ func TestEvenAlone(t *testing.T) {
 		r.Res.Rails[1].Solo = &result.Flow{Bytes: int64(tc.solo * 1e6), Active: time.Second}
 		for range history.Agreeing {
 			r.Res.Stealing = new(100e6)
-			r.NoteScaling()
+			round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 		}
-		r.Past.Note(&r.Res, r.EvenAlone, false)
+		r.Past.Note(&r.Res, false)
 		if !r.Res.Bottleneck || r.Res.Imbalanced() != tc.imbalanced {
 			t.Errorf("%v: bottleneck %v, imbalanced %v", tc.solo, r.Res.Bottleneck, r.Res.Imbalanced())
 		}
@@ -162,7 +162,7 @@ func TestSlowerThanTCP(t *testing.T) {
 			if len(tc.tcp[i]) > 0 {
 				res.Speedup = new(tc.rdma[i][0] / tc.tcp[i][0])
 			}
-			p.Note(res, false, false)
+			p.Note(res, false)
 		}
 		if res.SlowerThanTCP != tc.want {
 			t.Errorf("%s: %v", tc.why, res.SlowerThanTCP)
@@ -182,7 +182,7 @@ func TestRoundAgain(t *testing.T) {
 		res := r.Run(context.Background())
 		p.clean()
 		t.Logf("%s, scaling %.2f, %d runs, bottleneck %v", res.Outcome, value(res.Scaling), len(res.Runs), res.Bottleneck)
-		if most := r.Plan.Bytes(r.Paths, r.TCPPaths(r.Lanes())); res.Bytes > most {
+		if most := r.Plan.Bytes(r.Flows, round.TCPFlows(r.Routes(), r.Flows)); res.Bytes > most {
 			t.Errorf("%d bytes of %d reserved", res.Bytes, most)
 		}
 		if len(res.Runs) == history.Agreeing && res.Bottleneck && res.EvenAlone && res.Outcome == result.OK &&
@@ -225,14 +225,14 @@ func TestNoteOthers(t *testing.T) {
 		{"late counters", reading(time.Second, own+60e6, 0, 2*time.Second), 0, ""},
 	} {
 		r := twoRails(&history.PastPeer{}, true)
-		for _, p := range r.Paths {
+		for _, p := range r.Flows {
 			p.Local.LinkLayer, p.Result.PathMTU = cmp.Or(tc.link, "Ethernet"), 4096
 			p.Result.Others = new(1e9) // value of an earlier burst
 			p.Result.Stealing = &result.Flow{Bytes: moved, Active: time.Second, Moved: moved}
 			r.Rails = append(r.Rails, p.Local)
 		}
 		before := map[string]rail.Traffic{"0": reading(0, 0, 0, 0), "1": reading(0, 0, 0, tc.after.Period)}
-		r.NoteOthers(before, map[string]rail.Traffic{"0": reading(tc.after.At.Sub(at), own, 0, 0), "1": tc.after})
+		round.NoteOthers(r.Flows, r.Rails, before, map[string]rail.Traffic{"0": reading(tc.after.At.Sub(at), own, 0, 0), "1": tc.after})
 		got := max(value(r.Res.Rails[1].Others), 0)
 		if math.Abs(got-tc.want) > 10 || r.Res.Rails[0].Others != nil {
 			t.Errorf("%s: %.0f, want %.0f", tc.why, got, tc.want)
@@ -249,12 +249,12 @@ func TestOthersCount(t *testing.T) {
 		r.Res.Rails[i].Stealing = &result.Flow{Bytes: rate, Active: time.Second}
 		r.Res.Rails[i].Expected, r.Res.Rails[i].Capacity = new(100e6), new(100e6)
 	}
-	r.Judge()
+	round.Judge(&r.Res, r.Flows)
 	if !r.Res.Imbalanced() || len(r.Res.Shortfalls()) != 1 {
 		t.Errorf("imbalance %v, %v", value(r.Res.Imbalance), r.Res.Shortfalls())
 	}
 	r.Res.Rails[1].Others = new(38e6)
-	r.Judge()
+	round.Judge(&r.Res, r.Flows)
 	if r.Res.Imbalanced() || len(r.Res.Shortfalls()) != 0 || *r.Res.Stealing != 160e6 {
 		t.Errorf("with others: imbalance %v, %v, stealing %v", value(r.Res.Imbalance), r.Res.Shortfalls(),
 			*r.Res.Stealing)
@@ -278,16 +278,16 @@ func TestOthersCapped(t *testing.T) {
 	} {
 		r := twoRails(&history.PastPeer{}, false)
 		r.Res.MinOfExpected, r.Res.Transport = 0.7, result.RDMA
-		r.Paths = nil
+		r.Flows = nil
 		r.Res.Rails = make([]result.RailResult, len(tc.rails))
 		for i, rate := range tc.rails {
 			one := &r.Res.Rails[i]
 			*one = result.RailResult{Rail: fmt.Sprint(i), Stealing: &result.Flow{Bytes: rate * 1e9, Active: time.Second},
 				Expected: new(50e9), Capacity: new(50e9)}
-			r.Paths = append(r.Paths, &round.Path{Peer: &protocol.HelloRail{}, Result: one})
+			r.Flows = append(r.Flows, &round.Flow{Peer: &protocol.HelloRail{}, Result: one})
 		}
 		r.Res.Rails[0].Others = new(tc.others * 1e9)
-		r.Judge()
+		round.Judge(&r.Res, r.Flows)
 		if got := value(r.Res.Imbalance); math.Abs(got-tc.imbalance) > 0.005 || len(r.Res.Shortfalls()) != tc.short {
 			t.Errorf("%s: imbalance %.2f, want %.2f; %v", tc.why, got, tc.imbalance, r.Res.Shortfalls())
 		}

@@ -151,17 +151,17 @@ func TestBudgetOfLease(t *testing.T) {
 		rails int
 		rate  float64 // bytes per second of each rail
 	}{{1, 3.125e9}, {2, 6.25e9}, {2, 12.5e9}, {2, 25e9}, {8, 50e9}, {8, 100e9}, {16, 50e9}} {
-		var paths []*round.Path
+		var paths []*round.Flow
 		for i := range tc.rails {
-			p := &round.Path{Peer: &protocol.HelloRail{Active: true, Capacity: tc.rate},
+			p := &round.Flow{Peer: &protocol.HelloRail{Active: true, Capacity: tc.rate},
 				Result: &result.RailResult{Capacity: &tc.rate}}
 			p.Local.Name, p.Local.Capacity, p.Local.Status.Limits.Active = strconv.Itoa(i), tc.rate, true
 			paths = append(paths, p)
 		}
-		bonds := []round.BondLane{{Capacity: 2 * tc.rate}}
+		bonds := []round.BondRoute{{Capacity: 2 * tc.rate}}
 		for what, p := range map[string]round.Plan{
-			"a member of a ring, alone": {Full: true, Ring: new(round.RingPart), Runs: 1},
-			"a member of a ring":        {Ring: new(round.RingPart), Runs: 1},
+			"a member of a ring, alone": {Full: true, Ring: new(round.RingMember), Runs: 1},
+			"a member of a ring":        {Ring: new(round.RingMember), Runs: 1},
 			"a benchmark":               {Full: true, Runs: history.SingleRuns, ExtrasNow: suite},
 		} {
 			p.Options, p.Rails, p.Rate = options.DefaultOptions(), tc.rails, float64(tc.rails)*tc.rate
@@ -225,11 +225,11 @@ func TestRingMemberFails(t *testing.T) {
 func TestRingNeverFallsBack(t *testing.T) {
 	err := failure.New(failure.StageConnect, failure.Timeout, "no answer")
 	r := round.Round{}
-	if !r.FallsBack(t.Context(), err) {
+	if !round.FallsBack(t.Context(), r.Plan, err) {
 		t.Error("a round does not fall back")
 	}
-	r.Plan.Ring = new(round.RingPart)
-	if r.FallsBack(t.Context(), err) {
+	r.Plan.Ring = new(round.RingMember)
+	if round.FallsBack(t.Context(), r.Plan, err) {
 		t.Error("a ring falls back")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/round"
 	"github.com/railscope/railscope/probe/internal/worker"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // TestSettle: exactly the bytes sent over the paths that did not fail must have been compared.
@@ -29,11 +30,12 @@ func TestSettle(t *testing.T) {
 		{"both failed", 0, []string{"a", "b"}, -1, ""},
 		{"a wrong byte", 2 * each, nil, 7, failure.DataMismatch},
 	} {
-		var r round.Round
-		var c round.Claims
+		var res result.Result
+		s := round.Session{Res: &res}
+		var c round.ExpectedWrites
 		for i, name := range []string{"a", "b"} {
 			p := judged{}.path(i)
-			r.Paths = append(r.Paths, p)
+			s.Flows = append(s.Flows, p)
 			c.Add(p, name, each/4, []int64{4}, each)
 		}
 		v := worker.Verified{Bytes: tc.bytes, Mismatch: tc.bad}
@@ -41,12 +43,12 @@ func TestSettle(t *testing.T) {
 			v.Failures = append(v.Failures, failure.Failure{Rail: name, Reason: failure.Timeout})
 		}
 		var got failure.Reason
-		err := r.Settle(failure.StageStriped, &c, v, nil, "the target")
+		err := s.CheckVerified(failure.StageStriped, &c, v, nil, "the target")
 		if err != nil {
 			got = failure.As(failure.StageVerify, err).Reason
 		}
-		if got != tc.want || len(r.Res.Failures) != len(tc.failed) {
-			t.Errorf("%s: %q (%v) and %d failed rails, want %q", tc.why, got, err, len(r.Res.Failures), tc.want)
+		if got != tc.want || len(res.Failures) != len(tc.failed) {
+			t.Errorf("%s: %q (%v) and %d failed rails, want %q", tc.why, got, err, len(res.Failures), tc.want)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // ratedPath returns a path with this rate in Gb/s.
-func ratedPath(rate float64) *round.Path {
-	p := &round.Path{Peer: &protocol.HelloRail{Active: true}, Result: &result.RailResult{Capacity: new(rate * 1e9 / 8)}}
+func ratedPath(rate float64) *round.Flow {
+	p := &round.Flow{Peer: &protocol.HelloRail{Active: true}, Result: &result.RailResult{Capacity: new(rate * 1e9 / 8)}}
 	p.Local.Status.Limits.Active = true
 	return p
 }
@@ -44,7 +44,7 @@ func TestRoundShare(t *testing.T) {
 			if hour > budget {
 				t.Errorf("%d × %g Gb/s: rounds with %d peers take %v an hour", rails, rate, asked, hour)
 			}
-			var paths []*round.Path
+			var paths []*round.Flow
 			for range rails {
 				paths = append(paths, ratedPath(rate))
 			}
@@ -62,9 +62,9 @@ func TestLeaseFits(t *testing.T) {
 	down.Peer.Active = false
 	missing := ratedPath(400)
 	missing.Peer = nil
-	rails := func(n int, p *round.Path) []*round.Path { return slices.Repeat([]*round.Path{p}, n) }
+	rails := func(n int, p *round.Flow) []*round.Flow { return slices.Repeat([]*round.Flow{p}, n) }
 	for why, tc := range map[string]struct {
-		paths []*round.Path
+		paths []*round.Flow
 		own   float64 // Gb/s of this node's rails
 		peer  float64 // Gb/s of the peer's rails, as it reports them
 	}{
@@ -92,7 +92,7 @@ func TestRoundBytes(t *testing.T) {
 	p.a.SetBudget(p.opts.Budget)
 	p.b.SetBudget(p.opts.Budget)
 	planned := round.Plan{Options: p.opts, Full: true, Rails: 2, Rate: p.rate("b")}
-	both := []*round.Path{ratedPath(10), ratedPath(10)}
+	both := []*round.Flow{ratedPath(10), ratedPath(10)}
 	asked, answered := p.a.AskBudget.Remaining(), p.b.AnswerBudget.Remaining()
 	res := p.round()
 	least := 2 * 2 * round.BurstWrites * planned.Load(both[0]).Chunk

@@ -30,7 +30,7 @@ func TestSizesAtLineRate(t *testing.T) {
 				p = p.OfMessages(chunk, most)
 				b := planned(m, p.Depth)
 				for i := range b.Loads {
-					b.Loads[i] = p.Load(&round.Path{Result: &result.RailResult{Capacity: new(gbps(rate)),
+					b.Loads[i] = p.Load(&round.Flow{Result: &result.RailResult{Capacity: new(gbps(rate)),
 						Latency: &result.Latency{Samples: []time.Duration{5 * us}}}})
 				}
 				o, line := measureBurst(m, b), float64(rails)*gbps(rate)

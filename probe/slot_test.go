@@ -159,9 +159,8 @@ func TestOverdueRound(t *testing.T) {
 				n.Slot.Acquire(t.Context(), 0, netip.MustParseAddr("10.0.0.1"), "answering another")
 				time.AfterFunc(tc.own, n.Slot.Release)
 			}
-			r := round.Round{Node: n, Overdue: tc.overdue, ByHand: tc.byHand,
-				Plan:   round.Plan{Options: options.DefaultOptions()},
-				Client: new(control.Client)}
+			r := round.Round{Pairing: round.Pairing{Node: n, Client: new(control.Client)}, Overdue: tc.overdue,
+				Plan: round.Plan{Options: options.DefaultOptions(), Interactive: tc.byHand}}
 			timeout := options.DefaultOptions().Timeout
 			if tc.took < 0 { // at most half of the round's time
 				timeout = 8 * time.Second

@@ -63,7 +63,7 @@ func TestFindUnpaired(t *testing.T) {
 		{"a rail of unknown role is left there", numbered(4), "0 1 a@?", "", "", "", "2 3", ""},
 	} {
 		n := bareNode(t, "self")
-		r := &round.Round{Node: n, Client: &control.Client{}, Past: &history.PastPeer{}}
+		r := &round.Round{Pairing: round.Pairing{Node: n, Client: &control.Client{}, Past: &history.PastPeer{}}}
 		for name := range strings.FieldsSeq(tc.own) {
 			l := node.LocalRail{Rail: rail.Rail{Role: rail.Compute}}
 			l.Name = name
@@ -90,11 +90,11 @@ func TestFindUnpaired(t *testing.T) {
 				r.Remote.Missing = append(r.Remote.Missing, protocol.HelloMissing{Name: name})
 			}
 		}
-		r.MakePaths()
+		r.Res.Rails = r.Pair()
 		r.Res.Missing = r.FindMissing()
 		r.FindUnpaired()
 		var fault, missing []string
-		for _, p := range r.LivePaths() {
+		for _, p := range r.Live() {
 			if p.Peer == nil {
 				fault = append(fault, p.Local.Name)
 			}
@@ -249,10 +249,12 @@ func TestUnpairedLoss(t *testing.T) {
 	t.Parallel()
 	r := twoRails(&history.PastPeer{}, false)
 	r.Res.Rails[1].Unpaired = true
-	for sent := range uint64(2) {
+	reading := func(sent uint64) map[string]rail.Traffic {
 		now := rail.Traffic{Transmit: sent << 20, Retransmits: 9 * sent, CountsRetransmits: true}
-		r.CountLoss(map[string]rail.Traffic{"0": now, "1": now})
+		return map[string]rail.Traffic{"0": now, "1": now}
 	}
+	round.CountLoss(r.Flows, nil, reading(0)) // without a reference nothing is counted
+	round.CountLoss(r.Flows, reading(0), reading(1))
 	if l := r.Res.Rails[0].Loss; l == nil || l.Retransmits != 9 || r.Res.Rails[1].Loss != nil {
 		t.Errorf("%+v, unpaired %+v", l, r.Res.Rails[1].Loss)
 	}
@@ -263,7 +265,7 @@ func TestMissingRemembered(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	var p history.PastPeer
-	p.Note(resultOf(2, now), false, false)
+	p.Note(resultOf(2, now), false)
 	gone := func(missing bool) *result.Result {
 		now = now.Add(history.KeepPast - time.Hour)
 		res := resultOf(2, now)
@@ -274,13 +276,13 @@ func TestMissingRemembered(t *testing.T) {
 		return res
 	}
 	for range 3 {
-		p.Note(gone(true), false, false)
+		p.Note(gone(true), false)
 		if p.Partner("1") != "1" {
 			t.Fatal("a missing rail was forgotten")
 		}
 	}
-	p.Note(gone(false), false, false)
-	p.Note(gone(false), false, false)
+	p.Note(gone(false), false)
+	p.Note(gone(false), false)
 	if p.Partner("1") != "" {
 		t.Error("a rail that is not missing is remembered for more than a day")
 	}

@@ -200,8 +200,9 @@ func TestAskedOverrun(t *testing.T) {
 		if _, ok := n.Slot.Acquire(t.Context(), 0, netip.Addr{}, "test"); !ok {
 			t.Fatal("no place")
 		}
-		r := round.Round{Node: n, Client: &control.Client{}, HasSlot: true, Reserved: 600 * time.Second,
-			Res: result.Result{Bytes: 4000 * node.NominalRate}, Session: &node.WorkerSession{Node: n}}
+		r := round.Round{Pairing: round.Pairing{Node: n, Client: &control.Client{}},
+			Reserved: round.Reservation{HasSlot: true, Charged: 600 * time.Second},
+			Res:      result.Result{Bytes: 4000 * node.NominalRate}}
 		r.Free()
 		wait, ok := n.AskBudget.Reserve(time.Second)
 		if ok || wait.Round(time.Second) != 401*time.Second || n.Slot.Holder() != "" {

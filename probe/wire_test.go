@@ -84,16 +84,16 @@ func FuzzHello(f *testing.F) {
 		}
 		// Accepted values must not break the code that uses them next.
 		own := node.LocalRail{Prefixes: prefixes("10.0.0.1/24 fd00::1/64")[0]}
-		r := round.Round{Remote: h, Node: &node.Node{Opts: node.Options{Addresses: node.InterfaceAddresses}},
+		r := round.Pairing{Remote: h, Node: &node.Node{Opts: node.Options{Addresses: node.InterfaceAddresses}},
 			Client: &control.Client{},
 			Rails:  []node.LocalRail{own}}
-		r.MakePaths()
-		for _, l := range r.Lanes() {
+		r.Pair()
+		for _, l := range r.Routes() {
 			if !own.Prefixes[0].Masked().Contains(l.Remote) && !own.Prefixes[1].Masked().Contains(l.Remote) {
 				t.Errorf("led to %v", l.Remote)
 			}
 		}
-		round.Mismatches(h.Versions, protocol.Versions{Railscope: "v1", Kernel: "6", RDMACore: "."}, r.Paths)
+		round.Mismatches(h.Versions, protocol.Versions{Railscope: "v1", Kernel: "6", RDMACore: "."}, r.Flows)
 	})
 }
 

@@ -106,7 +106,7 @@ func (p *PastPeer) Partner(name string) string {
 }
 
 // Note remembers a round, makes the judgements that need several rounds, and drops rails not seen for a day.
-func (p *PastPeer) Note(res *result.Result, evenAlone, alone bool) {
+func (p *PastPeer) Note(res *result.Result, alone bool) {
 	for i := range res.Rails {
 		one := &res.Rails[i]
 		r := p.Rail(one.Rail)
@@ -134,6 +134,7 @@ func (p *PastPeer) Note(res *result.Result, evenAlone, alone bool) {
 	p.Rails = slices.DeleteFunc(p.Rails, func(r PastRail) bool { return res.Start.Sub(r.At) > KeepPast })
 	p.noteRuns(res)
 	if res.Transport != result.RDMA {
+		res.EvenAlone = false
 		return
 	}
 	needed := int8(unevenRounds)
@@ -142,5 +143,5 @@ func (p *PastPeer) Note(res *result.Result, evenAlone, alone bool) {
 	}
 	p.judgeLoss(res)
 	p.judgeLatency(res, needed)
-	p.judgeRuns(res, evenAlone)
+	p.judgeRuns(res)
 }

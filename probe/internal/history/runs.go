@@ -16,13 +16,13 @@ const (
 )
 
 // judgeRuns decides what the bursts of this round and of earlier ones agree on.
-func (p *PastPeer) judgeRuns(res *result.Result, evenAlone bool) {
+func (p *PastPeer) judgeRuns(res *result.Result) {
 	lossy := slices.ContainsFunc(res.Rails, func(one result.RailResult) bool {
 		return one.Lossy ||
 			one.OthersSeen() != nil
 	})
 	res.Bottleneck = p.Low >= Agreeing && !lossy && !res.LacksRail()
-	res.EvenAlone = res.Bottleneck && evenAlone
+	res.EvenAlone = res.EvenAlone && res.Bottleneck
 	if res.Speedup == nil || *res.Speedup >= result.SlowerBelow || len(p.runs) < SingleRuns || len(p.tcp) < rememberTCP {
 		return
 	}

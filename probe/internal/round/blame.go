@@ -11,6 +11,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/node"
 	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // misbound returns the GID through which connections use an interface other than the rail's: all routable RoCE v2
@@ -33,30 +34,31 @@ func misbound(netdev string, gids []protocol.HelloGID) (trap *protocol.HelloGID)
 // err is why the round cannot continue, or nil. Unanswered writes look alike whatever is missing at the other end,
 // so the peer is asked over the control channel before the path is blamed.
 func (r *Round) blame(ctx context.Context, earlier int, err error) {
-	var paths []*Path
+	var flows []*Flow
 	for _, f := range r.Res.Failures[min(earlier, len(r.Res.Failures)):] {
-		if p := r.path(f.Rail); p != nil && p.Result.Failure != nil && *p.Result.Failure == f && ofPath(f.Reason) {
-			paths = append(paths, p)
+		p := flow(r.Flows, f.Rail)
+		if p != nil && p.Result.Failure != nil && *p.Result.Failure == f && ofPath(f.Reason) {
+			flows = append(flows, p)
 		}
 	}
-	if len(paths) == 0 {
+	if len(flows) == 0 {
 		return
 	}
 	if cause := failure.As("", err); cause != nil {
 		switch cause.Reason {
 		case failure.PeerWorker, failure.PeerLost, failure.LeaseLost:
-			for _, p := range paths { // the list has consequences of the round's own failure
+			for _, p := range flows { // the list has consequences of the round's own failure
 				f := *p.Result.Failure
 				f.Reason, f.Detail = cause.Reason, cause.Detail
-				r.rename(p, nil, &f)
+				replaceFailure(&r.Res, p, nil, &f)
 			}
 		}
 		return
 	}
-	r.askAgain(ctx)
-	for _, p := range paths {
-		if f := p.Explain(*p.Result.Failure); f != nil {
-			r.rename(p, f, f)
+	now := r.presentStates(ctx)
+	for _, p := range flows {
+		if f := p.Explain(*p.Result.Failure, now[p]); f != nil {
+			replaceFailure(&r.Res, p, f, f)
 		}
 	}
 }
@@ -71,52 +73,61 @@ func ofPath(reason failure.Reason) bool {
 	return false
 }
 
-// rename replaces the failure of a path, and its entry in the list that listed returns. nil removes it there.
-func (r *Round) rename(p *Path, listed, of *failure.Failure) {
-	i := slices.Index(r.Res.Failures, *p.Result.Failure)
+// replaceFailure replaces the failure of a flow, and its entry in the list of the result by listed. nil removes the
+// entry.
+func replaceFailure(res *result.Result, p *Flow, listed, by *failure.Failure) {
+	i := slices.Index(res.Failures, *p.Result.Failure)
 	switch {
 	case i >= 0 && listed == nil:
-		r.Res.Failures = slices.Delete(r.Res.Failures, i, i+1)
+		res.Failures = slices.Delete(res.Failures, i, i+1)
 	case i >= 0:
-		r.Res.Failures[i] = *listed
+		res.Failures[i] = *listed
 	}
-	p.Result.Failure = of
+	p.Result.Failure = by
 }
 
-// askAgain reads the present state of the rails at both ends. Rails that cannot be read keep their last state.
-func (r *Round) askAgain(ctx context.Context) {
+// State is what both ends of a flow report after it failed, in addition to the state of their ports.
+type State struct {
+	GIDs []protocol.HelloGID // GIDs of this node's rail
+	Gone bool                // the peer has lost its rail
+}
+
+// presentStates reads the present state of the rails at both ends. Rails that cannot be read keep their last state.
+func (r *Round) presentStates(ctx context.Context) map[*Flow]State {
+	states := map[*Flow]State{}
 	now, err := r.Client.Hello(ctx)
 	rails, _ := r.Node.Rails()
-	for _, p := range r.Paths {
+	for _, p := range r.Flows {
 		if i := slices.IndexFunc(rails, func(l node.LocalRail) bool { return l.Key() == p.Local.Key() }); i >= 0 {
 			p.Local.Status, p.Local.Err = rails[i].Status, rails[i].Err
 		}
-		p.Own = r.Node.HelloGIDs(p.Local)
-		if err != nil || p.Peer == nil || now.Instance != r.Remote.Instance {
-			continue
+		state := State{GIDs: r.Node.HelloGIDs(p.Local)}
+		if err == nil && p.Peer != nil && now.Instance == r.Remote.Instance {
+			name := p.Peer.Name
+			i := slices.IndexFunc(now.Rails, func(h protocol.HelloRail) bool { return h.Name == name })
+			state.Gone = i < 0
+			if !state.Gone {
+				*p.Peer = now.Rails[i]
+			}
 		}
-		name := p.Peer.Name
-		i := slices.IndexFunc(now.Rails, func(h protocol.HelloRail) bool { return h.Name == name })
-		p.Gone = i < 0
-		if !p.Gone {
-			*p.Peer = now.Rails[i]
-		}
+		states[p] = state
 	}
+	return states
 }
 
 // Explain returns the failure with the cause that the GIDs and ports of both ends show, or nil if they show none.
-func (p *Path) Explain(f failure.Failure) *failure.Failure {
+func (p *Flow) Explain(f failure.Failure, now State) *failure.Failure {
 	symptom := f.Detail
 	because := func(reason failure.Reason, format string, args ...any) *failure.Failure {
 		f.Reason, f.Detail = reason, fmt.Sprintf(format, args...)+" ("+symptom+")"
 		return &f
 	}
-	ours, theirs := misbound(p.Local.Netdev, p.Own), misbound(p.Peer.Netdev, p.Peer.GIDs)
+	ours, theirs := misbound(p.Local.Netdev, now.GIDs), misbound(p.Peer.Netdev, p.Peer.GIDs)
 	const trap = "the GID %s of %s belongs to %s, not to its own interface %s: packets leave by whichever interface " +
 		"%[3]s chooses; remove %[4]s from %[3]s, or use its RDMA device as the rail"
 	const lost = "%s no longer has the GID %s: %s has lost the address; give it back"
 	switch have, peerHas := p.GID.GID.Addr, p.Theirs; {
-	case p.Gone:
+	case now.Gone:
 		return because(failure.NoPeerRail, "the peer no longer has rail %s (%s)", p.Peer.Name, p.Peer.Device)
 	case p.Local.Err == nil && !p.Local.Status.Limits.Active:
 		return because(failure.PortDown, "%s port %d is %q", p.Local.Device, p.Local.Port, p.Local.Status.State)
@@ -129,7 +140,7 @@ func (p *Path) Explain(f failure.Failure) *failure.Failure {
 	case theirs != nil:
 		return because(failure.GIDMisbound, trap, theirs.Addr.Unmap(), p.Peer.Device, theirs.NetdevName(),
 			p.Peer.Netdev).OnPeer()
-	case p.Local.Err == nil && have.IsValid() && !hasGID(p.Own, have):
+	case p.Local.Err == nil && have.IsValid() && !hasGID(now.GIDs, have):
 		return because(failure.GIDChanged, lost, p.Local.Device, have.Unmap(), p.Local.Netdev)
 	case p.Peer.GIDs != nil && peerHas.IsValid() && !hasGID(p.Peer.GIDs, peerHas):
 		return because(failure.PeerGID, "the peer's "+lost+" there", p.Peer.Device, peerHas.Unmap(), p.Peer.Netdev)

@@ -2,8 +2,7 @@ package round
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -16,106 +15,135 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// timeLeft returns how much of the round's time is left, without the time reserved for its release.
-func (r *Round) timeLeft(ctx context.Context) time.Duration {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return drainTime
-	}
-	return max(time.Until(end)-releaseTime, minBurst)
+// burst runs a burst over flows, guarded at both ends, and has the target verify the data. Failures of flows are
+// recorded; an error is returned only if the round cannot continue.
+func (s *Session) burst(ctx context.Context, stage failure.Stage, flows []*Flow,
+	args worker.BurstArgs) (done worker.BurstDone, err error) {
+	done, _, err = s.burstOverPorts(ctx, stage, flows, args, nil)
+	return done, err
 }
 
-// burst runs a burst over paths, guarded at both ends, and has the target verify the data. Failures of paths are
-// recorded; an error is returned only if the round cannot continue.
-func (r *Round) burst(ctx context.Context, stage failure.Stage, paths []*Path, args worker.BurstArgs) (worker.BurstDone,
-	error) {
-	var rails []node.LocalRail
-	progress := result.Progress{Stage: stage}
-	for i, p := range paths {
-		p.counted = nil
-		if !slices.ContainsFunc(rails, func(r node.LocalRail) bool { return r.Name == p.Local.Name }) {
-			rails = append(rails, p.Local)
-		}
-		progress.Total += max(int64(args.Writes)*args.Loads[i].Chunk, int64(p.rate()*args.Window.Seconds()))
-	}
-	guarded, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	sent := node.NewBurstProgress(args.Loads, loadRails(paths))
-	g := node.Guard{Node: r.Node, Rails: rails, Above: r.Plan.BusyAbove, Burst: sent}
-	var guarding sync.WaitGroup
-	guarding.Go(func() {
-		if f := g.Watch(guarded); f != nil {
-			cancel(f)
-		}
-	})
-	if len(rails) == 1 {
-		progress.Rail = rails[0].Name
-	}
-	r.Progress(progress)
+// burstOverPorts works like burst, and returns the reading of the rails' counters right after the burst: traffic during
+// the verification is not part of it.
+func (s *Session) burstOverPorts(ctx context.Context, stage failure.Stage, flows []*Flow, args worker.BurstArgs,
+	rails []node.LocalRail) (done worker.BurstDone, after map[string]rail.Traffic, err error) {
+	used := railsOf(flows)
+	s.events = nil
 	var before map[string]rail.Traffic
-	if r.ByHand {
-		before = r.Node.SettledTraffic(ctx, rails)
+	progress := s.burstProgress(stage, flows, args)
+	sent := node.NewBurstProgress(args.Loads, loadRails(flows))
+	guarded, stop := s.guard(ctx, used, sent)
+	if len(used) == 1 {
+		progress.Rail = used[0].Name
 	}
-	var last time.Time // time of the last report, and the bytes carried by then
-	var sum int64
-	done, err := r.Session.Current.Burst(guarded, stage, args, func(at time.Time, bytes []int64) {
-		p, now := progress, sent.Set(at, bytes)
-		p.Done = min(now, p.Total)
-		if !last.IsZero() && at.After(last) && now > sum {
-			p.Rate = float64(now-sum) / at.Sub(last).Seconds()
-		}
-		last, sum = at, now
-		r.Progress(p)
-	})
-	f := cause(guarded)
-	cancel(nil)
-	guarding.Wait()
+	s.progress(progress)
+	if s.Plan.Interactive {
+		before = s.node.SettledTraffic(ctx, used)
+	}
+	done, err = s.worker.Current.Burst(guarded, stage, args, s.reporter(progress, sent))
+	f := stop()
 	if f == nil && err == nil {
-		r.Progress(progress.AtEnd(done))
+		s.progress(progress.AtEnd(done))
 	}
-	r.noteOwn(paths, done, sent)
+	s.noteOwn(flows, done, sent)
 	moved := max(movedBytes(done), sent.Sum())
-	r.Node.Recent.Add(moved)
-	if stage == failure.StageStriped { // read before verification: later traffic of others is not part of the burst
-		r.after = r.Node.SettledTraffic(ctx, r.Rails)
+	s.node.Recent.Add(moved)
+	if rails != nil {
+		after = s.node.SettledTraffic(ctx, rails)
 	}
-	if r.ByHand {
-		r.countPorts(paths, before, r.Node.SettledTraffic(ctx, rails))
+	if s.Plan.Interactive {
+		countPorts(flows, before, s.node.SettledTraffic(ctx, used))
 	}
 	if f == nil {
 		f = timeUp(ctx) // a worker that was stopped early reports no error
 	}
 	switch {
 	case f != nil:
-		r.Res.Bytes += moved
-		return done, f
+		s.Res.Bytes += moved
+		return done, after, f
 	case err != nil:
-		r.Res.Bytes += moved
-		return done, err
-	case len(done.Rails) != len(paths):
-		return done, failure.New(stage, failure.Other, "the worker reported %d rails of %d", len(done.Rails), len(paths))
+		s.Res.Bytes += moved
+		return done, after, err
+	case len(done.Rails) != len(flows):
+		return done, after, failure.New(stage, failure.Other, "the worker reported %d rails of %d", len(done.Rails),
+			len(flows))
 	}
-	r.addBurst(done, paths, stage)
-	return done, r.verify(ctx, stage, paths, args.Loads, done)
+	s.addBurst(done, flows, stage)
+	return done, after, s.verify(ctx, stage, flows, args.Loads, done)
 }
 
-// loadRails returns what the loads of paths move, and over which rails.
-func loadRails(paths []*Path) (list []node.LoadRail) {
-	for _, p := range paths {
-		list = append(list, node.LoadRail{Name: p.Local.Name, Direction: p.direction(), Home: p.home})
+// railsOf returns the rails of flows, each once.
+func railsOf(flows []*Flow) (rails []node.LocalRail) {
+	for _, p := range flows {
+		if !slices.ContainsFunc(rails, func(r node.LocalRail) bool { return r.Name == p.Local.Name }) {
+			rails = append(rails, p.Local)
+		}
+	}
+	return rails
+}
+
+// burstProgress returns the progress of a burst that has not begun, and forgets the counters of the burst before.
+func (s *Session) burstProgress(stage failure.Stage, flows []*Flow, args worker.BurstArgs) result.Progress {
+	progress := result.Progress{Stage: stage}
+	for i, p := range flows {
+		p.counted = nil
+		progress.Total += max(int64(args.Writes)*args.Loads[i].Chunk, int64(p.rate()*args.Window.Seconds()))
+	}
+	return progress
+}
+
+// guard returns a context that ends when others use the rails during a burst. stop ends the guard, and returns why the
+// context had ended, or nil.
+func (s *Session) guard(ctx context.Context, rails []node.LocalRail, sent *node.BurstProgress) (guarded context.Context,
+	stop func() *failure.Failure) {
+	guarded, cancel := context.WithCancelCause(ctx)
+	g := node.Guard{Node: s.node, Rails: rails, Above: s.Plan.BusyAbove, Burst: sent}
+	var guarding sync.WaitGroup
+	guarding.Go(func() {
+		if f := g.Watch(guarded); f != nil {
+			cancel(f)
+		}
+	})
+	return guarded, func() *failure.Failure {
+		f := cause(guarded)
+		cancel(nil)
+		guarding.Wait()
+		return f
+	}
+}
+
+// reporter returns a function that reports the progress of a burst, with its present rate.
+func (s *Session) reporter(progress result.Progress, sent *node.BurstProgress) func(time.Time, []int64) {
+	var last time.Time // time of the last report, and the bytes carried by then
+	var sum int64
+	return func(at time.Time, bytes []int64) {
+		p, now := progress, sent.Set(at, bytes)
+		p.Done = min(now, p.Total)
+		if !last.IsZero() && at.After(last) && now > sum {
+			p.Rate = float64(now-sum) / at.Sub(last).Seconds()
+		}
+		last, sum = at, now
+		s.progress(p)
+	}
+}
+
+// loadRails returns what the loads of flows move, and over which rails.
+func loadRails(flows []*Flow) (list []node.LoadRail) {
+	for _, p := range flows {
+		list = append(list, node.LoadRail{Name: p.Local.Name, Direction: p.direction(), Home: p.to != nil})
 	}
 	return list
 }
 
-// noteOwn records the bytes that a burst moved over each rail.
-func (r *Round) noteOwn(paths []*Path, done worker.BurstDone, sent *node.BurstProgress) {
-	for i, p := range paths {
+// noteOwn records the bytes that a burst moved over each rail. Those of a loopback are recorded by noteLoopback.
+func (s *Session) noteOwn(flows []*Flow, done worker.BurstDone, sent *node.BurstProgress) {
+	for i, p := range flows {
 		bytes := sent.Completed(i)
 		if i < len(done.Rails) {
 			bytes = max(bytes, done.Rails[i].Bytes)
 		}
-		if !p.home {
-			r.Node.Own.Add(p.Local.Rail, p.direction(), bytes, p.Result.PathMTU, p.lane)
+		if p.to == nil {
+			s.node.Own.Add(p.Local.Rail, p.direction(), bytes, p.Result.PathMTU, p.route != nil)
 		}
 	}
 }
@@ -127,73 +155,75 @@ func movedBytes(done worker.BurstDone) (sum int64) {
 	return sum
 }
 
-func (r *Round) addBurst(done worker.BurstDone, paths []*Path, stage failure.Stage) {
-	r.Res.Bytes += movedBytes(done)
-	for i, b := range done.Rails[:min(len(done.Rails), len(paths))] {
-		paths[i].Result.Bytes += b.Bytes
+func (s *Session) addBurst(done worker.BurstDone, flows []*Flow, stage failure.Stage) {
+	s.Res.Bytes += movedBytes(done)
+	for i, b := range done.Rails[:min(len(done.Rails), len(flows))] {
+		flows[i].Result.Bytes += b.Bytes
 		if b.Failure != nil {
-			r.failPath(paths[i], stage, b.Failure)
+			s.fail(flows[i], stage, b.Failure)
 		}
 	}
 }
 
-// Claims lists the bytes that a burst moved, which the receiving end must find.
-type Claims struct {
+// ExpectedWrites lists what a burst wrote, which the receiving end must find.
+type ExpectedWrites struct {
 	args  worker.VerifyArgs
-	paths []*Path // same order as args.Rails
-	bytes []int64 // bytes to compare, per path
+	flows []*Flow // same order as args.Rails
+	bytes []int64 // bytes to compare, per flow
 }
 
-// Add adds what a path wrote into memory of the verifying end.
-func (c *Claims) Add(p *Path, name string, chunk int64, writes []int64, memory int64) {
+// Add adds what a flow wrote into memory of the verifying end.
+func (c *ExpectedWrites) Add(p *Flow, name string, chunk int64, writes []int64, memory int64) {
 	c.args.Rails = append(c.args.Rails, worker.VerifyRail{Rail: name, Chunk: chunk, Writes: writes})
 	var bytes int64
 	for _, n := range writes {
 		bytes += min(n, memory/int64(len(writes))/chunk) * chunk
 	}
-	c.paths, c.bytes = append(c.paths, p), append(c.bytes, bytes)
+	c.flows, c.bytes = append(c.flows, p), append(c.bytes, bytes)
 }
 
-// verify asks each receiving end to compare its memory with the pattern, for the paths that completed the burst,
-// and has the target stop the other paths.
-func (r *Round) verify(ctx context.Context, stage failure.Stage, paths []*Path, loads []worker.Load,
+// verify asks each receiving end to compare its memory with the pattern, for the flows that completed the burst, and
+// has the target stop the other flows.
+func (s *Session) verify(ctx context.Context, stage failure.Stage, flows []*Flow, loads []worker.Load,
 	done worker.BurstDone) error {
-	there := Claims{args: worker.VerifyArgs{Seed: r.seed, Pass: done.Pass, Stop: r.failedPaths(),
+	there := ExpectedWrites{args: worker.VerifyArgs{Seed: s.seed, Pass: done.Pass, Stop: s.newlyFailed(),
 		Count: stage == failure.StageStriped}}
-	here := Claims{args: worker.VerifyArgs{Seed: r.seed, Pass: done.Pass}}
+	here := ExpectedWrites{args: worker.VerifyArgs{Seed: s.seed, Pass: done.Pass}}
 	for i, b := range done.Rails {
-		switch p := paths[i]; {
+		switch p := flows[i]; {
 		case b.Failure != nil:
-		case p.home:
-			here.Add(p, p.name()+answerEnd, loads[i].Chunk, b.Writes, r.buffer)
+		case p.to != nil:
+			here.Add(p, p.name()+answerEnd, loads[i].Chunk, b.Writes, s.buffer)
 		case p.Op == worker.Read:
-			here.Add(p, p.name(), loads[i].Chunk, b.Writes, r.buffer)
+			here.Add(p, p.name(), loads[i].Chunk, b.Writes, s.buffer)
 			there.args.Read = append(there.args.Read, worker.VerifyRail{Rail: p.peerName(), Chunk: loads[i].Chunk,
 				Writes: b.Writes})
 		default:
-			there.Add(p, p.peerName(), loads[i].Chunk, b.Writes, r.buffer)
+			there.Add(p, p.peerName(), loads[i].Chunk, b.Writes, s.buffer)
 		}
 	}
-	if len(here.paths) > 0 {
-		v, err := r.Session.Current.Verify(ctx, here.args)
-		if err := r.Settle(stage, &here, v, err, "this node"); err != nil {
+	if len(here.flows) > 0 {
+		v, err := s.worker.Current.Verify(ctx, here.args)
+		if err := s.CheckVerified(stage, &here, v, err, "this node"); err != nil {
 			return err
 		}
 	}
-	if len(there.paths)+len(there.args.Read)+len(there.args.Stop) == 0 {
+	if len(there.flows)+len(there.args.Read)+len(there.args.Stop) == 0 {
 		return nil
 	}
-	v, err := r.Client.Verify(ctx, there.args)
-	r.notePeerLoss(v)
+	v, err := s.client.Verify(ctx, there.args)
+	s.events = v.Events
 	for i := range v.Failures {
 		protocol.Sanitize(&v.Failures[i], failure.StageVerify)
 		v.Failures[i] = *v.Failures[i].OnPeer()
 	}
-	return r.Settle(stage, &there, v, err, "the target")
+	return s.CheckVerified(stage, &there, v, err, "the target")
 }
 
-// Settle records the failures of flows that verification found, and returns an error if the round cannot continue.
-func (r *Round) Settle(stage failure.Stage, c *Claims, v worker.Verified, err error, who string) error {
+// CheckVerified records the failures of flows that verification found, and returns an error if the round cannot
+// continue.
+func (s *Session) CheckVerified(stage failure.Stage, c *ExpectedWrites, v worker.Verified, err error,
+	who string) error {
 	var want int64
 	for i, one := range c.args.Rails {
 		k := slices.IndexFunc(v.Failures, func(f failure.Failure) bool { return f.Rail == one.Rail })
@@ -201,7 +231,7 @@ func (r *Round) Settle(stage failure.Stage, c *Claims, v worker.Verified, err er
 			want += c.bytes[i]
 			continue
 		}
-		r.failPath(c.paths[i], failure.StageVerify, &v.Failures[k])
+		s.fail(c.flows[i], failure.StageVerify, &v.Failures[k])
 	}
 	switch {
 	case err != nil:
@@ -216,41 +246,125 @@ func (r *Round) Settle(stage failure.Stage, c *Claims, v worker.Verified, err er
 	return nil
 }
 
-// failedPaths returns the connected paths that failed since the last call, by their names in the peer's session.
-// The peer has to stop them.
-func (r *Round) failedPaths() (names []string) {
-	for _, p := range r.Paths {
-		if p.connected && p.Result.Failure != nil {
-			p.connected = false
-			names = append(names, p.peerName())
-		}
-	}
-	return names
-}
-
-// stopFailed has the target stop the paths that failed: data in flight must not arrive during a later burst.
-func (r *Round) stopFailed(ctx context.Context) error {
-	names := r.failedPaths()
-	if len(names) == 0 {
-		return nil
-	}
-	_, err := r.Client.Verify(ctx, worker.VerifyArgs{Seed: r.seed, Stop: names})
-	return err
-}
-
-// newSeed returns a random seed for the pattern, different for every burst.
-func newSeed() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return binary.LittleEndian.Uint64(b[:])
-}
-
-// Flow returns what rail i of an RDMA burst carried, or nil if that could not be measured.
-func Flow(p *Path, loads []worker.Load, done worker.BurstDone, i int) *result.Flow {
+// Carried returns what flow i of an RDMA burst carried, or nil if that could not be measured.
+func Carried(p *Flow, loads []worker.Load, done worker.BurstDone, i int) *result.Flow {
 	b := done.Rails[i]
 	if b.Failure != nil || b.Disturbed || b.Ramping || b.Rate() == 0 {
 		return nil
 	}
 	return &result.Flow{Bytes: b.Measured, Active: b.Last - b.First, Moved: b.Bytes,
 		Slow: b.Measured < BurstWrites*loads[i].Chunk, Counted: p.counted}
+}
+
+// countPorts records what the port of each flow counted during a burst. RDMA device counters do not include TCP;
+// counters of a physical port and of a software device do.
+func countPorts(flows []*Flow, before, after map[string]rail.Traffic) {
+	for _, p := range flows {
+		name := p.Local.Name
+		d, ok := node.TrafficBetween(before, after, name)
+		if after[name].Physical {
+			d, ok = node.PortTraffic(before, after, name)
+		} else if p.route != nil && !p.Local.IsSoftware() {
+			continue
+		}
+		if bytes := d.Out; ok {
+			if p.direction() == rail.Receive {
+				bytes = d.In
+			}
+			p.counted = new(int64(bytes))
+		}
+	}
+}
+
+// compareCounters compares what the port counted with what was written.
+func (p *Flow) compareCounters(before, after map[string]rail.Traffic) {
+	d, ok := node.TrafficBetween(before, after, p.Local.Name)
+	if !ok || p.Result.Stealing == nil {
+		return
+	}
+	p.Result.CounterBytes = new(int64(d.Out))
+	if b, a := before[p.Local.Name], after[p.Local.Name]; a.CountsRetransmits && a.Retransmits >= b.Retransmits {
+		p.Result.Retransmits = new(a.Retransmits - b.Retransmits)
+	}
+	if p.Result.PathMTU > 0 && p.Local.LinkLayer == "Ethernet" && p.Result.Stealing.Moved > 0 {
+		wire := node.WireBytes(p.Result.Stealing.Moved, p.Result.PathMTU, p.GID.GID.IPv4())
+		p.Result.CounterMismatch = new(max(d.Out/wire-1, 1-d.Out/wire))
+	}
+}
+
+// IbHeader is what port_xmit_data counts of an InfiniBand packet in addition to its payload: LRH 8, BTH 12, ICRC 4
+// (IBTA 1.5, 16.1.3.5). The GRH of a routed path, 40, stays below othersAbove.
+const IbHeader = 24
+
+// othersAbove is the excess over the probe's own bytes, as a fraction, from which a port must have carried traffic
+// of others: a smaller excess may be headers of another MTU.
+const othersAbove = 0.05
+
+// NoteOthers records what others sent over each port of rails during the striped burst: the counted bytes beyond the
+// burst's. It is unknown where packets were lost or the counters are late.
+func NoteOthers(flows []*Flow, rails []node.LocalRail, before, after map[string]rail.Traffic) {
+	for _, p := range flows {
+		p.Result.Others = nil // value of an earlier burst
+	}
+	for port, d := range node.Deltas(rails, before, after) {
+		var on []*Flow
+		own := 0.0
+		for _, p := range live(flows) {
+			if p.Local.SharedPortKey() != port.SharedPortKey() {
+				continue
+			}
+			on = append(on, p)
+			switch mtu := p.Result.PathMTU; {
+			case mtu <= 0 || !after[p.Local.Name].CountsRetransmits:
+				own = math.Inf(1)
+			case p.Local.LinkLayer == "Ethernet":
+				own += node.WireBytes(p.Result.Stealing.Moved, mtu, p.GID.GID.IPv4())
+			default:
+				own += float64(p.Result.Stealing.Moved) * (1 + IbHeader/float64(mtu))
+			}
+		}
+		if rest := d.Out - own; own > 0 && rest > othersAbove*own && !d.Resent && d.Period <= node.SettleTime &&
+			d.Seconds > 0 {
+			for _, p := range on {
+				p.Result.Others = new(rest / d.Seconds / float64(len(on)))
+				p.Result.SeenOthers = p.Result.Others
+			}
+		}
+	}
+}
+
+const packetPayload = 1024 // bytes, if the path MTU is unknown
+
+// CountLoss adds to the loss of each flow what its rail's counters show between two readings: one burst, or several.
+func CountLoss(flows []*Flow, before, after map[string]rail.Traffic) {
+	for _, p := range flows {
+		b, okB := before[p.Local.Name]
+		a, okA := after[p.Local.Name]
+		if !okA || !okB || !a.CountsRetransmits || a.Retransmits < b.Retransmits || !p.live() {
+			continue
+		}
+		if p.Result.Loss == nil {
+			p.Result.Loss = &result.Loss{}
+		}
+		l, n := p.Result.Loss, a.Retransmits-b.Retransmits
+		l.Retransmits += n
+		if n > 0 {
+			l.Bursts++
+		}
+		mtu := int64(p.Result.PathMTU)
+		if mtu == 0 {
+			mtu = packetPayload
+		}
+		p.sent += a.Transmit - min(b.Transmit, a.Transmit)
+		l.Packets = max(p.Result.Bytes, int64(p.sent)) / mtu
+	}
+}
+
+// notePeerEvents records what the peer counted in this round, by its rail.
+func notePeerEvents(flows []*Flow, events map[string]uint64) {
+	for _, p := range flows {
+		if n, ok := events[p.peerName()]; ok && p.Result.Loss != nil {
+			p.Result.Loss.PeerEvents = &n
+		}
+	}
 }

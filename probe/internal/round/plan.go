@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/node"
 	"github.com/railscope/railscope/probe/internal/protocol"
 	"github.com/railscope/railscope/probe/internal/transfer"
@@ -21,14 +22,14 @@ func PeerRate(rails []protocol.HelloRail) (sum float64) {
 	return cmp.Or(sum, node.NominalRate)
 }
 
-// Plan is what one round does: its steps in order, their sizes and times, and what it reserves. round.go starts and
-// ends a round:
+// Plan is what one round does: the sizes and times of its steps, and what it reserves. The order of the steps:
 //
-//	hello → lease → rdmaSteps → two TCP baselines* → extras → release       * only in full rounds
-//	                    └ no rail is left: one burst over TCP instead
+//	hello → lease → rdma → two TCP baselines* → extras → release       * only in full rounds
+//	                └ no rail is left: one burst over TCP instead
 type Plan struct {
 	options.Options
-	Full bool // full round: with solo bursts and TCP baselines
+	Full        bool // full round: with solo bursts and TCP baselines
+	Interactive bool // somebody waits: the round waits like an overdue one, and retries after a cooldown
 	// Striped bursts, and baselines if RDMA is slower, to show the spread of a single round; 0: one.
 	Runs      int
 	Rails     int            // rails of this node
@@ -36,10 +37,34 @@ type Plan struct {
 	software  bool           // a device of either end is not an adapter
 	ExtrasNow []result.Extra // extras that follow
 
-	Ring *RingPart // this node's part of a ring; nil: not a ring
+	Ring *RingMember // this node's part of a ring; nil: not a ring
 
 	message int64 // bytes of each write; 0: derived from the rate of the rail
-	least   int64 // least memory in bytes of each rail at the target; 0: enough for the writes in flight
+	// Least memory in bytes of each rail at the target; 0: enough for the writes in flight.
+	minMemory int64
+}
+
+// RingMember is this node as a member of a ring: a round with its successor that waits before its bursts.
+type RingMember struct {
+	ID          string
+	Reservation string        // reservation ID by which the peer knows the ring
+	Ready       chan struct{} // closed when the round waits
+	Begin       chan struct{} // closed by the request to start
+	Done        chan struct{} // closed when the round has ended
+	Gone        chan struct{} // closed when the node can be part of another ring
+	Stop        context.CancelFunc
+	Res         result.Result // result, valid after done
+}
+
+// wait is the step of the round that waits for the start.
+func (p *RingMember) wait(ctx context.Context) error {
+	close(p.Ready)
+	select {
+	case <-p.Begin:
+		return nil
+	case <-ctx.Done():
+		return failure.New(failure.StageStriped, failure.Timeout, "nobody started the ring")
+	}
 }
 
 // solo reports whether each rail is measured alone. A ring compares nodes, not rails.
@@ -47,13 +72,6 @@ func (p Plan) solo() bool { return p.Full && p.Ring == nil }
 
 // together reports whether other nodes send at the same time, so that a burst cannot be repeated.
 func (p Plan) together() bool { return p.Ring != nil && !p.Full }
-
-// rdmaSteps returns the steps of a transfer by RDMA, in order. Each of the last three runs bursts, which the target
-// verifies.
-func (r *Round) rdmaSteps() []func(context.Context) error {
-	return []func(context.Context) error{r.connect, r.reach, r.fullPacket, r.beginLoss, r.latency,
-		r.ringStep, r.solos, r.striped, r.again}
-}
 
 // SlotTime is how long a round waits for the slot while this node answers a peer.
 const SlotTime = 2 * time.Second
@@ -67,6 +85,8 @@ const AskEvery = 300 * time.Millisecond
 const reachTime = 12 * time.Second // limit of a first write: all retries, with the longest timeout
 
 const latencyTime = 2 * time.Second // limit of all samples of one rail
+
+const latencyPasses = 2
 
 const maxBurst = 3 * time.Second // time in which a burst by RDMA starts writes: enough to measure a slow link
 
@@ -115,16 +135,24 @@ const RetryCount = 6
 // BaselineStreams are the numbers of connections per rail of the TCP baselines.
 var BaselineStreams = []int{1, 4}
 
-// Load returns what an RDMA burst keeps in flight on a path. A measured window holds 64 writes, or more on a fast
+// Load returns what an RDMA burst keeps in flight of a flow. A measured window holds 64 writes, or more on a fast
 // path.
-func (p Plan) Load(path *Path) worker.Load {
-	rate := path.rate()
+func (p Plan) Load(f *Flow) worker.Load {
+	rate := f.rate()
 	chunk := p.message
 	if chunk == 0 {
 		chunk = p.Chunk(rate*p.Burst.Seconds()/float64(p.writes()), transfer.MaxChunk)
 	}
-	return worker.Load{Rail: path.name(), Chunk: chunk,
-		Cap: max(2*int64(p.writes())*chunk, int64(4*rate*p.Burst.Seconds())), Depth: p.depth(), RTT: path.rtt()}
+	return worker.Load{Rail: f.name(), Chunk: chunk,
+		Cap: max(2*int64(p.writes())*chunk, int64(4*rate*p.Burst.Seconds())), Depth: p.depth(), RTT: f.rtt()}
+}
+
+// Loads returns what bursts over these flows keep in flight.
+func (p Plan) Loads(flows []*Flow) (list []worker.Load) {
+	for _, f := range flows {
+		list = append(list, p.Load(f))
+	}
+	return list
 }
 
 // smaller returns the divisor of the write size where many queue pairs share a rail. Each queue pair is always
@@ -144,14 +172,14 @@ func (p Plan) depth() int { return min(p.Depth*p.smaller(), worker.MaxDepth) }
 
 // tcpLoad returns what a TCP burst keeps in flight. Writes are small enough for a slow path, on which few complete
 // in time.
-func (p Plan) tcpLoad(path *Path, streams, lanes int) worker.Load {
-	rate := path.rate()
+func (p Plan) tcpLoad(f *Flow, streams, lanes int) worker.Load {
+	rate := f.rate()
 	chunk := p.message
 	if chunk == 0 {
 		chunk = p.Chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
 	}
 	most := min(rate, p.Rate/float64(lanes)) // all lanes together: at most what the slower end carries in that time
-	return worker.Load{Rail: path.name(), Chunk: chunk, Cap: max(int64(most*tcpMost.Seconds()), chunk),
+	return worker.Load{Rail: f.name(), Chunk: chunk, Cap: max(int64(most*tcpMost.Seconds()), chunk),
 		Depth: max(p.Depth, 2*streams)}
 }
 
@@ -170,7 +198,7 @@ func (p Plan) slots(streams int) int64 {
 
 // memory returns the bytes that each rail needs at the target.
 func (p Plan) memory(loads []worker.Load, streams int) (bytes int64) {
-	bytes = max(p.least, minChunk)
+	bytes = max(p.minMemory, minChunk)
 	for _, l := range loads {
 		bytes = max(bytes, l.Chunk*p.slots(streams))
 	}
@@ -179,17 +207,17 @@ func (p Plan) memory(loads []worker.Load, streams int) (bytes int64) {
 
 // ackTime returns how long an acknowledgement may take: until all writes in flight have left at 1/64 of the path's
 // rate. A shorter timeout would retransmit writes that only wait in a deep queue on a slow link.
-func (p Plan) ackTime(path *Path) time.Duration {
-	bytes := float64(p.depth()) * float64(p.Load(path).Chunk)
-	return max(time.Duration(bytes/(path.rate()/64)*float64(time.Second)), minInFlight)
+func (p Plan) ackTime(f *Flow) time.Duration {
+	bytes := float64(p.depth()) * float64(p.Load(f).Chunk)
+	return max(time.Duration(bytes/(f.rate()/64)*float64(time.Second)), minInFlight)
 }
 
 // small returns the arguments of a burst of count writes of one size over each queue pair.
-func (p Plan) small(paths []*Path, size, count int, deadline time.Duration) worker.BurstArgs {
+func (p Plan) small(flows []*Flow, size, count int, deadline time.Duration) worker.BurstArgs {
 	args := worker.BurstArgs{Slow: reachTime, Deadline: min(reachTime, deadline), Software: p.software}
-	for _, path := range paths {
+	for _, f := range flows {
 		depth := max(p.QueuePairs, min(count*p.QueuePairs, p.depth()))
-		args.Loads = append(args.Loads, worker.Load{Rail: path.name(), Chunk: int64(size), Cap: int64(size * depth),
+		args.Loads = append(args.Loads, worker.Load{Rail: f.name(), Chunk: int64(size), Cap: int64(size * depth),
 			Depth: depth})
 	}
 	return args
@@ -210,8 +238,7 @@ func (p Plan) tcpBurst(loads []worker.Load, left time.Duration) worker.BurstArgs
 
 // Bytes returns the most bytes that a round writes over paths by RDMA and over tcp by TCP: every burst repeated to
 // its limit, each up to its cap plus the writes in flight.
-func (p Plan) Bytes(paths, tcp []*Path) (sum int64) {
-	most := func(l worker.Load) int64 { return l.Cap + int64(l.Depth+1)*l.Chunk }
+func (p Plan) Bytes(flows, tcp []*Flow) (sum int64) {
 	bursts, overTCP := int64(1+worker.MaxRepeats), BaselineStreams[:1]
 	switch {
 	case p.together():
@@ -222,13 +249,13 @@ func (p Plan) Bytes(paths, tcp []*Path) (sum int64) {
 	if p.Full {
 		overTCP = BaselineStreams
 	}
-	for _, path := range paths {
-		if path.Peer == nil || !path.Peer.Active || !path.Local.Status.Limits.Active {
+	for _, f := range flows {
+		if f.Peer == nil || !f.Peer.Active || !f.Local.Status.Limits.Active {
 			continue // no traffic
 		}
 		// First writes and latency samples.
 		small := fullPackets*4096*int64(p.QueuePairs) + 8*int64(p.LatencySamples) + 4096
-		sum += bursts*most(p.Load(path)) + small
+		sum += bursts*loadBytes(p.Loads([]*Flow{f})) + small
 	}
 	for _, streams := range overTCP {
 		sum += p.tcpBytes(tcp, streams)
@@ -237,12 +264,21 @@ func (p Plan) Bytes(paths, tcp []*Path) (sum int64) {
 }
 
 // tcpBytes returns the most bytes that a burst over TCP writes over paths with streams connections each.
-func (p Plan) tcpBytes(paths []*Path, streams int) (sum int64) {
-	for _, path := range paths {
-		l := p.tcpLoad(path, streams, len(paths))
-		sum += l.Cap + int64(l.Depth+1)*l.Chunk + int64(streams)*maxTCPChunk
+func (p Plan) tcpBytes(flows []*Flow, streams int) (sum int64) {
+	for _, f := range flows {
+		l := p.tcpLoad(f, streams, len(flows))
+		sum += loadBytes([]worker.Load{l}) + int64(streams)*maxTCPChunk
 	}
 	return sum
 }
 
-const latencyPasses = 2
+// BurstBytes returns the most bytes that one RDMA burst over flows moves.
+func (p Plan) BurstBytes(flows []*Flow) int64 { return loadBytes(p.Loads(flows)) }
+
+// loadBytes returns the most bytes that a burst moves: the cap of each load, and the writes in flight.
+func loadBytes(loads []worker.Load) (sum int64) {
+	for _, l := range loads {
+		sum += l.Cap + int64(l.Depth+1)*l.Chunk
+	}
+	return sum
+}

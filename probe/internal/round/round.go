@@ -4,66 +4,42 @@ package round
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/history"
 	"github.com/railscope/railscope/probe/internal/node"
 	"github.com/railscope/railscope/probe/internal/protocol"
 	"github.com/railscope/railscope/probe/internal/worker"
 	"github.com/railscope/railscope/probe/result"
 )
 
-// Round is one visit to one peer. It starts and ends in run; all other methods are steps, whose order, sizes and
-// times are in plan.go. A step returns an error, a [*failure.Failure], when the round cannot continue. The failure
-// of a rail is recorded with the rail, and the other rails continue.
+// Round is one visit to one peer. It starts and ends in Run; all other methods are steps, whose sizes and times are those
+// of the [Plan]. A step returns an error, a [*failure.Failure], when the round cannot continue. The failure of a rail
+// is recorded with the rail, and the other rails continue.
 type Round struct {
-	Node      *node.Node
+	Pairing
 	Plan      Plan
 	Peer      string // host:port
 	Overdue   bool   // rounds were denied for half a cycle: this one waits longer
-	ByHand    bool   // interactive: waits like an overdue round, and retries after a cooldown
 	Uncharged bool   // a benchmark: the node's budget covers only its own schedule
-	Ring      string // reservation ID by which the peer knows the ring; empty: none
 	Progress  func(result.Progress)
 
-	Client    *control.Client
-	Remote    protocol.Hello
-	Past      *history.PastPeer // earlier rounds with the peer
-	Rails     []node.LocalRail
-	Paths     []*Path
-	lease     *control.HeldLease
-	HasSlot   bool
-	Most      int64         // bytes that the round may move
-	Spare     int64         // bytes left, of most, for repeated bursts of extras in an interactive round
-	Tally     *Tally        // counts the round's bursts
-	cost      time.Duration // most as time on all rails
-	Reserved  time.Duration // rail time reserved from the node's budget
-	Session   *node.WorkerSession
-	seed      uint64                  // seed of the source's pattern
-	buffer    int64                   // bytes of each rail's memory at the target
-	size      int64                   // bytes of each message, transfer or page of an extra
-	memory    string                  // kind of GPU memory; empty: host memory
-	disturbed *failure.Failure        // reason why the striped burst has no figure
-	counted   map[string]rail.Traffic // last reading of the rails' counters
-	after     map[string]rail.Traffic // reading right after the last striped burst
-	atHome    int64                   // loopback bytes, included in res.Bytes
-	EvenAlone bool                    // the rails are even in solo bursts, and the striped burst found a bottleneck
-	Res       result.Result
+	Reserved Reservation
+	Tally    Tally
+	session  *Session                // the session of all rails, once the peer has granted the lease
+	counted  map[string]rail.Traffic // last reading of the rails' counters
+	loopback int64                   // bytes that did not leave this node, included in Res.Bytes
+	Res      result.Result
 }
 
 // Run runs the round, from hello to release, and returns its result.
 func (r *Round) Run(ctx context.Context) result.Result {
 	r.Res = result.Result{Peer: r.Peer, Node: r.Node.Name(), Start: time.Now(), Transport: result.NoTransport,
 		MinOfExpected: r.Plan.MinOfExpected}
-	r.Session, r.Tally = &node.WorkerSession{Node: r.Node}, &Tally{}
 	show := r.Progress
 	r.Progress = func(p result.Progress) { show(r.Tally.Add(p)) }
 	ctx, cancel := context.WithTimeout(ctx, r.Plan.Timeout)
@@ -78,13 +54,13 @@ func (r *Round) Run(ctx context.Context) result.Result {
 	}
 	r.Free()
 	if r.Past != nil {
-		r.Past.Note(&r.Res, r.EvenAlone, r.Plan.Runs > 1)
-		if !r.ByHand { // an interactive round shows only its own extras
+		r.Past.Note(&r.Res, r.Plan.Runs > 1)
+		if !r.Plan.Interactive { // an interactive round shows only its own extras
 			r.Past.NoteExtras(&r.Res)
 		}
 		<-r.Past.Turn
 	}
-	r.SetOutcome(err)
+	SetOutcome(&r.Res, err)
 	r.Res.Duration = time.Since(r.Res.Start)
 	return r.Res
 }
@@ -118,22 +94,24 @@ func (r *Round) exchangeHello(ctx context.Context) error {
 	r.Rails = r.Rails[:min(len(r.Rails), worker.MaxRails)]
 	r.Plan.Rails, r.Plan.Rate = len(r.Rails), min(node.RailRate(r.Rails), PeerRate(r.Remote.Rails))
 	if err != nil && len(r.Rails) == 0 {
-		r.addFailure(failure.New(failure.StageOpen, failure.Other, "cannot list the rails of this node: %v", err))
+		addFailure(&r.Res, failure.New(failure.StageOpen, failure.Other, "cannot list the rails of this node: %v", err))
 	}
-	r.MakePaths()
+	r.Res.Rails = r.Pair()
+	r.Res.Places = sharedHardware(r.Flows)
+	r.Plan.software = r.Node.Emulated || slices.ContainsFunc(r.Flows, (*Flow).software)
 	r.Res.PeerRails = len(r.Remote.Rails)
 	if err := r.remember(ctx); err != nil {
 		return err
 	}
 	r.Res.Missing = r.FindMissing()
 	r.FindUnpaired()
-	r.Plan.QueuePairs = QueuePairs(r.Plan.QueuePairs, r.Paths)
+	r.Plan.QueuePairs = QueuePairs(r.Plan.QueuePairs, r.Flows)
 	if len(r.Rails) > 0 {
 		r.Res.Class = r.Node.Class(ctx, r.Plan.Options)
 	}
 	r.Res.Burst, r.Res.Depth = r.Plan.Burst, r.Plan.Depth
-	r.Res.QueuePairs, r.Res.Versions = r.Plan.QueuePairs, allVersions(r.Node.Versions(), r.Remote.Versions, r.Paths)
-	r.Res.Mismatches = Mismatches(r.Node.Versions(), r.Remote.Versions, r.Paths)
+	r.Res.QueuePairs, r.Res.Versions = r.Plan.QueuePairs, allVersions(r.Node.Versions(), r.Remote.Versions, r.Flows)
+	r.Res.Mismatches = Mismatches(r.Node.Versions(), r.Remote.Versions, r.Flows)
 	return nil
 }
 
@@ -147,7 +125,7 @@ func (r *Round) remember(ctx context.Context) error {
 		return nil
 	default:
 	}
-	if !r.ByHand {
+	if !r.Plan.Interactive {
 		return protocol.Later(protocol.RetryLeast, failure.Busy, "this node is asking %s by hand", r.Remote.Node)
 	}
 	select {
@@ -159,39 +137,6 @@ func (r *Round) remember(ctx context.Context) error {
 	}
 }
 
-// MakePaths pairs the rails of this node with those of the peer.
-func (r *Round) MakePaths() {
-	r.Res.Rails = make([]result.RailResult, len(r.Rails))
-	for i, j := range PairRails(r.Rails, r.Remote.Rails) {
-		p := &Path{Local: r.Rails[i], Result: &r.Res.Rails[i]}
-		*p.Result = result.RailResult{Rail: p.Local.Name, Device: p.Local.Device, Port: p.Local.Port, Netdev: p.Local.Netdev,
-			PCIAddress: p.Local.PCIAddress, Soldered: p.Local.Soldered(), GIDIndex: -1,
-			Capacity: stats.Positive(p.Local.Capacity)}
-		var prefixes []netip.Prefix
-		if j >= 0 {
-			p.Peer = &r.Remote.Rails[j]
-			p.Result.PeerRail, p.Result.PeerDevice = p.Peer.Name, p.Peer.Device
-			prefixes = p.Peer.Prefixes
-			if p.Local.Capacity > 0 && p.Peer.Capacity > 0 {
-				p.Result.Capacity = stats.Positive(min(p.Local.Capacity, p.Peer.Capacity))
-			}
-			p.Result.Expected = p.Expectation()
-		}
-		p.Result.Kind = result.RailKind{Group: p.group(), Software: p.software()}
-		r.Plan.software = r.Plan.software || p.software() || r.Node.Emulated
-		p.GID = r.Node.GID(p.Local, prefixes)
-		if p.GID.OK() {
-			p.Result.GIDIndex, p.Result.GID = p.GID.GID.Index, p.GID.GID.Addr.Unmap().String()
-		}
-		p.Result.GIDReason = p.GID.Reason
-		r.Paths = append(r.Paths, p)
-	}
-	r.Res.Places = places(r.Paths)
-}
-
-// software reports whether a device of either end is not an adapter.
-func (p *Path) software() bool { return p.Local.IsSoftware() || p.Peer != nil && p.Peer.Software }
-
 // acquire acquires what a transfer needs: this node's resources, and the peer's lease.
 func (r *Round) acquire(ctx context.Context) error {
 	r.Progress(result.Progress{Stage: failure.StageLease})
@@ -199,64 +144,25 @@ func (r *Round) acquire(ctx context.Context) error {
 		return err
 	}
 	r.Node.LoadRDMACore(ctx)
-	return r.Persist(ctx, func() (err error) {
-		r.lease, err = r.Client.AcquireLease(ctx, r.LeaseRequest())
+	var lease *control.HeldLease
+	err := r.Persist(ctx, func() (err error) {
+		lease, err = r.Client.AcquireLease(ctx, r.LeaseRequest())
 		return err
 	})
-}
-
-// Persist asks for a lease. An overdue or interactive round keeps this node's slot until the peer's transfer has
-// ended, and asks more often than others.
-func (r *Round) Persist(ctx context.Context, ask func() error) error {
-	for end := time.Now().Add(min(OverdueTime, r.timeLeft(ctx)/2)); ; {
-		err := ask()
-		wait := r.patience(failure.As(failure.StageLease, err))
-		if wait == 0 || !time.Now().Add(wait).Before(end.Add(AskEvery)) {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return err
-		}
+	if err != nil {
+		return err
 	}
-}
-
-// patience returns the delay before the round asks again for the lease that f denied, or 0 if it does not.
-func (r *Round) patience(f *failure.Failure) time.Duration {
-	switch {
-	case f == nil, r.yields() != "":
-		return 0
-	// The peer is busy with a transfer, not a job.
-	case (r.Overdue || r.ByHand) && f.Reason == failure.Busy && f.RetryAfter == protocol.RetryLeast:
-		return AskEvery
-	case r.ByHand && f.Reason == failure.Cooldown:
-		return max(f.RetryAfter, AskEvery)
-	}
-	return 0
-}
-
-// LeaseRequest returns the request for the lease that the round needs.
-func (r *Round) LeaseRequest() protocol.LeaseRequest {
-	return protocol.LeaseRequest{Node: r.Node.Name(), Instance: r.Node.Instance, RailSeconds: r.cost.Seconds(),
-		Waits:       r.ByHand,
-		Reservation: r.Ring}
-}
-
-// yields returns the purpose for which this node is reserved, if the round is of the schedule and must give way.
-func (r *Round) yields() string {
-	if r.ByHand {
-		return ""
-	}
-	return r.Node.Reserved.Against("")
+	r.session = &Session{ends: ends{node: r.Node, client: r.Client, lease: lease,
+		worker: &node.WorkerSession{Node: r.Node}, progress: r.Progress}, Plan: r.Plan, Flows: r.Flows, Res: &r.Res}
+	return nil
 }
 
 // transfer moves the data by RDMA, and over TCP for comparison; or, if RDMA fails, over TCP alone.
 func (r *Round) transfer(ctx context.Context) error {
-	ctx, stop := r.watchLease(ctx)
+	ctx, stop := whileHeld(ctx, r.session.lease)
 	defer stop()
 	var rails []string
-	for _, p := range r.LivePaths() {
+	for _, p := range r.Live() {
 		rails = append(rails, p.Local.Name)
 	}
 	r.Tally.Begin(ctx, r.Plan, rails)
@@ -267,8 +173,8 @@ func (r *Round) transfer(ctx context.Context) error {
 		if r.Plan.Full {
 			r.baseline(ctx)
 		}
-	case r.FallsBack(ctx, err):
-		r.addFailure(err)
+	case FallsBack(ctx, r.Plan, err):
+		addFailure(&r.Res, err)
 		if r.fallback(ctx) == nil {
 			r.Res.Transport = result.TCP
 		}
@@ -279,14 +185,14 @@ func (r *Round) transfer(ctx context.Context) error {
 	if f := timeUp(ctx); f != nil && err != nil && r.Res.Transport == result.NoTransport {
 		return f
 	}
-	r.splitLatency(ctx)
+	splitLatency(ctx, r)
 	r.extras(ctx)
 	return err
 }
 
 // FallsBack reports whether TCP is worth an attempt after err: only RDMA failed. A ring is measured by RDMA only.
-func (r *Round) FallsBack(ctx context.Context, err error) bool {
-	if r.Plan.Ring != nil {
+func FallsBack(ctx context.Context, p Plan, err error) bool {
+	if p.Ring != nil {
 		return false
 	}
 	switch f := failure.As("", err); f.Reason {
@@ -298,10 +204,10 @@ func (r *Round) FallsBack(ctx context.Context, err error) bool {
 	}
 }
 
-// watchLease returns a context that ends when the lease does.
-func (r *Round) watchLease(ctx context.Context) (context.Context, context.CancelFunc) {
+// whileHeld returns a context that ends when the lease does.
+func whileHeld(ctx context.Context, lease *control.HeldLease) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(r.lease.Ctx, func() { cancel(context.Cause(r.lease.Ctx)) })
+	stop := context.AfterFunc(lease.Ctx, func() { cancel(context.Cause(lease.Ctx)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -326,61 +232,12 @@ func timeUp(ctx context.Context) *failure.Failure {
 // release closes the session, and releases the lease.
 func (r *Round) release(ctx context.Context) {
 	r.Progress(result.Progress{Stage: failure.StageRelease})
-	if err := r.Session.End(); err != nil {
-		r.addFailure(err)
+	if err := r.session.worker.End(); err != nil {
+		addFailure(&r.Res, err)
 	}
-	if err := r.Client.Release(ctx, r.lease, r.Res.Bytes-r.atHome); err != nil && cause(ctx) == nil {
+	if err := r.Client.Release(ctx, r.session.lease, r.Res.Bytes-r.loopback); err != nil && cause(ctx) == nil {
 		if f := failure.As(failure.StageRelease, err); f.Reason != failure.LeaseLost {
-			r.addFailure(f)
+			addFailure(&r.Res, f)
 		}
-	}
-}
-
-// alike returns "rail 1 and 2 more" for the rails with the failure of f.
-func (r *Round) alike(f *failure.Failure) string {
-	n := 0
-	for _, other := range r.Res.Failures {
-		if other.Rail != "" && other.Stage == f.Stage && other.Reason == f.Reason {
-			n++
-		}
-	}
-	if n < 2 {
-		return "rail " + f.Rail
-	}
-	return fmt.Sprintf("rail %s and %d more", f.Rail, n-1)
-}
-
-func (r *Round) addFailure(err error) {
-	f := failure.As(failure.StageOpen, err)
-	if f != nil && !slices.Contains(r.Res.Failures, *f) {
-		r.Res.Failures = append(r.Res.Failures, *f)
-	}
-}
-
-// SetOutcome sets the outcome. err is why RDMA was not used, or nil.
-func (r *Round) SetOutcome(err error) {
-	f := failure.As(failure.StageOpen, err)
-	r.Res.StripedFailure = r.disturbed
-	if f == nil && r.disturbed != nil && !r.Res.Degraded() {
-		f = r.disturbed
-	}
-	switch {
-	case f == nil && r.Res.Degraded():
-		r.Res.Outcome = result.Degraded
-		return
-	case f == nil:
-		r.Res.Outcome = result.OK
-		return
-	case f.Reason.Skips():
-		r.Res.Outcome, r.Res.Transport, r.Res.RetryAfter = result.Skipped, result.NoTransport, f.RetryAfter
-	case r.Res.Transport == result.TCP:
-		r.Res.Outcome = result.Fallback
-	default:
-		r.Res.Outcome, r.Res.Transport = result.Failed, result.NoTransport
-		r.addFailure(f)
-	}
-	r.Res.Reason, r.Res.Detail = f.Reason, f.Detail
-	if f.Rail != "" {
-		r.Res.Detail = fmt.Sprintf("%s: %s", r.alike(f), f.Detail)
 	}
 }

@@ -2,31 +2,35 @@ package round
 
 import (
 	"context"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/node"
-	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/history"
 	"github.com/railscope/railscope/probe/internal/worker"
 	"github.com/railscope/railscope/probe/result"
 )
 
 // rdma transfers by RDMA. It returns an error when no rail is left.
 func (r *Round) rdma(ctx context.Context) error {
-	for _, step := range r.rdmaSteps() {
+	s := r.session
+	steps := []func(context.Context) error{s.connect, s.reach, s.fullPacket, r.beginLoss, s.latency, r.waitForRing,
+		r.solos, r.striped, r.confirmBottleneck} // the last three run bursts, which the target verifies
+	for _, step := range steps {
 		earlier := len(r.Res.Failures)
 		err := step(ctx)
 		if f := timeUp(ctx); f != nil && err == nil {
 			return f
 		}
 		if err == nil {
-			err = r.stopFailed(ctx)
+			err = s.stopFailed(ctx)
 		}
 		r.blame(ctx, earlier, err)
 		if err != nil {
 			return err
 		}
-		if f := r.noPath(); f != nil {
+		if f := r.noFlow(r.Res.Failures); f != nil {
 			return f
 		}
 	}
@@ -34,214 +38,40 @@ func (r *Round) rdma(ctx context.Context) error {
 	return nil
 }
 
-// LivePaths returns the paths that have not failed and have a partner.
-func (r *Round) LivePaths() []*Path {
-	return slices.DeleteFunc(slices.Clone(r.Paths), func(p *Path) bool { return !p.live() })
+// beginLoss makes the reading from which loss is counted.
+func (r *Round) beginLoss(context.Context) error {
+	r.counted = r.Node.Traffic(r.Rails)
+	return nil
 }
 
-// noPath returns nil while a path is left, else the first failure: that of the lowest rail in the earliest step.
-func (r *Round) noPath() *failure.Failure {
-	switch {
-	case len(r.Rails) == 0 && len(r.Res.Failures) > 0:
-		return &r.Res.Failures[0]
-	case len(r.Rails) == 0:
-		return failure.New(failure.StageOpen, failure.NoDevice, "this node has no rail (see railscope rails)")
-	case len(r.Remote.Rails) == 0:
-		return failure.New(failure.StageOpen, failure.NoDevice, "no rail (railscope rails --all lists the ports)").OnPeer()
-	case len(r.LivePaths()) > 0:
+// waitForRing waits for the start of the round's ring.
+func (r *Round) waitForRing(ctx context.Context) error {
+	if r.Plan.Ring == nil {
 		return nil
 	}
-	return &r.Res.Failures[0]
+	if r.Plan.together() {
+		r.session.Plan.BusyAbove = math.MaxFloat64 // incoming traffic belongs to the ring
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(timeLeft(ctx)-drainTime, time.Second))
+	defer cancel()
+	return r.Plan.Ring.wait(ctx)
 }
 
-// failPath records the failure of a path. Only the first counts: later ones are its consequences.
-func (r *Round) failPath(p *Path, stage failure.Stage, f *failure.Failure) {
-	if p.Result.Failure != nil {
-		return
-	}
-	own := *f
-	own.Rail, own.Stage = p.name(), stage
-	p.Result.Failure = &own
-	r.addFailure(&own)
-}
-
-// connect connects the queue pairs of each path. It opens this node's ends, then the peer's, and connects them.
-func (r *Round) connect(ctx context.Context) error {
-	r.Progress(result.Progress{Stage: failure.StageConnect})
-	for _, p := range r.LivePaths() {
-		if p.Peer == nil {
-			r.failPath(p, failure.StageOpen, failure.New("", failure.NoPeerRail,
-				"the peer has no rail with this name or in this subnet (run railscope rails on both nodes)"))
-		} else if f := p.Local.Unusable(p.GID); f != nil {
-			r.failPath(p, failure.StageOpen, f)
-		} else if !p.Peer.Active {
-			r.failPath(p, failure.StageOpen, failure.New("", failure.PortDown, "%s port %d is %q",
-				p.Peer.Device, p.Peer.Port, p.Peer.State).OnPeer())
-		}
-	}
-	if r.noPath() != nil {
-		return nil
-	}
-	if err := r.openLocal(ctx); err != nil || r.noPath() != nil {
-		return err
-	}
-	paths := r.LivePaths()
-	ends, err := r.openPeer(ctx, paths)
-	if err != nil {
-		return err
-	}
-	args := worker.ConnectArgs{RetryCount: RetryCount, TrafficClass: r.Res.Class.TrafficClass,
-		ServiceLevel: r.Res.Class.ServiceLevel}
-	for i, p := range paths {
-		p.Theirs = ends[i].GID.WithZone("")
-		if f := ends[i].Failure; f != nil {
-			r.failPath(p, f.Stage, f.OnPeer())
-			continue
-		}
-		p.connected, p.Result.PathMTU = true, node.PathMTU(p.end, ends[i])
-		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.name(), Remote: ends[i], PathMTU: p.Result.PathMTU,
-			InFlight: r.Plan.ackTime(p)})
-	}
-	if len(args.Rails) == 0 {
-		return nil
-	}
-	failures, err := r.Session.Current.Connect(ctx, args)
-	for _, f := range failures {
-		if p := r.path(f.Rail); p != nil {
-			r.failPath(p, failure.StageConnect, &f)
-		}
-	}
-	return err
-}
-
-// Loads returns what bursts over these paths keep in flight.
-func (r *Round) Loads(paths []*Path) (list []worker.Load) {
-	for _, p := range paths {
-		list = append(list, r.Plan.Load(p))
-	}
-	return list
-}
-
-func (r *Round) openLocal(ctx context.Context) error {
-	paths := r.LivePaths()
-	r.seed, r.buffer = newSeed(), r.Plan.memory(r.Loads(paths), r.Plan.QueuePairs)
-	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer, Seed: r.seed,
-		Depth: max(r.Plan.depth(), r.Plan.QueuePairs), QueuePairs: r.Plan.QueuePairs, PKey: r.Plan.PKey,
-		Key: r.lease.Grant.Key, Memory: r.memory}
-	for _, p := range paths {
-		arg := node.RDMARail(p.Local, p.GID)
-		arg.Name, arg.Rail, arg.Op, arg.Flow, arg.Stamps = p.name(), p.Local.Name, p.Op, p.flow, p.stamps
-		args.Rails = append(args.Rails, arg)
-	}
-	opened, err := r.Session.Begin(ctx, args)
-	if err != nil {
-		return err
-	}
-	for i, p := range paths[:min(len(paths), len(opened.Ends))] {
-		p.end = opened.Ends[i]
-		if p.end.Failure != nil {
-			r.failPath(p, failure.StageOpen, p.end.Failure)
-		}
-	}
-	return nil
-}
-
-// openPeer asks the peer to open its ends of the paths, and returns them in the same order.
-func (r *Round) openPeer(ctx context.Context, paths []*Path) ([]worker.End, error) {
-	req := protocol.OpenRequest{Transport: worker.RDMA, Buffer: r.buffer, Depth: max(r.Plan.depth(), r.Plan.QueuePairs),
-		QueuePairs: r.Plan.QueuePairs, TrafficClass: r.Res.Class.TrafficClass, ServiceLevel: r.Res.Class.ServiceLevel,
-		PKey: r.Plan.PKey, Seed: r.seed, Memory: r.memory}
-	for _, p := range paths {
-		req.Rails = append(req.Rails, protocol.OpenRail{Rail: p.Peer.Name, Op: p.Op, Flow: p.flow, Remote: p.end,
-			Prefixes: p.Local.Prefixes})
-	}
-	reply, err := r.Client.Open(ctx, req)
-	return reply.Ends, err
-}
-
-// reach writes 8 B over every queue pair at once: a path that fails here carries nothing.
-func (r *Round) reach(ctx context.Context) error {
-	return r.writeSmall(ctx, failure.StageReach, r.LivePaths(), smallWrite, 1)
-}
-
-// fullPacket writes packets of the path MTU: a path with a smaller MTU between the ends drops them, although 8 B
-// passed.
-func (r *Round) fullPacket(ctx context.Context) error {
-	byMTU := map[int][]*Path{}
-	for _, p := range r.LivePaths() {
-		byMTU[p.Result.PathMTU] = append(byMTU[p.Result.PathMTU], p)
-	}
-	for mtu, paths := range byMTU {
-		if err := r.writeSmall(ctx, failure.StageMTU, paths, mtu, fullPackets); err != nil {
-			return err
-		}
-	}
-	for _, p := range r.Paths {
-		if f := p.Result.Failure; f != nil && f.Stage == failure.StageMTU && f.Reason == failure.RetryExceeded {
-			old := *f
-			f.Reason = failure.MTUBlackHole
-			f.Detail = "8 B get through and a full-size packet does not: an MTU on the way is smaller than at both " +
-				"ends. " + f.Detail
-			if i := slices.Index(r.Res.Failures, old); i >= 0 {
-				r.Res.Failures[i] = *f
-			}
-		}
-	}
-	return nil
-}
-
-// writeSmall writes count messages of one size over each queue pair, all at once.
-func (r *Round) writeSmall(ctx context.Context, stage failure.Stage, paths []*Path, size, count int) error {
-	r.Progress(result.Progress{Stage: stage})
-	done, err := r.Session.Current.Burst(ctx, stage, r.Plan.small(paths, size, count, r.timeLeft(ctx)), nil)
-	if err != nil {
-		return err
-	}
-	r.addBurst(done, paths, stage)
-	return nil
-}
-
-// latency measures each path in two passes over all paths, so that a delay during one pass is not attributed to a
-// rail.
-func (r *Round) latency(ctx context.Context) error {
-	left := r.Plan.LatencySamples
-	for pass := range latencyPasses {
-		n := left / (latencyPasses - pass)
-		left -= n
-		if n == 0 {
-			continue
-		}
-		for _, p := range r.LivePaths() {
-			r.Progress(result.Progress{Stage: failure.StageLatency, Rail: p.name()})
-			l, err := r.Session.Current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: smallWrite, N: n,
-				Limit: latencyTime / latencyPasses})
-			switch f := failure.As(failure.StageLatency, err); {
-			case f == nil:
-				p.Result.Latency = p.Result.Latency.Add(l.Samples, l.Adapter)
-			case f.Rail == "":
-				return f // a failure of the worker, not of the path
-			default:
-				r.failPath(p, failure.StageLatency, f)
-			}
-		}
-	}
-	return nil
-}
-
-// solos measures each path alone, in full rounds.
+// solos measures each rail alone, in full rounds.
 func (r *Round) solos(ctx context.Context) error {
 	if !r.Plan.solo() {
 		return nil
 	}
-	for _, p := range r.LivePaths() {
-		loads := r.Loads([]*Path{p})
-		args := r.Plan.BurstArgs(loads, r.timeLeft(ctx))
-		done, err := r.burst(ctx, failure.StageSolo, []*Path{p}, args)
+	for _, p := range r.Live() {
+		alone := []*Flow{p}
+		loads := r.Plan.Loads(alone)
+		args := r.Plan.BurstArgs(loads, timeLeft(ctx))
+		done, err := r.session.burst(ctx, failure.StageSolo, alone, args)
 		r.Tally.Other++
 		if err != nil {
 			return err
 		}
-		p.Result.Solo, p.Result.SoloFailure = Flow(p, loads, done, 0), nil
+		p.Result.Solo, p.Result.SoloFailure = Carried(p, loads, done, 0), nil
 		if p.Result.Solo == nil && p.Result.Failure == nil {
 			p.Result.SoloFailure = Disturbed(args, done)
 			p.Result.SoloFailure.Stage = failure.StageSolo
@@ -250,67 +80,158 @@ func (r *Round) solos(ctx context.Context) error {
 	return nil
 }
 
-// striped measures all paths at once. If one fails, the burst is repeated without it, because the load on shared
+// striped measures all rails at once. If one fails, the burst is repeated without it, because the load on shared
 // parts has changed.
 func (r *Round) striped(ctx context.Context) error {
 	for {
-		paths := r.LivePaths()
-		if len(paths) == 0 {
+		flows := r.Live()
+		if len(flows) == 0 {
 			return nil
 		}
-		loads := r.Loads(paths)
+		loads := r.Plan.Loads(flows)
 		before := r.Node.SettledTraffic(ctx, r.Rails)
-		r.CountLoss(before)
-		args := r.Plan.BurstArgs(loads, r.timeLeft(ctx))
-		done, err := r.burst(ctx, failure.StageStriped, paths, args)
+		CountLoss(r.Flows, r.counted, before)
+		args := r.Plan.BurstArgs(loads, timeLeft(ctx))
+		done, after, err := r.session.burstOverPorts(ctx, failure.StageStriped, flows, args, r.Rails)
 		r.Tally.Other++
-		after := r.after
-		r.CountLoss(after)
+		notePeerEvents(r.Flows, r.session.events)
+		CountLoss(r.Flows, before, after)
+		r.counted = after
 		if err != nil {
 			return err
 		}
-		if done.Failed() || len(r.LivePaths()) < len(paths) || r.FailIdle(paths, done) {
+		if done.Failed() || len(r.Live()) < len(flows) || r.session.FailIdle(flows, done) {
 			if r.Plan.together() {
-				return nil // the other paths have ended: the rest would run alone
+				return nil // the other flows have ended: the rest would run alone
 			}
 			continue
 		}
 		if done.Disturbed() || done.Ramping() >= 0 {
-			r.disturbed = Disturbed(args, done)
+			r.Res.StripedFailure = Disturbed(args, done)
 			return nil
 		}
-		for i, p := range paths {
-			p.Result.Stealing = Flow(p, loads, done, i)
+		for i, p := range flows {
+			p.Result.Stealing = Carried(p, loads, done, i)
 			if p.Result.Stealing == nil {
-				r.failPath(p, failure.StageStriped, failure.New("", failure.Timeout,
+				r.session.fail(p, failure.StageStriped, failure.New("", failure.Timeout,
 					"it completed %d bytes while all rails were busy: too few to measure", done.Rails[i].Bytes))
 			}
 			p.compareCounters(before, after)
 		}
-		r.NoteOthers(before, after)
-		r.Judge()
+		NoteOthers(r.Flows, r.Rails, before, after)
+		Judge(&r.Res, r.Flows)
 		return nil
 	}
 }
 
-// FailIdle records a failure of each path that carried almost nothing while others were busy, although the polling
+// FailIdle records a failure of each flow that carried almost nothing while others were busy, although the polling
 // thread ran. It reports whether there is one.
-func (r *Round) FailIdle(paths []*Path, done worker.BurstDone) (idle bool) {
-	share := func(i int) float64 { return float64(done.Rails[i].Bytes) / paths[i].rate() }
+func (s *Session) FailIdle(flows []*Flow, done worker.BurstDone) (idle bool) {
+	share := func(i int) float64 { return float64(done.Rails[i].Bytes) / flows[i].rate() }
 	best := 0.0
 	for i := range done.Rails {
 		best = max(best, share(i))
 	}
 	for i, b := range done.Rails {
-		if b.Disturbed && b.Measured == 0 && b.Gap < r.Plan.Burst && share(i) < best/100 {
+		if b.Disturbed && b.Measured == 0 && b.Gap < s.Plan.Burst && share(i) < best/100 {
 			idle = true
-			r.failPath(paths[i], failure.StageStriped, failure.New("", failure.Timeout,
+			s.fail(flows[i], failure.StageStriped, failure.New("", failure.Timeout,
 				"it completed %d bytes while the other rails were busy: less than 1/100 of its rate", b.Bytes))
 		}
 	}
 	return idle
 }
 
-// IbHeader is what port_xmit_data counts of an InfiniBand packet in addition to its payload: LRH 8, BTH 12, ICRC 4
-// (IBTA 1.5, 16.1.3.5). The GRH of a routed path, 40, stays below othersAbove.
-const IbHeader = 24
+// confirmBottleneck repeats the striped burst of a full round until enough bursts agree that the rails share a
+// bottleneck; the best one counts. Then it repeats the solo bursts, and the slower one of each rail counts: a busy
+// machine slows everything. Interactive rounds always repeat, for the spread. Repeats use time reserved for disturbed
+// bursts.
+func (r *Round) confirmBottleneck(ctx context.Context) error {
+	before := r.Past.Low
+	NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
+	for n := 1; r.Res.Stealing != nil && (r.Past.Low > 0 && r.Past.Low < history.Agreeing && r.Plan.Full ||
+		n < r.Plan.Runs); n++ {
+		if !r.affordsBurst(ctx) {
+			break
+		}
+		if err := r.stripedAgain(ctx); err != nil {
+			return err
+		}
+	}
+	if !r.Plan.Full || r.Past.Low < history.Agreeing || before >= history.Agreeing {
+		return nil
+	}
+	if !r.affordsBurst(ctx) {
+		r.Past.Low = history.Agreeing - 1 // a later round confirms it
+		return nil
+	}
+	return r.solosAgain(ctx)
+}
+
+// stripedAgain repeats the striped burst, and keeps the better one.
+func (r *Round) stripedAgain(ctx context.Context) error {
+	before, rails := r.Res, slices.Clone(r.Res.Rails)
+	if err := r.striped(ctx); err != nil {
+		return err
+	}
+	if r.Res.StripedFailure != nil {
+		r.Res.StripedFailure = nil
+		restoreStriped(&r.Res, &before, rails)
+		return nil
+	}
+	NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
+	if len(r.Res.Failures) == len(before.Failures) && r.Res.Stealing != nil && *r.Res.Stealing < *before.Stealing {
+		restoreStriped(&r.Res, &before, rails)
+	}
+	return nil
+}
+
+// restoreStriped restores the figures of an earlier striped burst. Bytes moved and lost since then stay counted.
+func restoreStriped(res, before *result.Result, rails []result.RailResult) {
+	res.Stealing, res.Static, res.Imbalance = before.Stealing, before.Static, before.Imbalance
+	res.Scaling, res.FinishSkew, res.Shared = before.Scaling, before.FinishSkew, before.Shared
+	for i := range rails {
+		one := &res.Rails[i]
+		one.Stealing, one.Share, one.Others = rails[i].Stealing, rails[i].Share, rails[i].Others
+		one.CounterBytes, one.CounterMismatch = rails[i].CounterBytes, rails[i].CounterMismatch
+		one.Retransmits = rails[i].Retransmits
+	}
+}
+
+// solosAgain repeats the solo bursts, and judges the striped one by the slower solo of each rail.
+func (r *Round) solosAgain(ctx context.Context) error {
+	first := map[*Flow]*result.Flow{}
+	for _, p := range r.Live() {
+		first[p] = p.Result.Solo
+	}
+	if err := r.solos(ctx); err != nil {
+		return err
+	}
+	for p, carried := range first {
+		if again := p.Result.Solo; carried != nil && again != nil {
+			p.slowerSolo = min(carried.BytesPerSecond(), again.BytesPerSecond())
+			if again.BytesPerSecond() < carried.BytesPerSecond() {
+				p.Result.Solo = carried
+			}
+		} else if again == nil {
+			p.Result.Solo = carried
+		}
+	}
+	Judge(&r.Res, r.Flows)
+	if r.Res.Scaling == nil || *r.Res.Scaling >= result.SharedBelow {
+		r.Past.Low = 0
+	}
+	return nil
+}
+
+// affordsBurst reports whether one more striped burst, or the solo bursts, fit into the round's reservation and its
+// time.
+func (r *Round) affordsBurst(ctx context.Context) bool {
+	flows := r.Live()
+	bytes := (1 + worker.MaxRepeats) * r.Plan.BurstBytes(flows)
+	left := time.Duration(0)
+	if end, ok := ctx.Deadline(); ok {
+		left = time.Until(end) - releaseTime - time.Duration(len(BaselineStreams))*maxTCP
+	}
+	return r.Res.Bytes+bytes <= r.Plan.Bytes(r.Flows, nil) && left > time.Duration(len(flows)+1)*maxBurst
+}

@@ -190,8 +190,8 @@ func (p *Prober) Postpone(address string, overdue bool) bool {
 func (p *Prober) NewRound(address string, overdue bool) *round.Round {
 	one, opts := p.Peers[address], p.Opts
 	opts.Security = one.Security(opts.Security)
-	r := &round.Round{Node: p.Node, Plan: round.Plan{Options: opts, Full: one.Rounds%opts.SoloEvery == 0}, Peer: address,
-		Overdue: overdue, Progress: func(result.Progress) {}}
+	r := &round.Round{Pairing: round.Pairing{Node: p.Node}, Peer: address, Overdue: overdue,
+		Plan: round.Plan{Options: opts, Full: one.Rounds%opts.SoloEvery == 0}, Progress: func(result.Progress) {}}
 	if n := len(opts.Extras); n > 0 && r.Plan.Full {
 		r.Plan.ExtrasNow = opts.Extras[one.Rounds/opts.SoloEvery%n:][:1]
 	}
@@ -227,9 +227,8 @@ func (p *Prober) Report(address string, res result.Result) {
 
 // NewBench returns one interactive round with a peer.
 func NewBench(node *node.Node, opts options.Options, peer string, progress func(result.Progress)) *round.Round {
-	return &round.Round{Node: node, Plan: round.Plan{Options: opts, Full: true, Runs: history.SingleRuns,
-		ExtrasNow: opts.Extras}, Peer: peer,
-		ByHand: true, Progress: progress}
+	return &round.Round{Pairing: round.Pairing{Node: node}, Peer: peer, Progress: progress,
+		Plan: round.Plan{Options: opts, Full: true, Interactive: true, Runs: history.SingleRuns, ExtrasNow: opts.Extras}}
 }
 
 // configuredLabel returns the label of a configured peer: its address. An address longer than text.MaxLabel is

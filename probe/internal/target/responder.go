@@ -62,8 +62,8 @@ type Responder struct {
 
 	Mu         sync.Mutex // protects all following fields
 	Current    *Lease
-	ring       *round.RingPart // nil: none
-	QuietUntil time.Time       // no lease is granted before
+	ring       *round.RingMember // nil: none
+	QuietUntil time.Time         // no lease is granted before
 	Draining   bool
 	leases     sync.WaitGroup
 }

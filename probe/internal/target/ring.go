@@ -21,7 +21,7 @@ func (r *Responder) joinRing(w http.ResponseWriter, req *http.Request) {
 	if !decode(w, req, args, (*protocol.RingRequest).Check) {
 		return
 	}
-	part, f := r.newRingPart(args)
+	part, f := r.newRingMember(args)
 	if f != nil {
 		Write(w, http.StatusConflict, f)
 		return
@@ -44,8 +44,8 @@ func (r *Responder) joinRing(w http.ResponseWriter, req *http.Request) {
 
 const noRings = "the peer takes part in no ring: set probe.allow_ring there"
 
-// newRingPart starts this node's part, unless the node may not take part, or already does.
-func (r *Responder) newRingPart(args *protocol.RingRequest) (*round.RingPart, *failure.Failure) {
+// newRingMember starts this node's part, unless the node may not take part, or already does.
+func (r *Responder) newRingMember(args *protocol.RingRequest) (*round.RingMember, *failure.Failure) {
 	switch {
 	case !r.Opts.AllowRing:
 		return nil, protocol.Deny(failure.Unauthorized, noRings)
@@ -57,9 +57,8 @@ func (r *Responder) newRingPart(args *protocol.RingRequest) (*round.RingPart, *f
 		return nil, protocol.Deny(failure.Draining, "the peer is in maintenance")
 	}
 	ctx, stop := context.WithTimeout(context.Background(), protocol.RingTimeout)
-	part := &round.RingPart{ID: rand.Text(), Ready: make(chan struct{}), Begin: make(chan struct{}),
-		Done: make(chan struct{}),
-		Gone: make(chan struct{}), Stop: stop}
+	part := &round.RingMember{ID: rand.Text(), Reservation: args.Reservation, Ready: make(chan struct{}),
+		Begin: make(chan struct{}), Done: make(chan struct{}), Gone: make(chan struct{}), Stop: stop}
 	if other := r.Node.Reserved.Against(protocol.ReservedByRing(args.Reservation)); other != "" {
 		stop()
 		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", other)
@@ -79,16 +78,16 @@ func (r *Responder) newRingPart(args *protocol.RingRequest) (*round.RingPart, *f
 }
 
 // runRing runs the round.
-func (r *Responder) runRing(ctx context.Context, part *round.RingPart, args *protocol.RingRequest) {
+func (r *Responder) runRing(ctx context.Context, part *round.RingMember, args *protocol.RingRequest) {
 	defer close(part.Gone)
 	defer part.Stop()
 	opts := r.Opts
 	opts.Timeout, opts.Burst, opts.Extras = protocol.RingTimeout, result.RingWindow, nil
 	node := r.ringNode(args.Alone)
 	defer node.Close()
-	one := round.Round{Node: node, Plan: round.Plan{Options: opts, Full: args.Alone, Runs: 1, Ring: part},
-		Peer:   args.Successor,
-		ByHand: true, Ring: args.Reservation, Progress: func(result.Progress) {}}
+	one := round.Round{Pairing: round.Pairing{Node: node},
+		Plan: round.Plan{Options: opts, Full: args.Alone, Interactive: true, Runs: 1, Ring: part},
+		Peer: args.Successor, Progress: func(result.Progress) {}}
 	part.Res = one.Run(ctx)
 	close(part.Done)
 	select { // keep the result for the request to start, which may be late
@@ -114,7 +113,7 @@ func (r *Responder) ringNode(alone bool) *node.Node {
 }
 
 // ringOf returns the part that a request names, or answers that there is none.
-func (r *Responder) ringOf(w http.ResponseWriter, req *http.Request) *round.RingPart {
+func (r *Responder) ringOf(w http.ResponseWriter, req *http.Request) *round.RingMember {
 	r.Mu.Lock()
 	part := r.ring
 	r.Mu.Unlock()

@@ -1,0 +1,194 @@
+package round
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/railscope/railscope/probe/result"
+)
+
+// Number of 8 B writes per flow: enough for a p99, and fewer on a path that may lose packets.
+const (
+	ExtraSamples = 100
+	pathSamples  = 20
+)
+
+// carriers are what the extras of a round may use: rails that can carry data by RDMA, TCP routes, and bonds.
+type carriers struct {
+	rails, tcp []*Flow
+	bonds      []BondRoute
+}
+
+// latencyBytes returns the bytes of the latencies of one flow per rail.
+func (c carriers) latencyBytes() int64 { return int64(len(c.rails)) * 8 * ExtraSamples }
+
+// ExtraBytes returns the most bytes that the extras move: over flows by RDMA, over tcp by TCP, and over bonds.
+func (p Plan) ExtraBytes(flows, tcp []*Flow, bonds []BondRoute) (sum int64) {
+	over := carriers{carrying(flows), tcp, bonds}
+	if p.Runs > 1 { // interactive round: see splitLatency
+		sum += 2 * over.latencyBytes()
+	}
+	for _, e := range p.ExtrasNow {
+		if m, known := measurementOf(e.Kind); known {
+			sum += m.bytes(p, e, over)
+		}
+	}
+	return sum + p.Repeats(over.rails)
+}
+
+// Bursts returns the planned bursts of an extra over rails, in order and without figures. In an interactive round,
+// GPU may add a second kind of memory.
+func (p Plan) Bursts(e result.Extra, rails []string) (list []result.Measured) {
+	if m, known := measurementOf(e.Kind); known && m.bursts != nil {
+		list = m.bursts(p, e, rails)
+	}
+	for i := range list {
+		list[i].Kind = e.Kind
+	}
+	return list
+}
+
+// atOnceBytes returns the most bytes of one burst over all rails, with the latencies before it.
+func (p Plan) atOnceBytes(over carriers) int64 { return p.BurstBytes(over.rails) + over.latencyBytes() }
+
+// ofAll returns the bytes of n bursts over all rails.
+func ofAll(n int64) func(Plan, result.Extra, carriers) int64 {
+	return func(p Plan, _ result.Extra, over carriers) int64 { return n * p.atOnceBytes(over) }
+}
+
+// planned returns a burst with one flow per rail and operation.
+func planned(rails []string, ops ...result.Op) (m result.Measured) {
+	for _, rail := range rails {
+		for _, op := range ops {
+			m.Flows = append(m.Flows, result.MeasuredFlow{Rail: rail, Op: op})
+		}
+	}
+	return m
+}
+
+// allAtOnce plans one burst over all rails.
+func allAtOnce(_ Plan, _ result.Extra, rails []string) []result.Measured {
+	return []result.Measured{planned(rails, result.Write)}
+}
+
+// eachThenAll plans a burst over each of several rails, then one over all.
+func eachThenAll(ops ...result.Op) func(Plan, result.Extra, []string) []result.Measured {
+	return func(_ Plan, _ result.Extra, rails []string) (list []result.Measured) {
+		for i := 0; i < len(rails) && len(rails) > 1; i++ {
+			list = append(list, planned(rails[i:i+1], ops...))
+		}
+		return append(list, planned(rails, ops...))
+	}
+}
+
+// perSize plans a burst over all rails for each size.
+func perSize(e result.Extra, rails []string, op result.Op) (list []result.Measured) {
+	for _, size := range e.Counts {
+		m := planned(rails, op)
+		m.Size = int64(size)
+		list = append(list, m)
+	}
+	return list
+}
+
+// carrying returns the flows that can carry data.
+func carrying(flows []*Flow) []*Flow {
+	return slices.DeleteFunc(slices.Clone(flows), func(p *Flow) bool {
+		return p.Peer == nil || !p.Peer.Active || !p.Local.Status.Limits.Active
+	})
+}
+
+// named returns the flows of rails with these names; nil: all.
+func named(flows []*Flow, names []string) []*Flow {
+	return slices.DeleteFunc(slices.Clone(flows), func(p *Flow) bool {
+		return names != nil && !slices.Contains(names, p.Local.Name)
+	})
+}
+
+// messageBursts returns the most bytes that the bursts of messages of an extra move over flows, one burst per size,
+// and the largest of them.
+func (p Plan) messageBursts(e result.Extra, flows []*Flow) (sum, largest int64) {
+	if len(flows) == 0 {
+		return 0, 0
+	}
+	p.Rails = len(flows)
+	for _, size := range e.Counts {
+		longest, chunk := int64(size), int64(size)
+		if e.Kind == result.Sizes {
+			longest = p.Longest(flows)
+			chunk, _ = Part(int64(size), len(flows), longest)
+		}
+		bytes := p.OfMessages(chunk, longest).BurstBytes(flows)
+		sum, largest = sum+bytes, max(largest, bytes)
+	}
+	return sum, largest
+}
+
+// Repeats returns the additional bytes that repeated bursts may move in an interactive round.
+func (p Plan) Repeats(flows []*Flow) (bytes int64) {
+	if p.Runs <= 1 || len(p.ExtrasNow) == 0 {
+		return 0
+	}
+	bytes = p.BurstBytes(flows)
+	for _, e := range p.ExtrasNow {
+		if e.Kind == result.Sizes || e.Kind == result.Pages {
+			_, largest := p.messageBursts(e, flows)
+			bytes = max(bytes, largest)
+		}
+	}
+	return bytes
+}
+
+func sumOf(sizes []int) (sum int64) {
+	for _, size := range sizes {
+		sum += int64(size)
+	}
+	return sum
+}
+
+// Tally counts the bursts of a round, for its progress.
+type Tally struct {
+	Kind       result.Kind // extra that is measured; empty: none
+	Done, all  int         // bursts of all extras: made, and planned
+	Ours, upTo int         // range of the present extra within all bursts
+	Other      int         // bursts of the round itself, made
+	others     int         // bursts of the round itself, planned
+	begun      time.Time
+	end        time.Time // end of the round's time
+}
+
+// next counts a burst of an extra that was made, or could not be.
+func (t *Tally) next() { t.Done = min(t.Done+1, t.upTo) }
+
+// Begin plans the bursts over these rails.
+func (t *Tally) Begin(ctx context.Context, p Plan, rails []string) {
+	t.begun = time.Now()
+	t.end, _ = ctx.Deadline()
+	t.others = max(p.Runs, 1)
+	if p.solo() {
+		t.others += len(rails)
+	}
+	if p.Full {
+		t.others += len(BaselineStreams)
+	}
+	for _, e := range p.ExtrasNow {
+		t.all += max(len(p.Bursts(e, rails)), 1)
+	}
+}
+
+// leastBursts is the number of bursts after which the remaining time can be estimated.
+const leastBursts = 2
+
+// Add adds to progress the number of the present burst and the remaining time, estimated from earlier bursts.
+func (t *Tally) Add(p result.Progress) result.Progress {
+	if t.Kind != "" {
+		p.Kind, p.Step, p.Steps = t.Kind, min(t.Done+1, t.all), t.all
+	}
+	made, all := min(t.Other, t.others)+t.Done, t.others+t.all
+	if made >= leastBursts && made < all {
+		left := time.Duration(float64(time.Since(t.begun)) * float64(all-made) / float64(made))
+		p.Left = min(left, time.Until(t.end))
+	}
+	return p
+}

@@ -1,0 +1,297 @@
+package round
+
+import (
+	"context"
+	"slices"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/memory"
+	"github.com/railscope/railscope/probe/internal/worker"
+	"github.com/railscope/railscope/probe/result"
+)
+
+func measureReads(ctx context.Context, r *Round, e result.Extra) error {
+	return measureOps(ctx, r, e, result.Read)
+}
+
+func measureBoth(ctx context.Context, r *Round, e result.Extra) error {
+	return measureOps(ctx, r, e, result.Write, result.Read)
+}
+
+// measureOps measures each rail alone, with one flow per operation at once, then all rails.
+func measureOps(ctx context.Context, r *Round, e result.Extra, ops ...result.Op) error {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return err
+	}
+	var flows []*Flow
+	for _, p := range rails {
+		for _, op := range ops {
+			flows = append(flows, p.newFlow(op, 0))
+		}
+	}
+	s, err := r.OpenFlows(ctx, r.Plan, "", flows, ExtraSamples)
+	if err != nil {
+		return err
+	}
+	s.addFailed(e.Kind, flows)
+	m := result.Measured{Kind: e.Kind}
+	for i := 0; i < len(flows) && len(rails) > 1; i += len(ops) {
+		if err := s.measure(ctx, m, flows[i:i+len(ops)]); err != nil {
+			return err
+		}
+		r.Tally.next()
+	}
+	return s.measure(ctx, m, flows)
+}
+
+func queuePairsBytes(p Plan, e result.Extra, over carriers) int64 {
+	return int64(len(e.Counts)) * p.atOnceBytes(over)
+}
+
+func queuePairsBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
+	for _, n := range e.Counts {
+		m := planned(rails, result.Write)
+		m.QueuePairs = n
+		list = append(list, m)
+	}
+	return list
+}
+
+// measureQueuePairs measures all rails at once with each number of queue pairs.
+func measureQueuePairs(ctx context.Context, r *Round, e result.Extra) error {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return err
+	}
+	plan := r.Plan
+	for _, n := range e.Counts {
+		flows := newFlows(rails, result.Write)
+		plan.QueuePairs = min(n, worker.MaxQueuePairs)
+		s, err := r.OpenFlows(ctx, plan, "", flows, 1)
+		if err != nil {
+			return err
+		}
+		s.addFailed(result.QueuePairs, flows)
+		if err := s.measure(ctx, result.Measured{Kind: result.QueuePairs}, flows); err != nil {
+			return err
+		}
+		r.Tally.next()
+	}
+	return nil
+}
+
+// measureSubset measures some rails at once.
+func measureSubset(ctx context.Context, r *Round, e result.Extra) error {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return err
+	}
+	flows := newFlows(rails, result.Write)
+	s, err := r.OpenFlows(ctx, r.Plan, "", flows, ExtraSamples)
+	if err != nil {
+		return err
+	}
+	s.addFailed(result.Subset, flows)
+	return s.measure(ctx, result.Measured{Kind: result.Subset}, flows)
+}
+
+func labelsBytes(p Plan, e result.Extra, over carriers) int64 {
+	return int64(e.Counts[0]) * p.atOnceBytes(over)
+}
+
+func labelsBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
+	for _, rail := range rails {
+		for label := range min(e.Counts[0], result.MaxPaths) {
+			m := planned([]string{rail}, result.Write)
+			m.Flows[0].Path = label
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// measureLabels measures each rail with flows of different labels, one at a time, and counts their loss.
+func measureLabels(ctx context.Context, r *Round, e result.Extra) error {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return err
+	}
+	plan := r.Plan
+	plan.QueuePairs = 1
+	for _, p := range rails {
+		var flows []*Flow
+		for label := range min(e.Counts[0], result.MaxPaths) {
+			flows = append(flows, p.newFlow(result.Write, label))
+		}
+		s, err := r.OpenFlows(ctx, plan, "", flows, pathSamples)
+		if err != nil {
+			return err
+		}
+		s.addFailed(result.Paths, flows)
+		for _, f := range flows {
+			if err := measureLabel(ctx, s, f); err != nil {
+				return err
+			}
+			r.Tally.next()
+		}
+		lossy, _ := r.Res.LossyPaths(p.Local.Name)
+		for _, one := range lossy { // a second attempt: a node that was delayed loses packets, too
+			if err := measureLabel(ctx, s, flows[one.Path]); err != nil {
+				return err
+			}
+			r.Res.KeepBetter(one.Rail, one.Path)
+		}
+	}
+	return nil
+}
+
+// measureLabel runs a burst over one flow, between two readings of its rail's counters at both ends.
+func measureLabel(ctx context.Context, s *ExtraSession, f *Flow) error {
+	if f.Result.Failure != nil {
+		return nil
+	}
+	alone := []*Flow{f}
+	f.Result.Loss, f.Result.Bytes, f.sent = nil, 0, 0
+	reading := s.node.SettledTraffic(ctx, railsOf(alone))
+	before, err := s.peerEvents(ctx, f)
+	at := len(s.round.Res.Extras)
+	if err == nil {
+		err = s.measure(ctx, result.Measured{Kind: result.Paths}, alone)
+	}
+	CountLoss(alone, reading, s.node.SettledTraffic(ctx, railsOf(alone)))
+	if err != nil || len(s.round.Res.Extras) == at {
+		return err
+	}
+	after, err := s.peerEvents(ctx, f)
+	if l := f.Result.Loss; l != nil && before != nil && after != nil && *after >= *before {
+		l.PeerEvents = new(*after - *before)
+	}
+	s.round.Res.Extras[at].Flows[0].Loss = f.Result.Loss
+	return err
+}
+
+// peerEvents asks the peer how many packets arrived out of sequence, or twice, over the rail of a flow since the
+// session began; nil: the peer does not count them.
+func (s *ExtraSession) peerEvents(ctx context.Context, f *Flow) (*uint64, error) {
+	v, err := s.client.Verify(ctx, worker.VerifyArgs{Seed: s.seed, Count: true})
+	if n, counted := v.Events[f.Peer.Name]; err == nil && counted {
+		return &n, nil
+	}
+	return nil, err
+}
+
+func contentionBytes(p Plan, _ result.Extra, over carriers) int64 {
+	return int64(len(over.rails)) * p.atOnceBytes(over)
+}
+
+func contentionBursts(_ Plan, _ result.Extra, rails []string) (list []result.Measured) {
+	for i, rail := range rails {
+		list = append(list, planned([]string{rail}, result.Write))
+		for _, other := range rails[:i] {
+			list = append(list, planned([]string{other, rail}, result.Write))
+		}
+	}
+	return list
+}
+
+// measureContention measures two rails at a time, after each alone.
+func measureContention(ctx context.Context, r *Round, e result.Extra) error {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return err
+	}
+	flows := newFlows(rails, result.Write)
+	s, err := r.OpenFlows(ctx, r.Plan, "", flows, ExtraSamples)
+	if err != nil {
+		return err
+	}
+	for i, f := range flows {
+		if err := s.measure(ctx, result.Measured{Kind: result.Contention}, flows[i:i+1]); err != nil {
+			return err
+		}
+		r.Tally.next()
+		for _, other := range flows[:i] {
+			if other.Result.Failure == nil && f.Result.Failure == nil {
+				if err := measurePair(ctx, s, []*Flow{other, f}); err != nil {
+					return err
+				}
+			}
+			r.Tally.next()
+		}
+	}
+	return nil
+}
+
+// measurePair runs a burst over two rails, and a second one if they seem to share something. The better one counts.
+func measurePair(ctx context.Context, s *ExtraSession, pair []*Flow) error {
+	for range 2 {
+		if err := s.measure(ctx, result.Measured{Kind: result.Contention}, pair); err != nil {
+			return err
+		}
+		of := func(p result.Pair) bool { return p.Rail == pair[0].Local.Name && p.Other == pair[1].Local.Name }
+		all := result.Contended(s.round.Res.Extras)
+		if i := slices.IndexFunc(all, of); i < 0 || all[i].Ratio >= result.SharedBelow {
+			return nil
+		}
+	}
+	return nil
+}
+
+// gpuBytes covers two kinds of memory in an interactive round.
+func gpuBytes(p Plan, _ result.Extra, over carriers) int64 {
+	return 2 * p.atOnceBytes(over) * int64(max(p.Runs, 1))
+}
+
+// measureGPU measures RDMA WRITE from the GPU nearest to each rail to the peer's: each rail alone, then all at
+// once. It uses the first kind of memory that works. If that is pinned host memory, the adapters do not reach the
+// GPU, and an interactive round also measures copies. The memory is freed afterwards.
+func measureGPU(ctx context.Context, r *Round, e result.Extra) error {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.session.worker.End() }() // frees GPU memory now, not with the next session
+	memories := e.Memories
+	if memories == nil {
+		memories = result.Memories()
+	}
+	for _, kind := range memories {
+		flows := newFlows(rails, result.Write)
+		s, err := r.OpenFlows(ctx, r.Plan, kind, flows, ExtraSamples)
+		if err != nil {
+			return err
+		}
+		if f := noneOf(flows); f != nil { // another kind may work
+			r.Res.Extras = append(r.Res.Extras, result.Measured{Kind: result.GPU, Memory: kind, Failure: f})
+			continue
+		}
+		m := result.Measured{Kind: result.GPU}
+		for i := range flows {
+			s.addFailed(result.GPU, flows[i:i+1])
+			if err := s.measure(ctx, m, flows[i:i+1]); err != nil {
+				return err
+			}
+			r.Tally.next()
+		}
+		if len(flows) > 1 {
+			if err := s.measure(ctx, m, flows); err != nil {
+				return err
+			}
+		}
+		if !r.Plan.Interactive || kind != string(memory.CUDAHost) {
+			return nil
+		}
+	}
+	return nil // the result of each kind has the reason
+}
+
+// noneOf returns the first failure if every flow failed, else nil.
+func noneOf(flows []*Flow) *failure.Failure {
+	for _, f := range flows {
+		if f.Result.Failure == nil {
+			return nil
+		}
+	}
+	return flows[0].Result.Failure
+}
