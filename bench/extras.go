@@ -11,22 +11,17 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// extraTables returns one table for each kind of extra with bursts.
+// extraTables returns one table for each kind of extra that has a table and bursts.
 func extraTables(r result.Result) (tables [][][]grid.Cell) {
-	for _, kind := range result.Kinds() {
+	for _, one := range Measurements() {
 		var list []result.Measured
 		for _, m := range r.Extras {
-			if m.Kind == kind && m.Failure == nil && len(m.Flows) > 0 {
+			if m.Kind == one.Kind && m.Failure == nil && len(m.Flows) > 0 {
 				list = append(list, m)
 			}
 		}
-		if len(list) == 0 {
-			continue
-		}
-		rows := map[result.Kind]func([]result.Measured) [][]grid.Cell{result.Both: bothRows, result.Loopback: loopbackRows,
-			result.Paths: pathRows, result.Contention: pairRows, result.GPU: gpuRows(r)}[kind]
-		if rows != nil { // other kinds are in the comparison
-			tables = append(tables, rows(list))
+		if len(list) > 0 && one.table != nil {
+			tables = append(tables, one.table(r, list))
 		}
 	}
 	return tables
@@ -77,7 +72,7 @@ func quantile(m result.Measured, op result.Op, q float64) grid.Cell {
 	return grid.Number(grid.Microseconds(of.Quantile(q)))
 }
 
-func bothRows(list []result.Measured) [][]grid.Cell {
+func bothRows(_ result.Result, list []result.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("BOTH DIRECTIONS", "WRITE Gb/s", "READ Gb/s", "SUM Gb/s")}
 	for _, m := range list {
 		sum := grid.Number("")
@@ -90,7 +85,7 @@ func bothRows(list []result.Measured) [][]grid.Cell {
 	return rows
 }
 
-func loopbackRows(list []result.Measured) [][]grid.Cell {
+func loopbackRows(_ result.Result, list []result.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("LOOPBACK", "Gb/s", "P50 µs", "P99 µs")}
 	for _, m := range list {
 		f := m.Flows[0]
@@ -100,7 +95,7 @@ func loopbackRows(list []result.Measured) [][]grid.Cell {
 	return rows
 }
 
-func pathRows(list []result.Measured) [][]grid.Cell {
+func pathRows(_ result.Result, list []result.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("PATH", "UDP PORT", "Gb/s", "P50 µs", "LOST")}
 	for _, m := range list {
 		f, port, lost := m.Flows[0], "", ""
@@ -133,7 +128,7 @@ func bestOfRails(list []result.Measured) (best []result.Measured) {
 	return best
 }
 
-func pairRows(list []result.Measured) [][]grid.Cell {
+func pairRows(_ result.Result, list []result.Measured) [][]grid.Cell {
 	rows := [][]grid.Cell{grid.Titles("PAIRS OF RAILS", "Gb/s", "OF THE SUM ALONE")}
 	contended := result.Contended(list)
 	for _, m := range bestOfRails(list) {
@@ -150,21 +145,19 @@ func pairRows(list []result.Measured) [][]grid.Cell {
 
 // gpuRows returns bursts between memory that GPUs use, by kind, with each rail's ratio to the same burst between
 // plain host memory.
-func gpuRows(r result.Result) func([]result.Measured) [][]grid.Cell {
-	return func(list []result.Measured) [][]grid.Cell {
-		rows := [][]grid.Cell{append([]grid.Cell{grid.Name("BY MEMORY"), {Text: "KIND"}},
-			grid.Titles("Gb/s", "P50 µs", "OF HOST MEMORY")...)}
-		rows[0][2].Right = true
-		for _, m := range list {
-			part := ""
-			if ratio, known := r.OfHostMemory(m); known {
-				part = terminal.Percent(ratio)
-			}
-			rows = append(rows, []grid.Cell{grid.Name(who(m)), {Text: m.Memory}, together(m, result.Write),
-				quantile(m, result.Write, 0.5), grid.Number(part)})
+func gpuRows(r result.Result, list []result.Measured) [][]grid.Cell {
+	rows := [][]grid.Cell{append([]grid.Cell{grid.Name("BY MEMORY"), {Text: "KIND"}},
+		grid.Titles("Gb/s", "P50 µs", "OF HOST MEMORY")...)}
+	rows[0][2].Right = true
+	for _, m := range list {
+		part := ""
+		if ratio, known := r.OfHostMemory(m); known {
+			part = terminal.Percent(ratio)
 		}
-		return rows
+		rows = append(rows, []grid.Cell{grid.Name(who(m)), {Text: m.Memory}, together(m, result.Write),
+			quantile(m, result.Write, 0.5), grid.Number(part)})
 	}
+	return rows
 }
 
 // jsonExtra is one burst of an extra.

@@ -22,8 +22,10 @@ type gap struct {
 func incomplete(s suite.Suite, r result.Result, o Options) (notes []string, in suite.Incomplete) {
 	gaps, figures := rowGaps(s, r)
 	for _, m := range r.Extras {
-		more, n := burstGaps(m)
-		gaps, figures = append(gaps, more...), figures+n
+		if one := measurementOf(m.Kind); one.gaps != nil {
+			more, n := one.gaps(m)
+			gaps, figures = append(gaps, more...), figures+n
+		}
 	}
 	more, n := memoryGaps(r, o)
 	gaps, in.Figures, in.Unmeasured = append(gaps, more...), figures+n, []suite.Unmeasured{}
@@ -61,51 +63,6 @@ func rowGaps(s suite.Suite, r result.Result) (gaps []gap, figures int) {
 				name += fmt.Sprintf(" of %d tokens", c.Tokens)
 			}
 			gaps = append(gaps, gap{name + " by " + c.Row, c.Reason, c.Failure, true})
-		}
-	}
-	return gaps, figures
-}
-
-// burstGaps returns the gaps of a burst that is not a row.
-func burstGaps(m result.Measured) (gaps []gap, figures int) {
-	what := strings.ReplaceAll(string(m.Kind), "_", " ")
-	add := func(name string, f *result.Failure, asked bool) {
-		figures++
-		if f != nil {
-			gaps = append(gaps, gap{name, string(f.Reason), terminal.Plain(f.Error()), asked})
-		}
-	}
-	switch m.Kind {
-	case result.Messages, result.TCPTime:
-		for _, f := range m.Flows {
-			why := f.Failure
-			if why == nil && m.Failure == nil && f.Latency == nil {
-				why = &result.Failure{Stage: "latency", Reason: "timeout"}
-			}
-			if m.Failure == nil {
-				add(fmt.Sprintf("time of %d B, rail %s", m.Size, f.Rail), why, true)
-			}
-		}
-		if m.Failure != nil {
-			add(fmt.Sprintf("time of %d B", m.Size), m.Failure, true)
-		}
-	case result.Loopback, result.Paths, result.Contention:
-		why := whyNot(m)
-		found := false // an unreachable rail, and a path that carries nothing, are results
-		if m.Failure == nil && len(m.Flows) == 1 {
-			f := m.Flows[0]
-			apart := m.Kind == result.Loopback && f.Other != f.Rail
-			found = why != nil && (apart && why.Reason == "no_route" || f.PathLoss() == 1)
-		}
-		if found {
-			why = nil
-		}
-		add(strings.TrimSpace(what+" "+who(m)), why, true)
-	case result.Bond:
-		if m.Failure != nil && len(m.Flows) == 0 { // a bond of another network cannot be measured
-			gaps = append(gaps, gap{what, string(m.Failure.Reason), terminal.Plain(m.Failure.Error()),
-				m.Failure.Reason != "no_address"})
-			figures++
 		}
 	}
 	return gaps, figures

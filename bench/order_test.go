@@ -100,7 +100,7 @@ func TestPairs(t *testing.T) {
 	add(118, "10", "9")
 	add(198, "2", "9")
 	var got []string
-	for _, row := range pairRows(inRailOrder(r).Extras)[1:] {
+	for _, row := range pairRows(result.Result{}, inRailOrder(r).Extras)[1:] {
 		got = append(got, row[0].Text+" "+row[1].Text+" "+row[2].Text)
 	}
 	want := []string{"rail 2 100.00 -", "rail 9 100.00 -", "rail 10 90.00 -", "rails 2, 9 198.00 99 %",

@@ -416,3 +416,22 @@ func TestNodeFindings(t *testing.T) {
 		t.Errorf("%v, %s", err, &object)
 	}
 }
+
+// TestMeasurements: each kind of extra has one row, and each flag one kind.
+func TestMeasurements(t *testing.T) {
+	var kinds []result.Kind
+	flags := map[string]bool{}
+	for _, m := range Measurements() {
+		kinds = append(kinds, m.Kind)
+		if flags[m.Flag] || (m.Flag == "") != (m.Help == "") {
+			t.Errorf("%s: flag %q, help %q", m.Kind, m.Flag, m.Help)
+		}
+		flags[m.Flag] = m.Flag != ""
+	}
+	want := result.Kinds()
+	slices.Sort(kinds)
+	slices.Sort(want)
+	if !slices.Equal(kinds, want) {
+		t.Errorf("rows %v, kinds %v", kinds, want)
+	}
+}

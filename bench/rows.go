@@ -44,7 +44,12 @@ func single(r result.Result, o Options) suite.Suite {
 	s.Rows = append(s.Rows, b.tcp()...)
 	s.Rows = append(s.Rows, b.round()...)
 	for _, m := range r.Extras {
-		switch row, ok := b.extra(m); {
+		one := measurementOf(m.Kind)
+		if one.row == nil {
+			continue
+		}
+		row, ok := one.row(&b, m)
+		switch {
 		case !ok:
 		case m.Kind == result.Sizes:
 			s.Sweep = append(s.Sweep, row)
@@ -202,26 +207,12 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 	return append(rows, all)
 }
 
-// extra returns the row of an extra's burst if it belongs to the comparison or the sweep.
-func (b *rowBuilder) extra(m result.Measured) (row suite.Row, ok bool) {
-	if m.Kind == result.Bond && m.TCP != nil && len(m.Flows) > 0 {
-		return extraOverTCP("TCP over "+m.Flows[0].Rail, m), true
-	}
-	names := map[result.Kind]string{result.Reads: "READ", result.Both: "WRITE and READ", result.QueuePairs: "WRITE",
-		result.GPU: "WRITE", result.Subset: "WRITE", result.Sizes: ""}
-	operations := map[result.Kind]string{result.Reads: string(result.Read), result.Both: both}
-	what, named := names[m.Kind]
-	if !named || m.Failure == nil && len(m.Flows) == 0 {
-		return row, false
-	}
-	row = suite.Row{Transport: string(result.RDMA), Memory: cmp.Or(m.Memory, host), QueuePairs: m.QueuePairs, Size: m.Size,
-		Rails: []string{}, Runs: []float64{}, Latency: []suite.Latency{}, PerRail: []suite.Part{},
-		Op: cmp.Or(operations[m.Kind], string(result.Write))}
-	if len(m.Flows) > 0 && m.Kind != result.Both {
+// burst returns the row of an extra's burst by RDMA, without its name. op is the operation if it has no flows, or both.
+func (b *rowBuilder) burst(m result.Measured, op string) suite.Row {
+	row := suite.Row{Transport: string(result.RDMA), Memory: cmp.Or(m.Memory, host), QueuePairs: m.QueuePairs,
+		Size: m.Size, Rails: []string{}, Runs: []float64{}, Latency: []suite.Latency{}, PerRail: []suite.Part{}, Op: op}
+	if len(m.Flows) > 0 && op != both {
 		row.Op = string(m.Flows[0].Op)
-	}
-	if m.Kind == result.GPU {
-		row.Memory = cmp.Or(m.Memory, "gpu")
 	}
 	sum, known := 0.0, m.Failure == nil
 	for _, f := range m.Flows {
@@ -241,22 +232,5 @@ func (b *rowBuilder) extra(m result.Measured) (row suite.Row, ok bool) {
 	if row.LineRate != nil && row.Op == both {
 		*row.LineRate *= 2 // line rate of both directions
 	}
-	row.Name = "all rails, " + what
-	if len(row.Rails) > 0 {
-		row.Name = b.who(row.Rails, m.Kind) + ", " + what
-	}
-	switch m.Kind {
-	case result.GPU:
-		row.Name += ", " + row.Memory
-	case result.QueuePairs:
-		row.Name += ", " + terminal.Count(m.QueuePairs, "queue pair")
-	case result.Sizes:
-		row.Name = grid.Size(m.Size)
-		if l := latency(m.Transfer, m.Size); l != nil {
-			row.Latency = append(row.Latency, *l)
-		}
-	case result.Reads:
-		row.Latency = append(row.Latency, b.latencies(result.Messages, result.Read, row.Rails)...)
-	}
-	return row, true
+	return row
 }

@@ -211,9 +211,7 @@ func totals(r result.Result, ratios []suite.Ratio) [][]grid.Cell {
 
 // asked reports whether a round has extras to compare it with. Without these, its own tables are complete.
 func asked(r result.Result) bool {
-	compared := []result.Kind{result.Reads, result.QueuePairs, result.Subset, result.Messages, result.TCPTime, result.Bond,
-		result.OneTCP}
-	return slices.ContainsFunc(r.Extras, func(m result.Measured) bool { return slices.Contains(compared, m.Kind) })
+	return slices.ContainsFunc(r.Extras, func(m result.Measured) bool { return measurementOf(m.Kind).compared })
 }
 
 // suiteTables returns the comparison, the bytes by the ports' counters, the sweep and the KV caches.

@@ -23,8 +23,9 @@ import (
 // extraSettings are the flags of measurements besides those of a round.
 type extraSettings struct {
 	op, queuePairs, memory, rails, sweep, kvCache string
-	all, bidirectional, loopback, pairs           bool
+	all                                           bool
 	paths, tensorParallel                         int
+	switches                                      map[result.Kind]*bool // flags of bench.Measurements
 }
 
 // Values of flags that may be left out: see [withValues].
@@ -49,20 +50,20 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 		IntVar(&s.tensorParallel)
 	cmd.Flag("op", "read: also measure RDMA READ, each rail alone and all at once; the sweep reads.").Default("write").
 		EnumVar(&s.op, "write", "read")
-	cmd.Flag("bidirectional", "Also measure WRITE and READ at once, each rail alone and all at once.").
-		BoolVar(&s.bidirectional)
+	s.switches = map[result.Kind]*bool{}
+	for _, one := range bench.Measurements() {
+		if one.Flag != "" {
+			s.switches[one.Kind] = cmd.Flag(one.Flag, one.Help).Bool()
+		}
+	}
 	cmd.Flag("queue-pairs", "Also measure all rails with these numbers of queue pairs per rail, such as 1,2,4,8.").
 		PlaceHolder("N,N,...").StringVar(&s.queuePairs)
-	cmd.Flag("loopback", "Also measure each rail to itself and to each other rail of this node: without the wire to "+
-		"the peer.").BoolVar(&s.loopback)
 	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an ECMP "+
 		"fabric (1 to %d).", result.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
 	cmd.Flag("memory", "Also measure from memory that the GPU nearest to each rail uses to that of the peer's: "+
 		strings.Join(result.Memories(), ", ")+", or gpu for the first of these that works; if that is cuda_host, "+
 		"cuda_staged as well. The peer must allow it (probe.extras: [gpu] in its configuration).").Default(hostMemory).
 		EnumVar(&s.memory, slices.Concat([]string{hostMemory, "gpu"}, result.Memories())...)
-	cmd.Flag("pairs", "Also measure two rails at a time, beside each alone: which of them share something.").
-		BoolVar(&s.pairs)
 }
 
 // withValues adds the value to flags that may be without one, which the parser does not know.
@@ -83,9 +84,10 @@ func withValues(args []string) []string {
 
 // list returns the extras in the order in which they are made, and the KV caches that are asked for.
 func (s *extraSettings) list() (list []result.Extra, caches []bench.Cache, err error) {
-	add := func(wanted bool, e result.Extra) {
-		if wanted {
-			list = append(list, e)
+	wanted := map[result.Kind]result.Extra{}
+	add := func(is bool, e result.Extra) {
+		if is {
+			wanted[e.Kind] = e
 		}
 	}
 	counts, err := numbers("--queue-pairs", s.queuePairs, rail.MaxQueuePairs)
@@ -109,14 +111,11 @@ func (s *extraSettings) list() (list []result.Extra, caches []bench.Cache, err e
 	}
 	read := s.op == "read"
 	add(s.all || read || len(caches) > 0, result.Extra{Kind: result.Reads})
-	add(s.bidirectional, result.Extra{Kind: result.Both})
 	add(len(counts) > 0, result.Extra{Kind: result.QueuePairs, Counts: counts})
 	add(len(rails) > 1, result.Extra{Kind: result.Subset, Rails: rails})
 	add(s.all, result.Extra{Kind: result.Messages, Counts: []int{4096}})
 	add(len(sizes) > 0, result.Extra{Kind: result.Sizes, Counts: sizes, Rails: rails, Read: read})
-	add(s.loopback, result.Extra{Kind: result.Loopback})
 	add(s.paths > 0, result.Extra{Kind: result.Paths, Counts: []int{s.paths}})
-	add(s.pairs, result.Extra{Kind: result.Contention})
 	switch {
 	case s.memory == "gpu", s.memory == hostMemory && s.all:
 		add(true, result.Extra{Kind: result.GPU})
@@ -127,6 +126,14 @@ func (s *extraSettings) list() (list []result.Extra, caches []bench.Cache, err e
 	add(s.all, result.Extra{Kind: result.TCPTime, Counts: []int{8, 4096}})
 	add(s.all, result.Extra{Kind: result.Bond})
 	add(s.all, result.Extra{Kind: result.OneTCP})
+	for kind, on := range s.switches {
+		add(*on, result.Extra{Kind: kind})
+	}
+	for _, one := range bench.Measurements() {
+		if e, is := wanted[one.Kind]; is {
+			list = append(list, e)
+		}
+	}
 	return list, caches, nil
 }
 

@@ -21,7 +21,8 @@ func TestExtraFlags(t *testing.T) {
 		{extraSettings{sweep: "64KiB..256KiB", rails: "0,1"}, "[rails[] sizes[65536 131072 262144]]", 0},
 		{extraSettings{kvCache: "models"}, "[read[] pages[16384 18432 32768]]", 24},
 		{extraSettings{kvCache: "1GB,4GiB,qwen3-32b"}, "[read[] pages[32768]]", 6},
-		{extraSettings{queuePairs: "1,2", memory: "cuda_host", bidirectional: true, loopback: true, paths: 16, pairs: true},
+		{extraSettings{queuePairs: "1,2", memory: "cuda_host", paths: 16, switches: map[result.Kind]*bool{
+			result.Both: new(true), result.Loopback: new(true), result.Contention: new(true)}},
 			"[both[] queue_pairs[1 2] loopback[] paths[16] contention[] gpu[]]", 0},
 	} {
 		if tc.flags.memory == "" {
