@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/stats"
 )
 
 type builder struct {
@@ -141,13 +141,6 @@ func (b *builder) gpus(s *Snapshot) {
 	})
 }
 
-func known(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
-	}
-	return &v
-}
-
 func (b *builder) rails(s *Snapshot, now time.Time) {
 	labels := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node", "role", "gpu", "gpu_distance"}
 	gpus := b.gpuNames()
@@ -175,7 +168,7 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 			t := Traffic{Direction: name, Capacity: r.Capacity, Total: get("port_" + name + "_bytes_total")}
 			if b.o.Recent != nil {
 				if recent, rate, ok := b.o.Recent(r.Name, d, nil); ok {
-					t.Recent, t.Rate = recent, known(rate)
+					t.Recent, t.Rate = recent, stats.Finite(&rate)
 				}
 			}
 			r.Traffic[d] = t
