@@ -30,7 +30,7 @@ func start(t *testing.T, f *Fabric, node string) *client {
 	lib := Library(t)
 	// FAKEVERBS_RUN is the command that runs programs of another architecture.
 	command := append(strings.Fields(os.Getenv("FAKEVERBS_RUN")),
-		compile(t, "client", []string{"-Wl,-rpath," + filepath.Dir(lib)}, "client.c", lib))
+		Compile(t, sources, "client", []string{"-Wl,-rpath," + filepath.Dir(lib)}, "client.c", lib))
 	c := &client{t: t, cmd: exec.Command(command[0], command[1:]...), lines: make(chan string, 64)}
 	c.cmd.Env = append(os.Environ(), f.Env(node)...)
 	c.cmd.Stderr = os.Stderr

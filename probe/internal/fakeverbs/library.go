@@ -22,12 +22,15 @@ var sources embed.FS
 // libibverbs' headers the test is skipped.
 func Library(tb testing.TB) string {
 	tb.Helper()
-	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "device.c",
+	return Compile(tb, sources, "libfakeverbs.so", Shared(), "fabric.c", "device.c",
 		"resource.c", "stamps.c", "qp.c", "data.c")
 }
 
-// compile compiles some of the sources. Results are cached by sources and command.
-func compile(tb testing.TB, name string, flags []string, files ...string) string {
+// Shared returns the flags for a shared library.
+func Shared() []string { return []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"} }
+
+// Compile compiles some of the sources in testdata. Results are cached by sources and command.
+func Compile(tb testing.TB, sources embed.FS, name string, flags []string, files ...string) string {
 	tb.Helper()
 	cc := strings.Fields(os.Getenv("CC"))
 	if len(cc) == 0 {
