@@ -2,7 +2,6 @@ package bench
 
 import (
 	"cmp"
-	"encoding/json"
 	"io"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/stats"
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe/result"
 )
 
@@ -150,10 +150,7 @@ func WriteJSON(w io.Writer, r result.Result, o Options) error {
 	for i := range r.Failures {
 		out.Failures = append(out.Failures, *newJSONFailure(&r.Failures[i]))
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
+	return terminal.WriteJSON(w, out)
 }
 
 func newJSONRail(r *result.RailResult) jsonRail {

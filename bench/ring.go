@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -156,8 +155,5 @@ func WriteRing(w io.Writer, s suite.Suite, color bool) error {
 
 // WriteRingJSON writes a ring as one object for scripts. Every key is always present; what was not measured is null.
 func WriteRingJSON(w io.Writer, s suite.Suite) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(s)
+	return terminal.WriteJSON(w, s)
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	_ "embed" // for page.tmpl
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
@@ -95,10 +94,7 @@ func (s Shown) Good() bool { return len(s.Blames) == 0 && s.Pairs > 0 }
 
 // WriteJSON writes the report for scripts.
 func (s Shown) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(s)
+	return terminal.WriteJSON(w, s)
 }
 
 // WriteDrain writes the nodes that jobs should avoid, quoted for a shell, each after a comment with the reason. A name

@@ -1,7 +1,6 @@
 package nixl
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -119,8 +118,5 @@ func WriteJSON(w io.Writer, rows []Row) error {
 		list = append(list, jsonRow{c.Backend, c.Memory, append([]string{}, c.Devices...), c.Threads,
 			append([]read.Result{}, r.Results...), r.Rails, r.TCP, r.Failure, append([]string{}, r.Causes...)})
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(list)
+	return terminal.WriteJSON(w, list)
 }

@@ -1,7 +1,6 @@
 package read
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -13,10 +12,7 @@ import (
 
 // WriteJSON writes the results as a JSON list.
 func WriteJSON(w io.Writer, results []Result) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(append([]Result{}, results...))
+	return terminal.WriteJSON(w, append([]Result{}, results...))
 }
 
 // Beside is the context of the results: the rails of this node, and their rate in the last round.

@@ -2,7 +2,6 @@ package record
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -152,10 +151,7 @@ func (c Comparison) ofSeconds() (string, bool) {
 
 // WriteJSON writes the comparison as one object for scripts.
 func (c Comparison) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(c)
+	return terminal.WriteJSON(w, c)
 }
 
 // WriteTable writes the comparison for people.

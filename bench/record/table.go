@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -16,10 +15,7 @@ import (
 
 // WriteJSON writes the record as one JSON object.
 func (r Record) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	return terminal.WriteJSON(w, r)
 }
 
 // WriteTable writes the record for people.

@@ -1,19 +1,17 @@
 package storage
 
 import (
-	"encoding/json"
 	"io"
 	"strings"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/units"
 )
 
 // WriteJSON writes results as a JSON array.
 func WriteJSON(w io.Writer, results []Result) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(results)
+	return terminal.WriteJSON(w, results)
 }
 
 // WriteTable writes one row per target, then failures and interfaces.

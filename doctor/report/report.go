@@ -3,7 +3,6 @@ package report
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -168,9 +167,7 @@ func (r *Report) Took(d time.Duration) {
 
 // WriteJSON writes the report as one JSON object.
 func (r Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	return terminal.WriteJSON(w, r)
 }
 
 // Sorted returns the findings in reading order: the worst first, recovering ones last.

@@ -3,7 +3,6 @@ package expect
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -116,9 +115,7 @@ func row[T comparable](r Row, now T, f Figure[T], text func(T) string, value fun
 
 // WriteJSON writes the list as one JSON object.
 func (l List) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(l)
+	return terminal.WriteJSON(w, l)
 }
 
 // WriteTable writes the list as a table.

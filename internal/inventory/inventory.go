@@ -4,7 +4,6 @@ package inventory
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -161,9 +160,7 @@ func messages(err error) []string {
 
 // WriteJSON writes the list as one JSON object.
 func (l List) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(l)
+	return terminal.WriteJSON(w, l)
 }
 
 // WriteTable writes the list as a table; all includes every port that is not a rail.

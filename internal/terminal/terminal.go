@@ -2,6 +2,7 @@
 package terminal
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -90,6 +91,14 @@ func Percent(part float64) string {
 		return fmt.Sprintf("%.1f %%", v)
 	}
 	return fmt.Sprintf("%.0f %%", part*100)
+}
+
+// WriteJSON writes v as JSON that people can read as well: indented, without HTML escapes.
+func WriteJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
 }
 
 // Wrap breaks a text at spaces into lines of at most width columns. A longer word gets its own line.
