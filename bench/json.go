@@ -30,7 +30,7 @@ type jsonResult struct {
 	TCP        *float64         `json:"tcp_bytes_per_second"`
 	TCPRTT     *float64         `json:"tcp_rtt_seconds"`
 	Duration   float64          `json:"duration_seconds"`
-	Class      *jsonClass       `json:"class"`
+	Class      *result.Class    `json:"class"`
 	Rails      []jsonRail       `json:"rails"`
 	Failures   []jsonFailure    `json:"failures"`
 
@@ -42,12 +42,6 @@ type jsonResult struct {
 	Extras        []jsonExtra       `json:"extras"`
 
 	suite.Suite
-}
-
-type jsonClass struct {
-	TrafficClass uint8  `json:"traffic_class"`
-	ServiceLevel uint8  `json:"service_level"`
-	Source       string `json:"source"`
 }
 
 type jsonRail struct {
@@ -133,7 +127,7 @@ func WriteJSON(w io.Writer, r result.Result, o Options) error {
 		out.TCPRTT = nonZero(seconds(best.RTT))
 	}
 	if r.Class.Source != "" {
-		out.Class = new(jsonClass(r.Class))
+		out.Class = &r.Class
 	}
 	for i := range r.Rails {
 		one := newJSONRail(&r.Rails[i])

@@ -40,9 +40,9 @@ const probeWorker = "railscope-probe"
 
 // Choice holds the values for the probe's packets.
 type Choice struct {
-	TrafficClass uint8  // DSCP<<2 and ECN
-	ServiceLevel uint8  // InfiniBand's; on RoCE it is the priority of a VLAN
-	Source       string // origin, for people: "NCCL_IB_TC of python (PID 4711)"
+	TrafficClass uint8  `json:"traffic_class"` // DSCP<<2 and ECN
+	ServiceLevel uint8  `json:"service_level"` // InfiniBand's; on RoCE it is the priority of a VLAN
+	Source       string `json:"source"`        // origin, for people: "NCCL_IB_TC of python (PID 4711)"
 }
 
 // Kernel lists queue pairs; [*rdmanl.Client] implements it.
