@@ -298,22 +298,21 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts options.Options, 
 			*s.options["timeout"] = "10m"
 		}
 	}
-	p := cmp.Or(cfg.Probe, config.DefaultProbe())
-	p.TokenFile = cmp.Or(s.tokenFile, p.TokenFile)
-	if bad := p.Override(s.options); bad != nil {
+	opts = cfg.ProbeOptions()
+	opts.Security.TokenFile = cmp.Or(s.tokenFile, opts.Security.TokenFile)
+	if bad := config.Override(&opts, s.options); bad != nil {
 		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
-	opts = *probeOptions(&config.Config{Probe: p})
 	opts.Budget = options.Budget{Share: 1} // does not delay a round by hand
 	opts.Extras = extras
 	return opts, peer, checkToken(s.tokenFile)
 }
 
 func parsePeer(name, text string) (string, error) {
-	peer, ok := hostport.Parse(text, config.DefaultPort)
+	peer, ok := hostport.Parse(text, options.DefaultPort)
 	if !ok {
 		return "", fmt.Errorf("%s must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q",
-			name, config.DefaultPort, text)
+			name, options.DefaultPort, text)
 	}
 	return peer, nil
 }

@@ -119,8 +119,8 @@ func (s *benchSettings) runRing(ctx context.Context, cfg *config.Config, w io.Wr
 // rings measures the ring as often as --save and --compare need it, until a run measures nothing.
 func (s *benchSettings) rings(ctx context.Context, cfg *config.Config, nodes []string, bytes int64,
 ) (runs []result.RingResult, err error) {
-	p := *cmp.Or(cfg.Probe, config.DefaultProbe())
-	p.TokenFile = cmp.Or(s.tokenFile, p.TokenFile)
+	security := cfg.ProbeOptions().Security
+	security.TokenFile = cmp.Or(s.tokenFile, security.TokenFile)
 	progress := func(string) {}
 	if isTerminal(os.Stderr) {
 		progress = func(node string) {
@@ -128,7 +128,7 @@ func (s *benchSettings) rings(ctx context.Context, cfg *config.Config, nodes []s
 		}
 	}
 	for range s.runs() {
-		res, err := probe.Ring(ctx, probeOptions(&config.Config{Probe: &p}).Security, nodes, progress)
+		res, err := probe.Ring(ctx, security, nodes, progress)
 		if err != nil {
 			return nil, err
 		}

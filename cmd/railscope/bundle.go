@@ -241,7 +241,7 @@ func (s *bundleSettings) writeKernelLog(w io.Writer) error {
 
 // addPeers asks all peers for their facts, in parallel.
 func (s *bundleSettings) addPeers(ctx context.Context, b *bundle.Bundle, cfg *config.Config, here *facts.Facts) {
-	opts := probeOptions(cfg)
+	opts := cfg.Probe
 	if opts == nil {
 		b.Note("peers: the configuration has no probe")
 		return

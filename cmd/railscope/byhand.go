@@ -68,35 +68,21 @@ func benchKeys() []string {
 
 // change returns a function that applies the options of a to those of scheduled rounds, or the error in them.
 func (a *benchAsk) change() (func(*options.Options), error) {
-	p, texts := config.DefaultProbe(), map[string]*string{}
+	tried, texts := options.DefaultOptions(), map[string]*string{}
 	for key, text := range a.Set {
 		if !slices.Contains(benchKeys(), key) {
 			return nil, fmt.Errorf("%.40q cannot be set for one round", key)
 		}
 		texts[key] = &text
 	}
-	if bad := p.Override(texts); bad != nil {
+	if bad := config.Override(&tried, texts); bad != nil {
 		return nil, fmt.Errorf("%s %s", bad.Key, bad.Text)
 	}
 	if err := probe.CheckExtras(a.Extras); err != nil {
 		return nil, err
 	}
-	from := probeOptions(&config.Config{Probe: p})
 	return func(o *options.Options) {
-		for key := range a.Set {
-			switch key {
-			case "burst":
-				o.Burst = from.Burst
-			case "depth":
-				o.Depth = from.Depth
-			case "latency_samples":
-				o.LatencySamples = from.LatencySamples
-			case "min_of_expected":
-				o.MinOfExpected = from.MinOfExpected
-			case "timeout":
-				o.Timeout = from.Timeout
-			}
-		}
+		_ = config.Override(o, texts) // valid, as tried
 		o.Extras = a.Extras
 		if a.Quick {
 			o.LatencySamples = min(o.LatencySamples, quickSamples)

@@ -182,8 +182,8 @@ func page() (p report.Page) {
 
 // peerToAsk returns the peer to ask, empty for none, and how this node authenticates to it.
 func (s *doctorSettings) peerToAsk(cfg *config.Config) (peer string, security options.Security, err error) {
-	if opts := probeOptions(cfg); opts != nil {
-		security = opts.Security
+	if cfg.Probe != nil {
+		security = cfg.Probe.Security
 	}
 	security.TokenFile = cmp.Or(s.tokenFile, security.TokenFile)
 	if s.peer == "" && !s.peerGiven { // a script with an empty variable passes --peer=

@@ -17,9 +17,9 @@ import (
 
 	"github.com/railscope/railscope/bench/nixl"
 	"github.com/railscope/railscope/bench/record"
-	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe/options"
 )
 
 type nixlbenchSettings struct {
@@ -156,7 +156,7 @@ func (s *nixlbenchSettings) settings(ctx context.Context) (out nixl.Settings, er
 // localAddress returns this node's IPv4 address on the route to a host. Nothing is sent.
 func localAddress(ctx context.Context, host string) (string, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp4", net.JoinHostPort(host, config.DefaultPort))
+	conn, err := d.DialContext(ctx, "udp4", net.JoinHostPort(host, options.DefaultPort))
 	if err != nil {
 		return "", fmt.Errorf("find the address of this node that %s reaches: %w; set --address", host, err)
 	}

@@ -21,8 +21,7 @@ const quickSamples = 50
 
 // quickRound probes a peer once, as bench does, with fewer samples.
 func (c *common) quickRound(ctx context.Context, cfg *config.Config, peer, tokenFile string) (result.Result, error) {
-	opts := *probeOptions(&config.Config{Probe: quickOptions(ctx, cfg, tokenFile)})
-	opts.Budget, opts.Extras = options.Budget{Share: 1}, nil // an interactive round needs no budget and makes no extras
+	opts := quickOptions(ctx, cfg, tokenFile)
 	h := byHand{common: c, cfg: cfg, opts: opts, ask: benchAsk{Peer: peer, Quick: true},
 		logger: slog.New(slog.DiscardHandler)}
 	defer h.close()
@@ -38,15 +37,17 @@ func skippedBecause(r result.Result) string {
 	return "peer " + r.Peer + " was not probed: " + check.Reason(r.Reason, r.Detail)
 }
 
-// quickOptions returns the options of a quick round: few samples, and a timeout within the context's.
-func quickOptions(ctx context.Context, cfg *config.Config, tokenFile string) *config.Probe {
-	p := *cmp.Or(cfg.Probe, config.DefaultProbe())
-	p.TokenFile = cmp.Or(tokenFile, p.TokenFile)
-	p.LatencySamples = min(p.LatencySamples, quickSamples)
+// quickOptions returns the options of a quick round: few samples, and a timeout within the context's. An interactive
+// round needs no budget and makes no extras.
+func quickOptions(ctx context.Context, cfg *config.Config, tokenFile string) options.Options {
+	o := cfg.ProbeOptions()
+	o.Security.TokenFile = cmp.Or(tokenFile, o.Security.TokenFile)
+	o.LatencySamples = min(o.LatencySamples, quickSamples)
+	o.Budget, o.Extras = options.Budget{Share: 1}, nil
 	if until, ok := ctx.Deadline(); ok {
-		p.Timeout = config.Duration(min(time.Duration(p.Timeout), time.Until(until)))
+		o.Timeout = min(o.Timeout, time.Until(until))
 	}
-	return &p
+	return o
 }
 
 // recent is the maximum age of the running railscope's last round that replaces a round of this command.

@@ -117,7 +117,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	defer n.close()
 	defer context.AfterFunc(ctx, n.close)() // runs while scrapes finish, not after them
 	n.watch.Check()
-	if err := n.probing.start(ctx, probeOptions(cfg)); err != nil {
+	if err := n.probing.start(ctx, cfg.Probe); err != nil {
 		return err
 	}
 	reload := (&reloader{node: n, file: s.configFile, loader: &loader, ctx: ctx}).reload
@@ -251,7 +251,7 @@ func (r *reloader) apply() error {
 	if err != nil {
 		return err
 	}
-	commit, err := r.node.probing.prepare(probeOptions(cfg), false)
+	commit, err := r.node.probing.prepare(cfg.Probe, false)
 	if err != nil {
 		return err
 	}

@@ -7,24 +7,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/options"
 )
-
-// DefaultPort is the default port of a peer.
-const DefaultPort = "10092"
 
 // Config is the configuration. The zero value applies without a file.
 type Config struct {
-	Empty  bool   `yaml:"-"` // the file has only comments, as one that is being written; {} is not empty
-	Rails  Rails  `yaml:"rails"`
-	Expect Expect `yaml:"expect"`
-	Probe  *Probe `yaml:"probe"` // nil: the probe neither asks nor answers peers
-
-	Findings Findings `yaml:"findings"`
-
-	Maintenance string `yaml:"maintenance"` // absolute path; see [Config.MaintenanceFile]
+	Empty       bool // the file has only comments, as one that is being written; {} is not empty
+	Rails       Rails
+	Expect      Expect
+	Findings    Findings
+	Probe       *options.Options // nil: the probe neither asks nor answers peers
+	Maintenance string           // absolute path; see [Config.MaintenanceFile]
 }
 
 // DefaultMaintenance is the default maintenance file.
@@ -39,17 +34,17 @@ const ReportVirtual = "report"
 // Rails selects the ports that are rails, and sets their names and roles.
 type Rails struct {
 	// Matches devices, or device/port if it has a slash; nil: every port without a reason against it.
-	Include *regexp.Regexp    `yaml:"include"`
-	Exclude *regexp.Regexp    `yaml:"exclude"` // like Include; nil: none
-	Names   map[string]string `yaml:"names"`   // rail → port, as written
-	Ports   map[string]string `yaml:"-"`       // Names as port → rail, with ports in the form of rail.Key
+	Include *regexp.Regexp
+	Exclude *regexp.Regexp    // like Include; nil: none
+	Names   map[string]string // rail → port, as written
+	Ports   map[string]string // Names as port → rail, with ports in the form of rail.Key
 
-	Roles     map[string]*regexp.Regexp `yaml:"roles"` // role → device names, as written
-	RoleRules []RoleRule                `yaml:"-"`     // Roles in the order of the file
+	Roles     map[string]*regexp.Regexp // role → device names, as written
+	RoleRules []RoleRule                // Roles in the order of the file
 
-	Leaf map[string]string `yaml:"leaf"` // rail → switch that it is connected to
+	Leaf map[string]string // rail → switch that it is connected to
 
-	VirtualFunctions string `yaml:"virtual_functions"` // empty: ignore
+	VirtualFunctions string // empty: ignore
 }
 
 // RoleRule gives a role to devices; the first rule that matches a device applies.
@@ -60,71 +55,18 @@ type RoleRule struct {
 
 // Expect is the expected state of this node; 0: not configured.
 type Expect struct {
-	Rails Count `yaml:"rails"`
-	Rate  Rate  `yaml:"rate"` // rate of every port
-	MTU   Count `yaml:"mtu"`  // RoCE MTU of every port, bytes
-	GPUs  Count `yaml:"gpus"`
+	Rails Count
+	Rate  Rate  // rate of every port
+	MTU   Count // RoCE MTU of every port, bytes
+	GPUs  Count
 }
 
-// Probe says which peers to probe and to answer, and how.
-type Probe struct {
-	Listen    string   `yaml:"listen"` // host:port; empty: peers are not answered
-	Name      string   `yaml:"name"`   // name of this node; empty: the host's name
-	Peers     []string `yaml:"peers"`  // host:port
-	DNS       []string `yaml:"-"`      // host:port of the peers written as dns+host
-	Files     []string `yaml:"-"`      // absolute patterns of the files written as file:pattern
-	TokenFile string   `yaml:"token_file"`
-	TLS       TLS      `yaml:"tls"`
-	Insecure  bool     `yaml:"insecure"`   // answer anyone
-	AllowRing bool     `yaml:"allow_ring"` // take part in rings of other peers' measurements
-
-	Fanout         Count    `yaml:"fanout"`
-	Interval       Duration `yaml:"interval"`
-	Timeout        Duration `yaml:"timeout"`
-	LatencySamples Count    `yaml:"latency_samples"`
-	Burst          Duration `yaml:"burst"`
-	Depth          Count    `yaml:"depth"`
-	QueuePairs     AutoInt  `yaml:"queue_pairs"`
-	SoloEvery      Count    `yaml:"solo_every"`
-	Budget         Budget   `yaml:"budget"`
-	BusyAbove      Ratio    `yaml:"busy_above"`
-	MinOfExpected  Ratio    `yaml:"min_of_expected"`
-	TrafficClass   AutoInt  `yaml:"traffic_class"` // DSCP << 2 and ECN
-	ServiceLevel   AutoInt  `yaml:"service_level"`
-	PKey           PKey     `yaml:"pkey"`
-	Memory         string   `yaml:"memory"`
-	Extras         []string `yaml:"extras"` // kinds of extra measurements; see Extras
-}
-
-// Extras returns the kinds of extra measurements that rounds can make, the same as the probe's.
-func Extras() []string { return []string{"loopback", "paths", "contention", "gpu"} }
-
-// TLS configures the TLS of the control channel. Relative names are resolved against the configuration's directory.
-type TLS struct {
-	CertFile           string   `yaml:"cert_file"`
-	KeyFile            string   `yaml:"key_file"`
-	ClientCAFile       string   `yaml:"client_ca_file"`
-	ClientAllowedNames []string `yaml:"client_allowed_names"` // empty: any name that the authority signed
-}
-
-// DefaultProbe returns the defaults of the keys below probe.
-func DefaultProbe() *Probe {
-	return &Probe{
-		Fanout:         4,
-		Interval:       Duration(time.Minute),
-		Timeout:        Duration(30 * time.Second),
-		LatencySamples: 200,
-		Burst:          Duration(5 * time.Millisecond),
-		Depth:          16,
-		QueuePairs:     Auto,
-		SoloEvery:      5,
-		Budget:         Budget{Share: 0.005},
-		BusyAbove:      0.2,
-		MinOfExpected:  0.7,
-		TrafficClass:   Auto,
-		ServiceLevel:   Auto,
-		Memory:         "host",
+// ProbeOptions returns the options of the probe, or their defaults without a probe.
+func (c *Config) ProbeOptions() options.Options {
+	if c.Probe == nil {
+		return options.DefaultOptions()
 	}
+	return *c.Probe
 }
 
 var (

@@ -14,12 +14,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is the file as written, with the position of each value. The decoder also rejects unknown keys and wrong
-// types, but its messages name neither the key nor a valid value.
+// document is the file as written, with the position of each value. It checks each value before it is decoded: the
+// messages of the decoder name neither the key nor a valid value.
 type document struct {
-	file  string
-	table []Key
-	nodes map[string]*yaml.Node // keyed by path, such as probe.interval
+	file   string
+	table  []Key
+	nodes  map[string]*yaml.Node // keyed by path, such as probe.interval
+	extras []string              // probe.extras
 }
 
 func (d *document) errorf(n *yaml.Node, format string, args ...any) error {
@@ -30,10 +31,27 @@ func (d *document) wrong(n *yaml.Node, path string) error {
 	return d.errorf(n, "%s must be %s, not %s", path, wanted(d.table, path), nodeText(n))
 }
 
-// check checks that the value at path fits the type that it will be decoded into.
+// decode checks the value of a key, and sets its field.
+func (d *document) decode(n *yaml.Node, k Key) error {
+	if err := d.check(n, reflect.TypeOf(k.into).Elem(), k.Name); err != nil {
+		return err
+	}
+	if err := n.Decode(k.into); err != nil {
+		return syntaxError(d.file, err)
+	}
+	return nil
+}
+
+// check checks that the value at path fits the type that it will be decoded into; nil: keys of the table.
 func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
 	n = resolve(n)
 	d.nodes[path] = n
+	if t == nil {
+		if at := slices.IndexFunc(d.table, func(k Key) bool { return k.Name == path && k.into != nil }); at >= 0 {
+			return d.decode(n, d.table[at])
+		}
+		return d.checkMapping(n, t, path)
+	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -65,7 +83,8 @@ func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
 	return nil
 }
 
-// checkMapping checks keys and their values. A struct has the keys of its fields; a map accepts any.
+// checkMapping checks keys and their values. A struct has the keys of its fields; a map accepts any; nil has those of
+// the table.
 func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error {
 	name := cmp.Or(path, "the configuration")
 	if isNull(n) {
@@ -74,25 +93,22 @@ func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error
 	if n.Kind != yaml.MappingNode {
 		return d.errorf(n, "%s must be %s, not %s", name, wanted(d.table, path), nodeText(n))
 	}
-	lines := map[string]int{}
+	lines, known := map[string]int{}, d.known(t, path)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := resolve(n.Content[i]), n.Content[i+1]
 		if line, found := lines[key.Value]; found {
 			return d.errorf(key, "duplicate key %q in %s; the first is in line %d", key.Value, name, line)
 		}
 		lines[key.Value] = key.Line
-		var of reflect.Type
-		if t.Kind() == reflect.Map {
+		of, found := known[key.Value]
+		if why := Replaced()[key.Value]; path == "probe" && why != "" {
+			return d.errorf(key, "probe.%s %s", key.Value, why)
+		}
+		if known == nil {
 			of = t.Elem()
-		} else {
-			of = fields(t)[key.Value]
-			if of == nil {
-				if why := Replaced()[key.Value]; path == "probe" && why != "" {
-					return d.errorf(key, "probe.%s %s", key.Value, why)
-				}
-				known := slices.Sorted(maps.Keys(fields(t)))
-				return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, known))
-			}
+		} else if !found {
+			words := slices.Sorted(maps.Keys(known))
+			return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, words))
 		}
 		if err := d.check(value, of, strings.TrimPrefix(path+"."+key.Value, ".")); err != nil {
 			return err
@@ -114,11 +130,24 @@ func (d *document) checkBounds() error {
 	return nil
 }
 
-func fields(t reflect.Type) map[string]reflect.Type {
+// known returns the keys of a struct with their types, or those of the table below path; nil: any.
+func (d *document) known(t reflect.Type, path string) map[string]reflect.Type {
 	list := map[string]reflect.Type{}
-	for field := range t.Fields() {
-		if key := field.Tag.Get("yaml"); key != "-" {
-			list[key] = field.Type
+	switch {
+	case t == nil:
+		for _, k := range d.table {
+			if below, ok := strings.CutPrefix("."+k.Name, strings.TrimSuffix("."+path, ".")+"."); ok {
+				key, _, _ := strings.Cut(below, ".")
+				list[key] = nil
+			}
+		}
+	case t.Kind() == reflect.Map:
+		return nil
+	default:
+		for field := range t.Fields() {
+			if key := field.Tag.Get("yaml"); key != "-" {
+				list[key] = field.Type
+			}
 		}
 	}
 	return list

@@ -10,7 +10,7 @@ import (
 
 // Findings says which findings are known.
 type Findings struct {
-	Silence []Silence `yaml:"silence"`
+	Silence []Silence
 }
 
 // Silence hides a finding that an operator knows about. This package does not verify that the check exists.
@@ -45,10 +45,10 @@ const (
 
 const silenceForm = "{check: mtu_low, subject: rail 3, reason: storage network, until: 2027-01-31}"
 
-func silenceKey() Key {
+func silenceKey(v *[]Silence) Key {
 	return Key{Name: "findings.silence", Form: "list of {check, subject, reason, until}",
 		Bounds: fmt.Sprintf("%d at most", maxSilences), want: "a list, such as [" + silenceForm + "]",
-		item: "a check with a reason and an end, such as " + silenceForm,
+		into: v, item: "a check with a reason and an end, such as " + silenceForm,
 		About: "Known findings to silence. They are shown with the reason, and do not count in " +
 			"`railscope_finding`, alerts, the log, the verdict and `railscope check`. `check` is a [name](doctor.md#checks), " +
 			"`subject` such as `rail 3`; without it all subjects match. `until` is a date, until its end in UTC, or a " +

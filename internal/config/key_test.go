@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/probe/options"
 )
 
 // TestKeys: the loader knows each key of the reference, and each key has a form, a description and the right
@@ -65,10 +66,10 @@ func TestExample(t *testing.T) {
 		if c.Probe == nil || len(c.Probe.Peers) == 0 || len(c.Rails.Names) == 0 {
 			t.Errorf("%s: %+v", name, c)
 		}
-		def := config.DefaultProbe()
+		def := options.DefaultOptions()
 		def.Peers, def.Listen, def.Name = c.Probe.Peers, c.Probe.Listen, c.Probe.Name
-		def.TokenFile, def.TLS = c.Probe.TokenFile, c.Probe.TLS
-		if diff := cmp.Diff(def, c.Probe); diff != "" {
+		def.Security = c.Probe.Security
+		if diff := cmp.Diff(&def, c.Probe); diff != "" {
 			t.Errorf("%s, something is not the default: %s", name, diff)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/secret"
+	"github.com/railscope/railscope/probe/options"
 )
 
 // Load reads the file at path; an empty path is an empty configuration. Errors are one line: file, line number if
@@ -55,15 +55,11 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: more than one YAML document; write one", name)
 	}
-	c := &Config{Empty: isNull(resolve(root.Content[0])), Probe: DefaultProbe()}
-	d := &document{file: name, table: keys(c), nodes: map[string]*yaml.Node{}}
-	if err := d.check(root.Content[0], reflect.TypeOf(c), ""); err != nil {
+	c := &Config{Empty: isNull(resolve(root.Content[0])), Probe: new(options.DefaultOptions())}
+	d := &document{file: name, nodes: map[string]*yaml.Node{}}
+	d.table = keys(c, &d.extras)
+	if err := d.check(root.Content[0], nil, ""); err != nil {
 		return nil, err
-	}
-	dec = yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(c); err != nil {
-		return nil, syntaxError(name, err)
 	}
 	if err := cmp.Or(d.checkBounds(), d.checkRails(&c.Rails), d.checkSilences(c.Findings.Silence)); err != nil {
 		return nil, err
@@ -71,9 +67,6 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	if d.nodes["probe"] == nil {
 		c.Probe = nil
 		return c, nil
-	}
-	if c.Probe == nil { // the key has no value
-		c.Probe = DefaultProbe()
 	}
 	if err := d.checkProbe(c.Probe, l); err != nil {
 		return nil, err
@@ -164,16 +157,16 @@ func (l *Loader) readNamed(path string) ([]byte, error) {
 	return data, err
 }
 
-func (d *document) checkFiles(p *Probe, l *Loader) error {
+func (d *document) checkFiles(s *options.Security, l *Loader) error {
 	for _, f := range []struct {
 		key   string
 		path  *string
 		check func(data []byte, err error) error
 	}{
-		{"probe.token_file", &p.TokenFile, checkToken},
-		{"probe.tls.cert_file", &p.TLS.CertFile, checkFile},
-		{"probe.tls.key_file", &p.TLS.KeyFile, checkFile},
-		{"probe.tls.client_ca_file", &p.TLS.ClientCAFile, checkFile},
+		{"probe.token_file", &s.TokenFile, checkToken},
+		{"probe.tls.cert_file", &s.CertFile, checkFile},
+		{"probe.tls.key_file", &s.KeyFile, checkFile},
+		{"probe.tls.client_ca_file", &s.ClientCAFile, checkFile},
 	} {
 		if *f.path == "" {
 			continue

@@ -12,7 +12,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/railscope/railscope/internal/hostport"
+	"github.com/railscope/railscope/probe/options"
 )
 
 // Problem is an invalid option of the probe.
@@ -30,9 +33,9 @@ func Replaced() map[string]string {
 	}
 }
 
-// Override sets the numbers from a command line that are not empty, by key below probe, such as latency_samples. It
-// returns the first problem; nil: all are valid.
-func (p *Probe) Override(texts map[string]*string) *Problem {
+// Override sets numbers of p from a command line, by key below probe, such as latency_samples; empty ones set nothing.
+// It returns the first problem; nil: all are valid.
+func Override(p *options.Options, texts map[string]*string) *Problem {
 	for key, why := range Replaced() {
 		if text := texts[key]; text != nil && *text != "" {
 			return &Problem{key, why}
@@ -40,15 +43,15 @@ func (p *Probe) Override(texts map[string]*string) *Problem {
 	}
 	for _, k := range figures(p) {
 		key := strings.TrimPrefix(k.Name, "probe.")
-		if text := texts[key]; text != nil && *text != "" && k.set(*text) != nil {
+		if text := texts[key]; text != nil && *text != "" && yaml.Unmarshal([]byte(*text), k.into) != nil {
 			return &Problem{key, fmt.Sprintf("must be %s, not %q", k.want, *text)}
 		}
 	}
-	return p.Check()
+	return Check(p)
 }
 
-// Check returns the first number that is out of range; nil if all are valid.
-func (p *Probe) Check() *Problem {
+// Check returns the first number of p that is out of range; nil if all are valid.
+func Check(p *options.Options) *Problem {
 	for _, k := range figures(p) {
 		if value := k.invalid(); value != "" {
 			return &Problem{strings.TrimPrefix(k.Name, "probe."), fmt.Sprintf("must be %s, not %s", k.want, value)}
@@ -58,18 +61,18 @@ func (p *Probe) Check() *Problem {
 }
 
 // checkProbe checks the section probe as a whole, after each value.
-func (d *document) checkProbe(p *Probe, l *Loader) error {
-	if err := cmp.Or(d.checkPeers(p), d.checkAllowedNames(p.TLS.ClientAllowedNames)); err != nil {
+func (d *document) checkProbe(p *options.Options, l *Loader) error {
+	if err := cmp.Or(d.checkExtras(p), d.checkPeers(p), d.checkAllowedNames(&p.Security)); err != nil {
 		return err
 	}
-	if err := d.checkFiles(p, l); err != nil {
+	if err := d.checkFiles(&p.Security, l); err != nil {
 		return err
 	}
 	// A default must not conflict with a valid value.
 	if d.nodes["probe.timeout"] == nil {
 		p.Timeout = min(p.Timeout, p.Interval)
 	}
-	bad := cmp.Or(p.Check(), p.conflict())
+	bad := cmp.Or(Check(p), conflict(p))
 	if bad == nil {
 		return nil
 	}
@@ -77,25 +80,25 @@ func (d *document) checkProbe(p *Probe, l *Loader) error {
 	return d.errorf(cmp.Or(d.nodes[path], d.nodes["probe"]), "%s %s", path, bad.Text)
 }
 
-func (p *Probe) conflict() *Problem {
-	t := p.TLS
-	answers, proven := p.Listen != "", p.TokenFile != "" || t.ClientCAFile != ""
+func conflict(p *options.Options) *Problem {
+	s := p.Security
+	answers, proven := p.Listen != "", s.TokenFile != "" || s.ClientCAFile != ""
 	const known = ": peers are known by it, so remove one of the two"
 	for _, c := range []struct {
 		bad       bool
 		key, text string
 	}{
 		{p.Timeout > p.Interval, "timeout", fmt.Sprintf("%v is more than the interval, %v: a round must end before "+
-			"the next begins", p.Timeout, p.Interval)},
-		{p.Insecure && p.TokenFile != "", "insecure", "is true, but there is a token_file" + known},
-		{p.Insecure && t.ClientCAFile != "", "insecure", "is true, but there is tls.client_ca_file" + known},
-		{t.CertFile != "" && t.KeyFile == "", "tls", "has cert_file without key_file: write both or neither"},
-		{t.KeyFile != "" && t.CertFile == "", "tls", "has key_file without cert_file: write both or neither"},
-		{len(t.ClientAllowedNames) > 0 && t.ClientCAFile == "", "tls", "has client_allowed_names without " +
+			"the next begins", Duration(p.Timeout), Duration(p.Interval))},
+		{s.Insecure && s.TokenFile != "", "insecure", "is true, but there is a token_file" + known},
+		{s.Insecure && s.ClientCAFile != "", "insecure", "is true, but there is tls.client_ca_file" + known},
+		{s.CertFile != "" && s.KeyFile == "", "tls", "has cert_file without key_file: write both or neither"},
+		{s.KeyFile != "" && s.CertFile == "", "tls", "has key_file without cert_file: write both or neither"},
+		{len(s.ClientAllowedNames) > 0 && s.ClientCAFile == "", "tls", "has client_allowed_names without " +
 			"client_ca_file, the authority that signs the certificates with these names"},
-		{answers && t.ClientCAFile != "" && t.CertFile == "", "tls", "has client_ca_file without cert_file and " +
+		{answers && s.ClientCAFile != "" && s.CertFile == "", "tls", "has client_ca_file without cert_file and " +
 			"key_file, which answering peers needs"},
-		{answers && !proven && !p.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are " +
+		{answers && !proven && !s.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are " +
 			"answered; or insecure: true, to answer anyone"},
 		{!answers && len(p.Peers)+len(p.DNS)+len(p.Files) == 0, "", "has neither listen nor peers: no peer to answer or " +
 			"to ask"},
@@ -126,8 +129,30 @@ const (
 	maxAllowedNames = 1000
 )
 
+// extraWords returns the kinds of extra measurements that scheduled rounds can make.
+func extraWords() (words []string) {
+	for _, e := range options.ScheduledExtras() {
+		words = append(words, string(e.Kind))
+	}
+	return words
+}
+
+// checkExtras sets the extra measurements from the words of the file.
+func (d *document) checkExtras(p *options.Options) error {
+	const path = "probe.extras"
+	known := extraWords()
+	for i, word := range d.extras {
+		at := slices.Index(known, word)
+		if at < 0 || slices.Contains(d.extras[:i], word) {
+			return d.errorf(d.nodes[path], "%s must be %s, not %q", path, wanted(d.table, path), word)
+		}
+		p.Extras = append(p.Extras, options.ScheduledExtras()[at])
+	}
+	return nil
+}
+
 // checkPeers checks the peers, and moves names to look up from p.Peers to p.DNS, and patterns of files to p.Files.
-func (d *document) checkPeers(p *Probe) error {
+func (d *document) checkPeers(p *options.Options) error {
 	list := d.nodes["probe.peers"]
 	if len(p.Peers) > maxPeers {
 		return d.errorf(list, "probe.peers has %d peers; %d at most", len(p.Peers), maxPeers)
@@ -139,7 +164,7 @@ func (d *document) checkPeers(p *Probe) error {
 		item := resolve(list.Content[i])
 		pattern, file := strings.CutPrefix(s, filePrefix)
 		host, dns := strings.CutPrefix(s, dnsPrefix)
-		peer, ok := hostport.Parse(host, DefaultPort)
+		peer, ok := hostport.Parse(host, options.DefaultPort)
 		name, same := "peer "+peer, hostport.Canonical(peer)
 		switch {
 		case file:
@@ -154,7 +179,7 @@ func (d *document) checkPeers(p *Probe) error {
 			name, same = s, filePrefix+pattern
 		case dns && (!ok || isAddress(peer)):
 			return d.errorf(item, "a peer with %s must be a name that has an address for each peer, "+
-				"such as %srailscope-peers.railscope.svc:%s, not %q", dnsPrefix, dnsPrefix, DefaultPort, s)
+				"such as %srailscope-peers.railscope.svc:%s, not %q", dnsPrefix, dnsPrefix, options.DefaultPort, s)
 		case !ok:
 			return d.wrong(item, itemOf+"probe.peers")
 		}
@@ -186,9 +211,9 @@ func validPeerFile(pattern string) bool {
 		slices.Contains([]string{".json", ".yml", ".yaml"}, strings.ToLower(filepath.Ext(last)))
 }
 
-func (d *document) checkAllowedNames(names []string) error {
+func (d *document) checkAllowedNames(s *options.Security) error {
 	const path = "probe.tls.client_allowed_names"
-	n := d.nodes[path]
+	n, names := d.nodes[path], s.ClientAllowedNames
 	if n != nil && (len(names) == 0 || len(names) > maxAllowedNames) {
 		return d.wrong(n, path)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/probe/options"
 )
 
 const wantAllowed = "an item of probe.tls.client_allowed_names must be a DNS name, such as spark-02.example.com or " +
@@ -39,7 +40,7 @@ func TestProbe(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for _, tt := range []struct {
 		name, in string
-		want     func(o *config.Probe)
+		want     func(o *options.Options)
 	}{
 		{"all of it", `
 listen: 0.0.0.0:10092
@@ -62,86 +63,95 @@ min_of_expected: 0.85
 traffic_class: 106
 service_level: 3
 pkey: 0x8001
-memory: host`, func(o *config.Probe) {
-			*o = config.Probe{Listen: "0.0.0.0:10092", Name: "spark-01, left",
-				Peers:     []string{"spark-02:10092", "spark-03:7000"},
-				TokenFile: in("token"), TLS: config.TLS{CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca"),
+memory: host`, func(o *options.Options) {
+			*o = options.Options{Listen: "0.0.0.0:10092", Name: "spark-01, left",
+				Peers: []string{"spark-02:10092", "spark-03:7000"},
+				Security: options.Security{TokenFile: in("token"), CertFile: in("crt"), KeyFile: in("key"),
+					ClientCAFile:       in("ca"),
 					ClientAllowedNames: []string{"spark-02", "*.gpu.example.com", "spiffe://example.com/railscope"}},
-				Fanout: 8, Interval: config.Duration(90 * time.Second), Timeout: config.Duration(time.Minute),
-				LatencySamples: 100, Burst: config.Duration(20 * time.Millisecond), Depth: 16, QueuePairs: 2, SoloEvery: 10,
-				Budget: config.Budget{Share: 0.015}, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 106,
+				Fanout: 8, Interval: 90 * time.Second, Timeout: time.Minute,
+				LatencySamples: 100, Burst: 20 * time.Millisecond, Depth: 16, QueuePairs: 2, SoloEvery: 10,
+				Budget: options.Budget{Share: 0.015}, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 106,
 				ServiceLevel: 3, PKey: 0x8001,
 				Memory: "host"}
 		}},
-		{"only asking", "peers: [a]", func(o *config.Probe) { o.Peers = []string{"a:10092"} }},
-		{"only answering, with a token", "listen: :10092\ntoken_file: token", func(o *config.Probe) {
-			o.Listen, o.TokenFile = ":10092", in("token")
+		{"only asking", "peers: [a]", func(o *options.Options) { o.Peers = []string{"a:10092"} }},
+		{"only answering, with a token", "listen: :10092\ntoken_file: token", func(o *options.Options) {
+			o.Listen, o.Security.TokenFile = ":10092", in("token")
 		}},
 		{"answering with certificates",
-			"listen: '[::]:10092'\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", func(o *config.Probe) {
-				o.Listen, o.TLS = "[::]:10092", config.TLS{CertFile: in("crt"), KeyFile: in("key"),
+			"listen: '[::]:10092'\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", func(o *options.Options) {
+				o.Listen, o.Security = "[::]:10092", options.Security{CertFile: in("crt"), KeyFile: in("key"),
 					ClientCAFile: in("ca")}
 			}},
-		{"answering anyone", "listen: 127.0.0.1:0\ninsecure: true", func(o *config.Probe) {
-			o.Listen, o.Insecure = "127.0.0.1:0", true
+		{"answering anyone", "listen: 127.0.0.1:0\ninsecure: true", func(o *options.Options) {
+			o.Listen, o.Security.Insecure = "127.0.0.1:0", true
 		}},
-		{"two tokens", "peers: [a]\ntoken_file: two", func(o *config.Probe) {
-			o.Peers, o.TokenFile = []string{"a:10092"}, in("two")
+		{"two tokens", "peers: [a]\ntoken_file: two", func(o *options.Options) {
+			o.Peers, o.Security.TokenFile = []string{"a:10092"}, in("two")
 		}},
-		{"the longest token", "peers: [a]\ntoken_file: longest", func(o *config.Probe) {
-			o.Peers, o.TokenFile = []string{"a:10092"}, in("longest")
+		{"the longest token", "peers: [a]\ntoken_file: longest", func(o *options.Options) {
+			o.Peers, o.Security.TokenFile = []string{"a:10092"}, in("longest")
 		}},
 		{"peers of all forms",
 			"peers: [10.0.0.1, '10.0.0.2:1', '[fd00:0::1]', '[fd00::2]:65535', A.example.com., '[fe80::1%eth0]']",
-			func(o *config.Probe) {
+			func(o *options.Options) {
 				o.Peers = []string{"10.0.0.1:10092", "10.0.0.2:1", "[fd00::1]:10092", "[fd00::2]:65535",
 					"A.example.com.:10092", "[fe80::1%eth0]:10092"}
 			}},
 		{"names that stand for many", "peers: [dns+peers.ns.svc, 'dns+Peers.ns.svc.cluster.local.:7000', spark-02]",
-			func(o *config.Probe) {
+			func(o *options.Options) {
 				o.DNS, o.Peers = []string{"peers.ns.svc:10092", "Peers.ns.svc.cluster.local.:7000"},
 					[]string{"spark-02:10092"}
 			}},
-		{"only peers by DNS", "peers: [dns+peers]", func(o *config.Probe) { o.DNS = []string{"peers:10092"} }},
-		{"files", "peers: ['file:/etc/railscope/peers/*.yml', file:more.JSON, spark-02]", func(o *config.Probe) {
+		{"only peers by DNS", "peers: [dns+peers]", func(o *options.Options) { o.DNS = []string{"peers:10092"} }},
+		{"files", "peers: ['file:/etc/railscope/peers/*.yml', file:more.JSON, spark-02]", func(o *options.Options) {
 			o.Files, o.Peers = []string{"/etc/railscope/peers/*.yml", in("more.JSON")}, []string{"spark-02:10092"}
 		}},
-		{"alias", "name: &n spark\npeers: [*n]", func(o *config.Probe) {
+		{"alias", "name: &n spark\npeers: [*n]", func(o *options.Options) {
 			o.Name, o.Peers = "spark", []string{"spark:10092"}
 		}},
-		{"no peers", "listen: :1\ninsecure: TRUE\npeers:", func(o *config.Probe) { o.Listen, o.Insecure = ":1", true }},
-		{"powers of ten, a budget by the day", "peers: [a]\nbudget: 240MB/d", func(o *config.Probe) {
-			o.Peers, o.Budget = []string{"a:10092"}, config.Budget{Bytes: 1e7}
+		{"no peers", "listen: :1\ninsecure: TRUE\npeers:", func(o *options.Options) {
+			o.Listen, o.Security.Insecure = ":1", true
 		}},
-		{"a budget by the minute", "peers: [a]\nbudget: 1GiB/m", func(o *config.Probe) {
-			o.Peers, o.Budget = []string{"a:10092"}, config.Budget{Bytes: 60 << 30}
+		{"powers of ten, a budget by the day", "peers: [a]\nbudget: 240MB/d", func(o *options.Options) {
+			o.Peers, o.Budget = []string{"a:10092"}, options.Budget{Bytes: 1e7}
+		}},
+		{"a budget by the minute", "peers: [a]\nbudget: 1GiB/m", func(o *options.Options) {
+			o.Peers, o.Budget = []string{"a:10092"}, options.Budget{Bytes: 60 << 30}
 		}},
 		{"the least", "peers: [a]\ninterval: 1s\ntimeout: 1s\nlatency_samples: 1\nburst: 1ms\n" +
 			"depth: 2\nqueue_pairs: 1\nsolo_every: 1\nbudget: 1MiB/h\nbusy_above: 0.001\ntraffic_class: 0\nservice_level: 0\n" +
 			"pkey: 1",
-			func(o *config.Probe) {
+			func(o *options.Options) {
 				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Burst = []string{"a:10092"},
-					config.Duration(time.Second), config.Duration(time.Second), 1, config.Duration(time.Millisecond)
+					time.Second, time.Second, 1, time.Millisecond
 				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.BusyAbove = 2, 1, 1,
-					config.Budget{Bytes: 1 << 20}, 0.001
+					options.Budget{Bytes: 1 << 20}, 0.001
 				o.TrafficClass, o.ServiceLevel, o.PKey = 0, 0, 1
 			}},
 		{"the most", "peers: [a]\ninterval: 24h\ntimeout: 10m\nlatency_samples: 100000\nburst: 1s\n" +
 			"depth: 128\nqueue_pairs: 16\nsolo_every: 10000\nbudget: 25%\ntraffic_class: 255\n" +
 			"service_level: 15\npkey: 65535",
-			func(o *config.Probe) {
+			func(o *options.Options) {
 				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Burst = []string{"a:10092"},
-					config.Duration(24*time.Hour), config.Duration(10*time.Minute), 100000, config.Duration(time.Second)
+					24*time.Hour, 10*time.Minute, 100000, time.Second
 				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.TrafficClass = 128, 16, 10000,
-					config.Budget{Share: 0.25}, 255
+					options.Budget{Share: 0.25}, 255
 				o.ServiceLevel, o.PKey = 15, 0xffff
 			}},
-		{"auto", "peers: [a]\nqueue_pairs: auto\ntraffic_class: auto\nservice_level: auto", func(o *config.Probe) {
+		{"auto", "peers: [a]\nqueue_pairs: auto\ntraffic_class: auto\nservice_level: auto", func(o *options.Options) {
 			o.Peers = []string{"a:10092"}
 		}},
-		{"defaults follow what is written", "peers: [a]\ninterval: 10s", func(o *config.Probe) {
-			o.Peers, o.Interval, o.Timeout = []string{"a:10092"}, config.Duration(10*time.Second),
-				config.Duration(10*time.Second)
+		{"extras", "peers: [a]\nextras: [gpu, paths]", func(o *options.Options) {
+			all := options.ScheduledExtras()
+			o.Peers, o.Extras = []string{"a:10092"}, append(all[3:4:4], all[1])
+		}},
+		{"a ring", "peers: [a]\nallow_ring: true", func(o *options.Options) {
+			o.Peers, o.AllowRing = []string{"a:10092"}, true
+		}},
+		{"defaults follow what is written", "peers: [a]\ninterval: 10s", func(o *options.Options) {
+			o.Peers, o.Interval, o.Timeout = []string{"a:10092"}, 10*time.Second, 10*time.Second
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,9 +159,9 @@ memory: host`, func(o *config.Probe) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := config.DefaultProbe()
-			tt.want(want)
-			if diff := cmp.Diff(want, got.Probe); diff != "" {
+			want := options.DefaultOptions()
+			tt.want(&want)
+			if diff := cmp.Diff(&want, got.Probe); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -440,13 +450,13 @@ func seventeen() string {
 
 // TestCheckProbe: the defaults are valid, and a problem has its key in a field for the command line.
 func TestCheckProbe(t *testing.T) {
-	if bad := config.DefaultProbe().Check(); bad != nil {
+	opts := options.DefaultOptions()
+	if bad := config.Check(&opts); bad != nil {
 		t.Errorf("the defaults: %+v", bad)
 	}
-	opts := config.DefaultProbe()
 	opts.LatencySamples = -1
 	if diff := cmp.Diff(&config.Problem{Key: "latency_samples",
-		Text: "must be a whole number, from 1 to 100000, not -1"}, opts.Check()); diff != "" {
+		Text: "must be a whole number, from 1 to 100000, not -1"}, config.Check(&opts)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -474,12 +484,12 @@ func TestSize(t *testing.T) {
 }
 
 // acceptable verifies the invariants of every accepted probe section.
-func acceptable(o *config.Probe) error {
+func acceptable(o *options.Options) error {
 	switch {
-	case o.Check() != nil:
-		return fmt.Errorf("out of range: %+v", o.Check())
+	case config.Check(o) != nil:
+		return fmt.Errorf("out of range: %+v", config.Check(o))
 	case o.Listen == "" && len(o.Peers)+len(o.DNS) == 0,
-		o.Listen != "" && o.TokenFile == "" && o.TLS.ClientCAFile == "" && !o.Insecure,
+		o.Listen != "" && o.Security.TokenFile == "" && o.Security.ClientCAFile == "" && !o.Security.Insecure,
 		o.Timeout > o.Interval, o.PKey != 0 && o.PKey&0x7fff == 0, o.Memory != "host",
 		strings.ContainsAny(o.Name, "\n\x00"):
 		return fmt.Errorf("accepted %+v", o)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/railscope/railscope/probe/options"
 )
 
 // figureType is a number with a unit, in the syntax of the configuration.
@@ -60,16 +62,13 @@ func (c Count) String() string { return strconv.Itoa(int(c)) }
 
 func (Count) describe() (form, want string) { return "number", "a whole number, " }
 
-// AutoInt is a whole number, or [Auto].
+// AutoInt is a whole number, or [options.Auto].
 type AutoInt int
-
-// Auto stands for a number that railscope determines.
-const Auto AutoInt = -1
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (a *AutoInt) UnmarshalText(b []byte) error {
 	if string(b) == "auto" {
-		*a = Auto
+		*a = options.Auto
 		return nil
 	}
 	v, err := strconv.ParseUint(string(b), 10, 31)
@@ -78,7 +77,7 @@ func (a *AutoInt) UnmarshalText(b []byte) error {
 }
 
 func (a AutoInt) String() string {
-	if a == Auto {
+	if a == options.Auto {
 		return "auto"
 	}
 	return strconv.Itoa(int(a))
@@ -183,17 +182,14 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + unit
 }
 
-// Budget is a share of time, such as 0.5%, or a number of bytes per hour, such as 8GiB/h.
-type Budget struct {
-	Share float64 // fraction of 1; 0 if Bytes is set
-	Bytes Size    // bytes per hour; 0 if Share is set
-}
+// budget is a share of time, such as 0.5%, or a number of bytes per hour, such as 8GiB/h. One of its fields is 0.
+type budget options.Budget
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (g *Budget) UnmarshalText(b []byte) error {
+func (g *budget) UnmarshalText(b []byte) error {
 	if number, isShare := strings.CutSuffix(string(b), "%"); isShare {
 		v, err := strconv.ParseFloat(number, 64)
-		*g = Budget{Share: v / 100}
+		*g = budget{Share: v / 100}
 		return err
 	}
 	text, per, _ := strings.Cut(string(b), "/")
@@ -208,24 +204,24 @@ func (g *Budget) UnmarshalText(b []byte) error {
 	default:
 		return errValue
 	}
-	*g = Budget{Bytes: bytes}
+	*g = budget{Bytes: int64(bytes)}
 	return nil
 }
 
-func (g Budget) String() string {
+func (g budget) String() string {
 	if g.Share != 0 {
 		return strconv.FormatFloat(g.Share*100, 'f', -1, 64) + "%"
 	}
-	return g.Bytes.String() + "/h"
+	return Size(g.Bytes).String() + "/h"
 }
 
 // Limits of a budget. More than 1/4 of a rail's time would disturb jobs.
 const (
 	leastShare  = 0.00001
 	mostShare   = 0.25
-	leastBudget = Size(1 << 20)
+	leastBudget = 1 << 20 // bytes per hour
 )
 
-func (g Budget) valid() bool {
+func (g budget) valid() bool {
 	return g.Share >= leastShare && g.Share <= mostShare || g.Share == 0 && g.Bytes >= leastBudget
 }

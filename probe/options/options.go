@@ -73,6 +73,12 @@ const DefaultPort = "10092"
 // MaxTimeout is the longest time that a round, and its lease, may take.
 const MaxTimeout = 10 * time.Minute
 
+// ScheduledExtras returns the extra measurements that scheduled rounds can make.
+func ScheduledExtras() []result.Extra {
+	return []result.Extra{{Kind: result.Loopback}, {Kind: result.Paths, Counts: []int{16}}, {Kind: result.Contention},
+		{Kind: result.GPU}}
+}
+
 // DefaultOptions returns the options of an empty configuration.
 func DefaultOptions() Options {
 	return Options{
