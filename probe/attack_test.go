@@ -95,7 +95,7 @@ func answeringTapped(t *testing.T, n *node.Node, sec options.Security) (peer str
 		t.Fatal(err)
 	}
 	wire = &wiretap{Listener: l}
-	serve(t, r, wire)
+	t.Cleanup(serve(t, r, wire, target.RequestTime))
 	return l.Addr().String(), wire
 }
 

@@ -33,7 +33,6 @@ type pairOfNodes struct {
 	opts   options.Options
 	peer   string // address of b
 	stop   context.CancelFunc
-	served chan error
 	resp   *target.Responder
 }
 
@@ -166,10 +165,7 @@ func (p *pairOfNodes) serveOn(l net.Listener) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	p.resp, p.stop, p.served = resp, stop, served
-	go func() { served <- resp.Serve(ctx, l) }()
+	p.resp, p.stop = resp, serve(p.t, resp, l, target.RequestTime)
 	p.t.Cleanup(p.stopServing)
 }
 
@@ -178,14 +174,10 @@ func (p *pairOfNodes) stopServing() {
 	if p.stop == nil {
 		return
 	}
+	start := time.Now()
 	p.stop()
-	select {
-	case err := <-p.served:
-		if err != nil {
-			p.t.Errorf("responder: %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		p.t.Error("the responder does not end")
+	if took := time.Since(start); took > 20*time.Second {
+		p.t.Errorf("the responder ends after %v", took)
 	}
 	p.stop = nil
 }

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,21 +67,27 @@ func answeringAt(t *testing.T, n *node.Node, opts options.Options, address strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(t, r, l)
+	t.Cleanup(serve(t, r, l, target.RequestTime))
 	return l.Addr().String()
 }
 
-// serve serves until the test ends.
-func serve(t *testing.T, r *target.Responder, l net.Listener) {
-	ctx, stop := context.WithCancel(context.Background())
+// serve serves until stop is called.
+func serve(t *testing.T, r *target.Responder, l net.Listener, strangerTime time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	server := target.NewServer(r.Node, strangerTime, func() *target.Responder { return r })
+	var running sync.WaitGroup
+	running.Go(func() { r.Run(ctx) })
 	served := make(chan error, 1)
-	go func() { served <- r.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-served; err != nil {
+	go func() { served <- server.Serve(l) }()
+	return func() {
+		cancel()
+		running.Wait()
+		l.Close()
+		if err := <-served; !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
-	})
+		server.Shutdown()
+	}
 }
 
 // askHello asks a peer for its hello.

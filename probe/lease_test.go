@@ -256,7 +256,7 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 	from, to := io.Pipe()
 	go func() {
 		body := strings.NewReader(`{"node":"c","instance":"c","rail_seconds":1e-9}`)
-		resp.Handler().ServeHTTP(streamed{to, http.Header{}}, requestAlone(http.MethodPost, protocol.PathLease, body))
+		resp.ServeHTTP(streamed{to, http.Header{}}, requestAlone(http.MethodPost, protocol.PathLease, body))
 		to.Close()
 	}()
 	events := control.NewEventReader(from)
@@ -271,7 +271,7 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 		}
 		resp.Mu.Unlock()
 		w := httptest.NewRecorder()
-		resp.Handler().ServeHTTP(w, requestAlone(http.MethodPost, protocol.PathLease+"/"+e.Grant.ID+"/renew",
+		resp.ServeHTTP(w, requestAlone(http.MethodPost, protocol.PathLease+"/"+e.Grant.ID+"/renew",
 			strings.NewReader("{}")))
 		var f failure.Failure
 		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil {

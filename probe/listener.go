@@ -2,21 +2,17 @@ package probe
 
 import (
 	"context"
-	"errors"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/railscope/railscope/probe/internal/target"
 )
 
-// How long to wait before listening is retried, and before connections are accepted again after a temporary error such
-// as too many open files.
+// How long to wait before listening is retried.
 const (
-	firstRetry  = time.Second
-	lastRetry   = 30 * time.Second
-	acceptRetry = 100 * time.Millisecond
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
 )
 
 // controlListener is the listener of the control channel. It outlives responders, so that a reload closes no port, and
@@ -32,15 +28,19 @@ type controlListener struct {
 	l  net.Listener
 }
 
-// newControlListener accepts on l, or retries after err if that is nil.
+// newControlListener returns the listener that accepts on l, or retries after err if that is nil, once it is started.
 func newControlListener(address string, l net.Listener, err error, s *Service) *controlListener {
 	c := &controlListener{address: address, service: s, l: l}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if l == nil {
 		s.events.Stopped(err)
 	}
-	c.running.Go(c.run)
 	return c
+}
+
+// start passes connections to the server until the listener is closed.
+func (c *controlListener) start(server *target.Server) {
+	c.running.Go(func() { c.run(server) })
 }
 
 // close closes the listener. Accepted connections stay open.
@@ -77,83 +77,28 @@ func (c *controlListener) announce() {
 	}
 }
 
-// run passes on connections, and listens again after an error, until the listener is closed.
-func (c *controlListener) run() {
+// run serves, and listens again after an error, until the listener is closed.
+func (c *controlListener) run(server *target.Server) {
 	wait := firstRetry // before the next try to listen
 	for c.ctx.Err() == nil {
-		l := c.current()
-		if l == nil {
-			c.wait(wait)
-			wait = min(2*wait, lastRetry)
-			if c.ctx.Err() != nil {
-				break
-			}
-			if l, err := c.service.listen(c.address); err == nil { // the first error was reported
-				c.set(l)
-				c.announce()
+		if l := c.current(); l != nil {
+			err := server.Serve(l) // retries what passes, such as too many open files
+			if c.ctx.Err() == nil {
+				wait = firstRetry
+				c.set(nil)
+				c.service.events.Stopped(err)
 			}
 			continue
 		}
-		conn, err := l.Accept()
-		switch {
-		case err == nil:
-			select {
-			case c.service.conns <- conn:
-			case <-c.ctx.Done():
-				_ = conn.Close() // nobody answers any more
-			}
-		case c.ctx.Err() != nil:
-		case isTemporary(err):
-			c.wait(acceptRetry)
-		default:
-			wait = firstRetry
-			_ = l.Close() // no longer used
-			c.set(nil)
-			c.service.events.Stopped(err)
+		select {
+		case <-time.After(wait):
+		case <-c.ctx.Done():
+			return
+		}
+		wait = min(2*wait, lastRetry)
+		if l, err := c.service.listen(c.address); err == nil { // the first error was reported
+			c.set(l)
+			c.announce()
 		}
 	}
 }
-
-// isTemporary reports whether Accept can succeed after this error.
-func isTemporary(err error) bool {
-	return slices.ContainsFunc([]unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED,
-		unix.ECONNRESET, unix.EINTR, unix.EAGAIN}, func(errno unix.Errno) bool { return errors.Is(err, errno) })
-}
-
-func (c *controlListener) wait(t time.Duration) {
-	select {
-	case <-time.After(t):
-	case <-c.ctx.Done():
-	}
-}
-
-// responderListener passes the connections of a [controlListener] to one responder while its options apply.
-type responderListener struct {
-	conns <-chan net.Conn
-	ctx   context.Context // done when it is closed
-	stop  context.CancelFunc
-}
-
-func newResponderListener(conns <-chan net.Conn) *responderListener {
-	ctx, stop := context.WithCancel(context.Background())
-	return &responderListener{conns: conns, ctx: ctx, stop: stop}
-}
-
-// Accept implements [net.Listener].
-func (l *responderListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.ctx.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener]. The control listener stays open.
-func (l *responderListener) Close() error {
-	l.stop()
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (l *responderListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -53,7 +53,7 @@ func ringOf(t *testing.T, p *pairOfNodes, allow func(node string) bool) (address
 		if err != nil {
 			t.Fatal(err)
 		}
-		serve(t, r, listeners[i])
+		t.Cleanup(serve(t, r, listeners[i], target.RequestTime))
 	}
 	return addresses, nodes
 }

@@ -25,11 +25,10 @@ type Service struct {
 	observe func(result.Result)
 	events  options.Events
 	listen  func(address string) (net.Listener, error)
-	conns   chan net.Conn // connections from the listener to the current responder
 
 	active    atomic.Bool                      // options are applied
 	listener  atomic.Pointer[controlListener]  // atomic, because Stats must not wait for a change; nil: not answering
-	responder atomic.Pointer[target.Responder] // atomic for Stats; nil: not answering
+	responder atomic.Pointer[target.Responder] // atomic for Stats and requests; nil: none until now
 	prober    atomic.Pointer[schedule.Prober]  // atomic for Stats; nil: no peers
 
 	byHand chan struct{} // holds one token while an interactive round runs or may start
@@ -38,15 +37,17 @@ type Service struct {
 	ended   <-chan struct{} // closed by stop
 	stop    context.CancelFunc
 	running *sync.WaitGroup
+	server  *target.Server // passes requests to responder
 	closed  bool
 }
 
 // NewService returns a service that is idle until options are applied.
 func NewService(node *node.Node, observe func(result.Result), events options.Events) *Service {
 	node.Secrets.SetObservers(events.SecretFile, events.WeakToken)
-	return &Service{node: node, observe: observe, events: events, conns: make(chan net.Conn),
-		byHand: make(chan struct{}, 1),
+	s := &Service{node: node, observe: observe, events: events, byHand: make(chan struct{}, 1),
 		listen: func(address string) (net.Listener, error) { return net.Listen("tcp", address) }}
+	s.server = target.NewServer(node, target.RequestTime, s.responder.Load)
+	return s
 }
 
 // Change is a checked change of the applied options that can no longer fail.
@@ -98,7 +99,9 @@ func (s *Service) openLocked(address string) (net.Listener, error) {
 		return l, nil
 	}
 	back, backErr := s.listenAgain(old.address)
-	s.listener.Store(newControlListener(old.address, back, backErr, s))
+	again := newControlListener(old.address, back, backErr, s)
+	s.listener.Store(again)
+	again.start(s.server)
 	return nil, err
 }
 
@@ -127,8 +130,13 @@ func (c *Change) Commit(ctx context.Context) {
 	defer s.mu.Unlock()
 	before := s.prober.Load()
 	s.endLocked()
-	if old := s.listener.Swap(c.listener); old != nil && old != c.listener {
+	old := s.listener.Swap(c.listener)
+	if old != nil && old != c.listener {
 		old.close()
+	}
+	if old != nil && c.listener == nil {
+		s.server.Shutdown()
+		s.server = target.NewServer(s.node, target.RequestTime, s.responder.Load)
 	}
 	switch {
 	case s.closed:
@@ -139,6 +147,9 @@ func (c *Change) Commit(ctx context.Context) {
 		s.events.Peers(nil)
 	default:
 		s.startLocked(ctx, *c.opts, c.responder, before)
+		if c.listener != nil && c.listener != old {
+			c.listener.start(s.server)
+		}
 	}
 }
 
@@ -152,11 +163,7 @@ func (s *Service) startLocked(ctx context.Context, opts options.Options, r *targ
 	if r != nil {
 		s.responder.Store(r)
 		s.listener.Load().announce()
-		s.running.Go(func() {
-			if err := r.Serve(ctx, newResponderListener(s.conns)); err != nil {
-				s.events.Stopped(err)
-			}
-		})
+		s.running.Go(func() { r.Run(ctx) })
 	}
 	if len(opts.Peers)+len(opts.DNS)+len(opts.Files) > 0 {
 		p := schedule.NewProber(s.node, opts, s.observe, s.events)
@@ -180,6 +187,7 @@ func (s *Service) Close() {
 	if d := s.listener.Swap(nil); d != nil {
 		d.close()
 	}
+	s.server.Shutdown()
 	s.node.Close()
 }
 
@@ -191,7 +199,6 @@ func (s *Service) endLocked() {
 	s.running.Wait()
 	s.stop = nil
 	s.active.Store(false)
-	s.responder.Store(nil)
 	s.prober.Store(nil)
 }
 

@@ -162,7 +162,7 @@ func TestProtocol1Refused(t *testing.T) {
 	n.Secrets = files
 	r := &target.Responder{Node: n, Creds: auth.Credentials{Security: sesame, SecretFiles: files}}
 	w := httptest.NewRecorder()
-	r.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/hello", nil))
+	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/hello", nil))
 	if w.Code != http.StatusGone {
 		t.Errorf("%d", w.Code)
 	}

@@ -36,8 +36,8 @@ type Conn struct {
 // targetListener wraps each connection of a limited listener in a Conn.
 type targetListener struct {
 	net.Listener
-	conf   *tls.Config
-	refuse func(reason, from string)
+	responder func() *Responder
+	refuse    func(reason, from string)
 }
 
 // Accept implements [net.Listener].
@@ -46,7 +46,7 @@ func (l *targetListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{Conn: connlimit.Of(c), conf: l.conf, refuse: l.refuse}, nil
+	return &Conn{Conn: connlimit.Of(c), conf: l.responder().Creds.ServerTLS(), refuse: l.refuse}, nil
 }
 
 // state returns the state of the TLS connection; nil in the clear.

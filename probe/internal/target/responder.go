@@ -4,9 +4,7 @@ package target
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/units"
 	"github.com/railscope/railscope/probe/internal/auth"
@@ -53,12 +50,12 @@ func (r *Responder) serveFacts(w http.ResponseWriter, req *http.Request) {
 // Responder answers the probes of peers: it says who this node is, and grants one lease at a time on scratch memory.
 // Safe for concurrent use.
 type Responder struct {
-	Node         *node.Node
-	Opts         options.Options
-	Creds        auth.Credentials
-	ttl          time.Duration // time to live of leases
-	maxLifetime  time.Duration // latest time that a lease can be renewed to
-	StrangerTime time.Duration // time that an unauthenticated connection lives
+	Node        *node.Node
+	Opts        options.Options
+	Creds       auth.Credentials
+	ttl         time.Duration // time to live of leases
+	maxLifetime time.Duration // latest time that a lease can be renewed to
+	routes      http.Handler  // requests of authenticated peers
 
 	Mu         sync.Mutex // protects all following fields
 	Current    *Lease
@@ -68,23 +65,15 @@ type Responder struct {
 	leases     sync.WaitGroup
 }
 
-// Limits of the control channel.
-const (
-	MaxConnections = 64
-	maxStrangers   = MaxConnections / 2 // connections that are not authenticated
-	RequestTime    = 10 * time.Second
-	idleTime       = time.Minute
-	lastRequest    = 200 * time.Millisecond // for requests that are on their way at shutdown
-)
-
 // NewResponder returns the responder. The options' Security must require something of peers, or be Insecure.
 func NewResponder(node *node.Node, opts options.Options) (*Responder, error) {
 	creds := auth.Credentials{Security: opts.Security, SecretFiles: node.Secrets}
 	if err := creds.Check(); err != nil {
 		return nil, err
 	}
-	return &Responder{Node: node, Opts: opts, Creds: creds, ttl: protocol.LeaseTTL, maxLifetime: options.MaxTimeout,
-		StrangerTime: RequestTime}, nil
+	r := &Responder{Node: node, Opts: opts, Creds: creds, ttl: protocol.LeaseTTL, maxLifetime: options.MaxTimeout}
+	r.routes = r.newRoutes()
+	return r, nil
 }
 
 // Leases is how many leases are granted now: 0 or 1.
@@ -97,47 +86,12 @@ func (r *Responder) Leases() int {
 	return 0
 }
 
-// Serve answers on l until ctx is done. Then it ends the lease, and returns when the worker has nothing of it any more.
-func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{Handler: r.Handler(), ReadTimeout: RequestTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: 16 << 10, ConnState: connlimit.State, ConnContext: WithTargetConn,
-		DisableGeneralOptionsHandler: true, // strangers get no answers but those of this package
-		Protocols:                    new(http.Protocols)}
-	srv.Protocols.SetHTTP1(true) // one request at a time on each connection
-	r.Node.Opts.Server(srv)
-	var loading sync.WaitGroup
-	defer loading.Wait()
-	loading.Go(func() { r.Node.LoadRDMACore(ctx) })
-	limit := connlimit.New(connlimit.Options{Connections: MaxConnections, Strangers: maxStrangers,
-		StrangerTime: r.StrangerTime, Work: r.Node.StrangersWork, Refused: r.Node.Refused.Count})
-	l = &targetListener{limit.Listener(l), r.Creds.ServerTLS(), r.Node.Refused.Count}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-	}
+// Run loads what hellos report. When ctx is done, it ends the lease, and returns when the worker has nothing of it any
+// more.
+func (r *Responder) Run(ctx context.Context) {
+	r.Node.LoadRDMACore(ctx)
+	<-ctx.Done()
 	r.drain()
-	_ = l.Close() // from now on connections are for the next responder, if there is one
-	if err == nil {
-		err = <-done
-	}
-	for wait := lastRequest; wait > 0; wait -= lastRequest / 20 {
-		if _, unread := limit.Open(); unread == 0 {
-			break
-		}
-		time.Sleep(lastRequest / 20) // net/http does not answer a request that it has not read by now
-	}
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if srv.Shutdown(late) != nil {
-		_ = srv.Close() // connections that are still open need no answer
-	}
-	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil && errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // drain ends the current lease, and waits until nothing is left of it. No other is granted.
@@ -154,27 +108,24 @@ func (r *Responder) drain() {
 	r.leases.Wait()
 }
 
-// Handler returns the HTTP handler of the control channel.
-func (r *Responder) Handler() http.Handler {
-	routes := r.routes()
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set(protocol.HeaderProtocol, strconv.Itoa(protocol.ProtocolVersion))
-		// Of the request only: the answer may take longer.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(RequestTime))
-		switch {
-		case strings.HasPrefix(req.URL.Path+"/", "/v1/"): // its body is not read
-			r.reject(w, req, node.RefusedVersion, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
-				"peer speaks protocol version %d, this node 1: install the peer's version of railscope on this node",
-				protocol.ProtocolVersion))
-		case req.URL.Path == protocol.PathHello && req.Method == http.MethodPost:
-			r.answerProof(w, req)
-		default:
-			r.authenticate(w, req, routes)
-		}
-	})
+// ServeHTTP implements [http.Handler].
+func (r *Responder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set(protocol.HeaderProtocol, strconv.Itoa(protocol.ProtocolVersion))
+	// Of the request only: the answer may take longer.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(RequestTime))
+	switch {
+	case strings.HasPrefix(req.URL.Path+"/", "/v1/"): // its body is not read
+		r.reject(w, req, node.RefusedVersion, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
+			"peer speaks protocol version %d, this node 1: install the peer's version of railscope on this node",
+			protocol.ProtocolVersion))
+	case req.URL.Path == protocol.PathHello && req.Method == http.MethodPost:
+		r.answerProof(w, req)
+	default:
+		r.authenticate(w, req, r.routes)
+	}
 }
 
-func (r *Responder) routes() http.Handler {
+func (r *Responder) newRoutes() http.Handler {
 	empty := func(context.Context, *Lease, *struct{}) (any, error) { return struct{}{}, nil }
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+protocol.PathNode, func(w http.ResponseWriter, _ *http.Request) {
