@@ -17,6 +17,7 @@ import (
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hostport"
@@ -75,8 +76,8 @@ func tokenFlag(cmd *kingpin.CmdClause, to *string) {
 	cmd.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(to)
 }
 
-func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("bench", nil)()
+func (s *benchSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("bench", nil)()
 	cfg, err := s.load()
 	if err != nil {
 		return err
@@ -254,7 +255,7 @@ func writeRound(w io.Writer, format string, res result.Result, o bench.Options) 
 // nodeFindings returns what is wrong with this node: what the running railscope knows, else what it examines itself.
 func (c *common) nodeFindings(ctx context.Context, g *facts.Gatherer) []finding.Finding {
 	if running, err := c.runningStatus(ctx, doctorBudget); err == nil && running.Examined() {
-		return slices.DeleteFunc(standing(running), func(f finding.Finding) bool { return f.Recovering })
+		return slices.DeleteFunc(verdict.Standing(running), func(f finding.Finding) bool { return f.Recovering })
 	}
 	f := g.Gather(ctx, facts.OneNode)
 	if ctx.Err() != nil {

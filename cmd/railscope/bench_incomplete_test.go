@@ -22,7 +22,7 @@ func (n *withToken) benched(t *testing.T, args ...string) (out string, err error
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	err = s.run(t.Context(), newUnfinished(), &b)
+	err = s.run(t.Context(), newShutdownTracker(), &b)
 	return b.String(), err
 }
 

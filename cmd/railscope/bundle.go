@@ -64,8 +64,8 @@ func (s *bundleSettings) define(app *kingpin.Application) *bundleSettings {
 	return s
 }
 
-func (s *bundleSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("bundle", nil)()
+func (s *bundleSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("bundle", nil)()
 	ctx, cancel := context.WithTimeout(ctx, bundleTime)
 	defer cancel()
 	if s.output != "" && !strings.HasSuffix(s.output, ".tar.gz") && !strings.HasSuffix(s.output, ".tgz") {

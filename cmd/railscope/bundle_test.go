@@ -69,14 +69,14 @@ func bundled(t *testing.T, kernelLog string, args ...string) (printed, archive s
 	}
 	all.log.Writer = io.Discard
 	var out strings.Builder
-	if err := s.run(t.Context(), newUnfinished(), &out); err != nil {
+	if err := s.run(t.Context(), newShutdownTracker(), &out); err != nil {
 		t.Fatal(err)
 	}
 	list, _ := filepath.Glob("*")
 	if len(list) != 1 {
 		t.Fatalf("it made %q", list)
 	}
-	if err := s.run(t.Context(), newUnfinished(), io.Discard); !errors.Is(err, bundle.ErrExists) {
+	if err := s.run(t.Context(), newShutdownTracker(), io.Discard); !errors.Is(err, bundle.ErrExists) {
 		t.Errorf("a second one with its name: %v", err)
 	}
 	return out.String(), list[0], unpack(t, list[0])

@@ -119,7 +119,7 @@ func TestRoundByRunning(t *testing.T) {
 func (s *doctorSettings) text(t *testing.T) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := s.run(t.Context(), newUnfinished(), &out)
+	err := s.run(t.Context(), newShutdownTracker(), &out)
 	return out.String(), err
 }
 

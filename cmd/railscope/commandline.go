@@ -23,7 +23,7 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-type runFunc func(ctx context.Context, parts *unfinished, w io.Writer) error
+type runFunc func(ctx context.Context, tracker *shutdownTracker, w io.Writer) error
 
 type common struct {
 	configFile, nodeName, stateDir string

@@ -138,10 +138,10 @@ func drawReport(ctx context.Context, of, as string, input []byte) ([]byte, error
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "report", "--of="+of, "--as="+as) //nolint:gosec // it is this package's own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var out, said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &said
+	var out, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", path, err, strings.TrimSpace(said.String()))
+		return nil, fmt.Errorf("%s: %w: %s", path, err, strings.TrimSpace(stderr.String()))
 	}
 	return out.Bytes(), nil
 }

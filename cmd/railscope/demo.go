@@ -55,8 +55,8 @@ func (s *demoSettings) define(app *kingpin.Application) *demoSettings {
 
 // run runs two simulated nodes until ctx is done, the terminal is closed, or the reader of the pipe is gone. SIGHUP and
 // SIGPIPE kill by default, which would leave the files. A connection that a peer has closed also raises SIGPIPE.
-func (s *demoSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("demo", nil)()
+func (s *demoSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("demo", nil)()
 	lost := make(chan os.Signal, 1)
 	signal.Notify(lost, syscall.SIGPIPE)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it

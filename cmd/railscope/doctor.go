@@ -18,6 +18,7 @@ import (
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/report"
+	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/nvml"
@@ -98,8 +99,8 @@ func sharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
 }
 
-func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("doctor", nil)()
+func (s *doctorSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("doctor", nil)()
 	cfg, err := s.load()
 	if err != nil {
 		return err
@@ -122,7 +123,7 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	asking.Go(func() { running, _ = s.runningStatus(ctx, doctorBudget) })
 	here := g.Gather(ctx, facts.ByHand)
 	asking.Wait()
-	var last *peerRound
+	var last *verdict.Round
 	if there != nil {
 		last = s.lastRound(ctx, cfg, running, peer)
 	}
@@ -133,16 +134,14 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	if there != nil && there.Node == here.Node {
 		there.Node += " at " + peer
 	}
-	found := report.Examine(here, there, s.wants)
+	found := report.Examine(here, there, s.Wants)
 	if peerErr != nil {
 		found.AddPeerFailure(peer, peerErr, peerFix(peerErr)...)
 	}
-	if last != nil {
-		last.addTo(&found)
-	}
+	addRound(&found, last)
 	if running != nil {
-		found.AddRunning(last.contradict(remembered(running, store != nil), running))
-		found.Date(standing(running))
+		found.AddRunning(last.Contradict(verdict.Remembered(running, store != nil), running))
+		found.Date(verdict.Standing(running))
 	}
 	found.Took(time.Since(start))
 	if s.format == "json" {
@@ -154,6 +153,17 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 		err = errReported
 	}
 	return err
+}
+
+// addRound adds the findings of a round, or why there was none; nil: no round was made.
+func addRound(r *report.Report, round *verdict.Round) {
+	switch {
+	case round == nil:
+	case round.Skipped != "":
+		r.AddUnread(round.Skipped)
+	default:
+		r.AddRound(round.Found)
+	}
 }
 
 // nameOf returns the name of this node for its peers: the configured one, else that of the running railscope, which

@@ -38,8 +38,8 @@ func (s *expectSettings) define(app *kingpin.Application) *expectSettings {
 	return s
 }
 
-func (s *expectSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("expect", nil)()
+func (s *expectSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("expect", nil)()
 	cfg, err := s.load()
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ InfiniBand
 func (s expectSettings) text(t *testing.T) (string, error) {
 	t.Helper()
 	var b bytes.Buffer
-	err := s.run(t.Context(), newUnfinished(), &b)
+	err := s.run(t.Context(), newShutdownTracker(), &b)
 	return b.String(), err
 }
 

@@ -39,9 +39,9 @@ func (s *fleetSettings) define(app *kingpin.Application) *fleetSettings {
 	return s
 }
 
-func (s *fleetSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("fleet", nil)()
-	parts.wait() // fleet has its own timeout
+func (s *fleetSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("fleet", nil)()
+	tracker.wait() // fleet has its own timeout
 	switch {
 	case (s.prometheus == "") == (s.file == ""):
 		return misuse{errors.New("want --prometheus=URL, or --file=FILE with saved answers")}

@@ -16,8 +16,8 @@ import (
 // packagedState is the state directory of the packaged unit, below --path.rootfs.
 const packagedState = "var/lib/railscope"
 
-// errAlone is returned when no railscope answers on this node, or not to this user. Always wrapped.
-var errAlone = errors.New("no running railscope answers")
+// errNoDaemon is returned when no railscope answers on this node, or not to this user. Always wrapped.
+var errNoDaemon = errors.New("no running railscope answers")
 
 // socketDir returns the directory with the socket of this machine's railscope: --state.dir, else that of the
 // packages. A railscope that reads a tree instead of sysfs, such as the demo, has its socket beside the tree.
@@ -31,7 +31,7 @@ func (c *common) socketDir() string {
 	return filepath.Dir(c.sysfs)
 }
 
-// runningStatus asks the railscope that runs on this machine for its status. Its error wraps errAlone if there is
+// runningStatus asks the railscope that runs on this machine for its status. Its error wraps errNoDaemon if there is
 // none.
 func (c *common) runningStatus(ctx context.Context, timeout time.Duration) (*status.Status, error) {
 	s, err := status.Get(ctx, statussock.Client(c.socketDir(), timeout), statussock.URL+status.Path, nil)
@@ -41,11 +41,11 @@ func (c *common) runningStatus(ctx context.Context, timeout time.Duration) (*sta
 	return s, err
 }
 
-// alone wraps an error with errAlone if no railscope answers, or not to this user; else it returns nil.
+// alone wraps an error with errNoDaemon if no railscope answers, or not to this user; else it returns nil.
 func alone(err error) error {
 	for _, none := range []error{statussock.ErrNotRunning, os.ErrPermission, syscall.EINVAL, syscall.ENOTDIR} {
 		if errors.Is(err, none) {
-			return errors.Join(errAlone, err)
+			return errors.Join(errNoDaemon, err)
 		}
 	}
 	return nil

@@ -15,15 +15,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
-// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed, or an unknown state in check.
+// Exit codes: 1 is a failure, 2 a command line or configuration that must be changed. Those of check are verdict's.
 const (
 	exitFailure = 1
 	exitMisuse  = 2
-	exitUnknown = 2
 
 	exitIncomplete = 3 // exit code of bench if something was not measured
 )
@@ -52,17 +52,17 @@ func process(args []string, limit time.Duration) int {
 func execute(args []string, limit time.Duration) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	parts := newUnfinished()
-	defer parts.forceStop(ctx, limit, os.Exit)()
+	tracker := newShutdownTracker()
+	defer tracker.forceStop(ctx, limit, os.Exit)()
 	run, err := parse(args)
 	if err == nil {
-		err = run(ctx, parts, os.Stdout)
+		err = run(ctx, tracker, os.Stdout)
 	}
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errUnknown):
-		return exitUnknown
+		return verdict.ExitUnknown
 	case errors.Is(err, errReported):
 		return exitFailure
 	case errors.Is(err, errIncomplete):
@@ -99,8 +99,8 @@ const stopLimit = 14 * time.Second
 // forced is the message of an exit after stopLimit.
 const forced = "Exit forced, still running"
 
-// unfinished holds the parts that must end before the process exits, by name. Safe for concurrent use.
-type unfinished struct {
+// shutdownTracker knows the parts that must end before the process exits, by name. Safe for concurrent use.
+type shutdownTracker struct {
 	mu     sync.Mutex                 // protects all following fields
 	parts  map[string]func() []string // details by name; nil: no details
 	code   int                        // exit code of a forced exit
@@ -108,50 +108,50 @@ type unfinished struct {
 	report func(limit time.Duration, still string)
 }
 
-func newUnfinished() *unfinished {
-	return &unfinished{parts: map[string]func() []string{}, code: exitFailure,
+func newShutdownTracker() *shutdownTracker {
+	return &shutdownTracker{parts: map[string]func() []string{}, code: exitFailure,
 		report: func(limit time.Duration, still string) {
 			fmt.Fprintf(os.Stderr, "railscope: %s after %v: %s\n", forced, limit, terminal.Plain(still))
 		}}
 }
 
 // begin adds a part, which ends when done is called.
-func (u *unfinished) begin(name string, details func() []string) (done func()) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.parts[name] = details
+func (t *shutdownTracker) begin(name string, details func() []string) (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.parts[name] = details
 	return func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		delete(u.parts, name)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.parts, name)
 	}
 }
 
 // wait disables the forced exit: the process waits for its parts.
-func (u *unfinished) wait() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.waits = true
+func (t *shutdownTracker) wait() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waits = true
 }
 
-func (u *unfinished) setExit(code int, report func(limit time.Duration, still string)) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.code, u.report = code, report
+func (t *shutdownTracker) setExit(code int, report func(limit time.Duration, still string)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.code, t.report = code, report
 }
 
 // forceStop calls exit when ctx has been done for limit. A thread that sleeps in the kernel, as in a read from a
 // dead NFS server, cannot be ended: the process lasts until the kernel returns from the call.
-func (u *unfinished) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (cancel func() bool) {
+func (t *shutdownTracker) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (cancel func() bool) {
 	return context.AfterFunc(ctx, func() {
 		time.Sleep(limit)
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if u.waits {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.waits {
 			return
 		}
 		var list []string
-		for name, details := range u.parts {
+		for name, details := range t.parts {
 			if details != nil {
 				if running := details(); len(running) > 0 {
 					name += " (" + strings.Join(running, ", ") + ")"
@@ -160,7 +160,7 @@ func (u *unfinished) forceStop(ctx context.Context, limit time.Duration, exit fu
 			list = append(list, name)
 		}
 		slices.Sort(list)
-		u.report(limit, strings.Join(list, "; "))
-		exit(u.code)
+		t.report(limit, strings.Join(list, "; "))
+		exit(t.code)
 	})
 }

@@ -49,8 +49,8 @@ func (s *metricsSettings) check(*kingpin.CmdClause) error {
 	return s.sources.check()
 }
 
-func (s *metricsSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("metrics", nil)()
+func (s *metricsSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("metrics", nil)()
 	cfg, err := s.load()
 	if err != nil {
 		return err

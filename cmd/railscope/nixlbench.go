@@ -62,8 +62,8 @@ func (s *nixlbenchSettings) define(app *kingpin.Application) *nixlbenchSettings 
 	return s
 }
 
-func (s *nixlbenchSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("nixlbench", nil)()
+func (s *nixlbenchSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("nixlbench", nil)()
 	cfg, err := s.load()
 	if err != nil {
 		return err

@@ -29,6 +29,7 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/report"
+	"github.com/railscope/railscope/doctor/verdict"
 	livepage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/fleet"
@@ -129,9 +130,9 @@ func printers(t *testing.T, s string) map[string]func(w io.Writer) error {
 			return benchreport.Compared(hostile[record.Comparison](s)).WriteHTML(w)
 		},
 		"check": func(w io.Writer) error {
-			c := checkSettings{minSeverity: "critical"}
-			_, err := io.WriteString(w, c.judge(knowledge{found: []finding.Finding{raised}}).Text+"\n"+
-				c.judge(knowledge{unknown: s}).Text+"\n")
+			c := verdict.Criteria{Min: finding.Critical}
+			_, err := io.WriteString(w, c.Judge(verdict.State{Found: []finding.Finding{raised}}).Text+"\n"+
+				c.Judge(verdict.State{Unknown: s}).Text+"\n")
 			return err
 		},
 		"error":    func(w io.Writer) error { writeError(w, errors.New(s)); return nil },

@@ -44,8 +44,8 @@ func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 	return s
 }
 
-func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("rails", nil)()
+func (s *railsSettings) run(_ context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("rails", nil)()
 	cfg, err := s.load()
 	if err != nil {
 		return err

@@ -37,8 +37,8 @@ func (s *readSettings) define(app *kingpin.Application) *readSettings {
 	return s
 }
 
-func (s *readSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("read", nil)()
+func (s *readSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("read", nil)()
 	var limit config.Rate
 	if s.lineRate != "" {
 		if err := limit.UnmarshalText([]byte(s.lineRate)); err != nil || limit <= 0 {

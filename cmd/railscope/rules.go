@@ -27,8 +27,8 @@ func (s *rulesSettings) define(app *kingpin.Application) *rulesSettings {
 	return s
 }
 
-func (s *rulesSettings) run(_ context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("rules", nil)()
+func (s *rulesSettings) run(_ context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("rules", nil)()
 	tuning := rules.Tuning{Thresholds: map[string]float64{}, Disabled: s.disable}
 	for _, one := range s.set {
 		name, value, ok := strings.Cut(one, "=")

@@ -69,9 +69,9 @@ const (
 	exitSignals = 128 // base of the number of the signal
 )
 
-func (s *runSettings) run(_ context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("run", nil)()
-	parts.wait() // the command decides when it ends
+func (s *runSettings) run(_ context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("run", nil)()
+	tracker.wait() // the command decides when it ends
 	cfg, err := s.load()
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (c *common) ownTraffic() (map[string]record.Own, error) {
 		return all, nil
 	case errors.Is(err, os.ErrPermission):
 		return nil, errors.New("run this command as root or as the user of the railscope that runs on this node")
-	case !errors.Is(err, errAlone):
+	case !errors.Is(err, errNoDaemon):
 		return nil, err
 	case probeWorks(c.procfs):
 		return nil, fmt.Errorf("the railscope that runs on this node has no status.sock in %s: give it and this command "+

@@ -9,14 +9,14 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/finding"
 )
 
 // selection selects checks: --only and --ignore.
 type selection struct {
 	onlyText, ignoreText string
-	only, ignore         []string
+	verdict.Selection
 }
 
 // define adds the flags. Their environment variables contain the name of the command.
@@ -33,7 +33,7 @@ func (s *selection) parse() error {
 	for _, f := range []struct {
 		flag, text string
 		to         *[]string
-	}{{"--only", s.onlyText, &s.only}, {"--ignore", s.ignoreText, &s.ignore}} {
+	}{{"--only", s.onlyText, &s.Only}, {"--ignore", s.ignoreText, &s.Ignore}} {
 		*f.to = nil
 		for name := range strings.SplitSeq(f.text, ",") {
 			name = strings.TrimSpace(name)
@@ -46,7 +46,7 @@ func (s *selection) parse() error {
 			*f.to = append(*f.to, name)
 		}
 	}
-	if !slices.ContainsFunc(known, s.wants) {
+	if !slices.ContainsFunc(known, s.Wants) {
 		return errors.New("--only and --ignore leave no check")
 	}
 	return nil
@@ -58,14 +58,4 @@ func suggestCheck(name string, known []string) string {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return "; the checks are " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
-}
-
-// wants reports whether a check is selected.
-func (s *selection) wants(name string) bool {
-	return (len(s.only) == 0 || slices.Contains(s.only, name)) && !slices.Contains(s.ignore, name)
-}
-
-// of returns the findings of selected checks.
-func (s *selection) of(list []finding.Finding) []finding.Finding {
-	return slices.DeleteFunc(slices.Clone(list), func(f finding.Finding) bool { return !s.wants(f.Check) })
 }

@@ -78,14 +78,14 @@ func (s *serveSettings) check(*kingpin.CmdClause) error {
 }
 
 // run serves until ctx is done. In-flight scrapes finish first.
-func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
+func (s *serveSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
 	if s.configCheck {
 		return s.checkConfig(w)
 	}
 	logger := s.logger()
 	// A requested stop is a success: systemd and Kubernetes treat any other exit code as a crash.
-	parts.setExit(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
-	read := parts.begin("the configuration", nil)
+	tracker.setExit(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
+	read := tracker.begin("the configuration", nil)
 	var loader config.Loader
 	cfg, err := loader.Load(s.configFile)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err != nil {
 		return err
 	}
-	defer parts.begin("the probe", nil)()
+	defer tracker.begin("the probe", nil)()
 	defer n.close()
 	defer context.AfterFunc(ctx, n.close)() // runs while scrapes finish, not after them
 	n.watch.Check()
@@ -126,7 +126,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 			"for", hangupRelease) // GPU reset needs it
 		return reload()
 	})()
-	defer parts.begin("the web port", n.scraper.Reading)()
+	defer tracker.begin("the web port", n.scraper.Reading)()
 	return n.serve(ctx, s.web, reload)
 }
 

@@ -63,7 +63,7 @@ func (s railsSettings) listed(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
 	var list inventory.List
-	if err := errors.Join(s.run(t.Context(), newUnfinished(), &b), json.Unmarshal(b.Bytes(), &list)); err != nil {
+	if err := errors.Join(s.run(t.Context(), newShutdownTracker(), &b), json.Unmarshal(b.Bytes(), &list)); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
@@ -114,7 +114,7 @@ func TestForgetRail(t *testing.T) {
 	fail := func(name, want string) {
 		t.Helper()
 		s.forget = name
-		if err := s.run(t.Context(), newUnfinished(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.run(t.Context(), newShutdownTracker(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestForgetRail(t *testing.T) {
 	fail("east", `no rail "east" is remembered`)
 	var b bytes.Buffer
 	s.forget = "1"
-	if err := s.run(t.Context(), newUnfinished(), &b); err != nil {
+	if err := s.run(t.Context(), newShutdownTracker(), &b); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := b.String(),
@@ -146,7 +146,7 @@ func TestForgetRail(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	s.forget, s.stateDir = "1", ""
-	if err := s.run(t.Context(), newUnfinished(), io.Discard); !errors.As(err, new(misuse)) {
+	if err := s.run(t.Context(), newShutdownTracker(), io.Discard); !errors.As(err, new(misuse)) {
 		t.Error(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // TestForceStop: a process that has not ended in time exits, and reports the parts that still run.
 func TestForceStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newUnfinished()
+		r := newShutdownTracker()
 		done := r.begin("the configuration", nil)
 		r.begin("the web port", func() []string { return []string{"source rdma", "source gpu"} })
 		r.begin("the probe", func() []string { return nil })

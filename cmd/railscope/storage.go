@@ -45,9 +45,9 @@ func (s *storageSettings) define(app *kingpin.Application) *storageSettings {
 	return s
 }
 
-func (s *storageSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
-	defer parts.begin("storage", nil)()
-	parts.wait() // the command removes what it wrote
+func (s *storageSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	defer tracker.begin("storage", nil)()
+	tracker.wait() // the command removes what it wrote
 	args, err := s.args()
 	if err != nil {
 		return misuse{err}

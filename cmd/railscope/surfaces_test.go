@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/doctor/verdict"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
@@ -53,7 +54,7 @@ func surfaces(t *testing.T, n *node, c common) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all["status"] = keys(standing(s))
+	all["status"] = keys(verdict.Standing(s))
 	label := regexp.MustCompile(`check="([^"]*)",rail="[^"]*",severity="([^"]*)",subject="([^"]*)"`)
 	for line := range strings.Lines(get("/metrics")) {
 		if m := label.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, "railscope_finding{") {
@@ -66,7 +67,7 @@ func surfaces(t *testing.T, n *node, c common) map[string][]string {
 		all["page"] = append(all["page"], key(m[3], finding.Severity(m[1]), subject))
 	}
 	all["doctor"] = doctored(t, c)
-	var checked checked
+	var checked verdict.Verdict
 	line := checkSettings{common: &c, minSeverity: "info", format: "json", timeout: time.Minute}
 	printed, _ := line.outcome(t)
 	if err := json.Unmarshal([]byte(printed), &checked); err != nil {
@@ -86,7 +87,7 @@ func doctored(t *testing.T, c common) []string {
 	c.log.Writer = io.Discard
 	var text bytes.Buffer
 	doctor := doctorSettings{common: &c, format: "json"}
-	if err := doctor.run(t.Context(), newUnfinished(), &text); err != nil && !errors.Is(err, errReported) {
+	if err := doctor.run(t.Context(), newShutdownTracker(), &text); err != nil && !errors.Is(err, errReported) {
 		t.Fatal(err)
 	}
 	var report struct{ Findings []finding.Finding }
@@ -108,7 +109,7 @@ func TestDoctorRemembers(t *testing.T) {
 	report := func(s doctorSettings) (list []string) {
 		var text bytes.Buffer
 		s.common, s.format = c, "json"
-		if err := s.run(t.Context(), newUnfinished(), &text); err != nil {
+		if err := s.run(t.Context(), newShutdownTracker(), &text); err != nil {
 			t.Fatal(err)
 		}
 		var report struct{ Findings []finding.Finding }
@@ -200,7 +201,7 @@ func TestDoctorAges(t *testing.T) {
 		20*time.Second), aged(raised("port_down", finding.Critical, "rail 1"), 5*time.Minute, time.Minute))))
 	var text bytes.Buffer
 	doctor := doctorSettings{common: c, format: "text"}
-	if err := doctor.run(t.Context(), newUnfinished(), &text); !errors.Is(err, errReported) {
+	if err := doctor.run(t.Context(), newShutdownTracker(), &text); !errors.Is(err, errReported) {
 		t.Errorf("%v", err)
 	}
 	var got []string
@@ -220,41 +221,5 @@ func TestDoctorAges(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(text.String(), "\n1 critical, ") ||
 		!strings.Contains(text.String(), ", 1 recovering; ") || !strings.Contains(text.String(), "it was critical") {
 		t.Errorf("%s\n%s", diff, text.String())
-	}
-}
-
-// TestContradict: a finding that a round with a peer did not repeat recovers if no other peer can have raised it.
-// Findings from examining the node do not.
-func TestContradict(t *testing.T) {
-	found := func(check, subject string) finding.Finding { return finding.Finding{Check: check, Subject: subject} }
-	round := &peerRound{peer: "a", found: []finding.Finding{found("latency_uneven", "rail 1")}}
-	raised := func() []finding.Finding {
-		return []finding.Finding{found("latency_uneven", "rail 1"), found("imbalance", "rail 1"), found("fallback", "peer a"),
-			found("fallback", "peer b"), found("rail_missing", "rail 2"), found("lossy_rail", "rail 0"), found("mtu_lost", "rail 0")}
-	}
-	for _, tc := range []struct {
-		name  string
-		round *peerRound
-		peers []string
-		want  []string
-	}{
-		{"the only peer", round, []string{"a"}, []string{"imbalance rail 1", "fallback peer a"}},
-		{"one of two peers", round, []string{"a", "b"}, []string{"fallback peer a"}},
-		{"a round that was skipped", &peerRound{peer: "a", skipped: "busy"}, []string{"a"}, nil},
-		{"no round", nil, []string{"a"}, nil},
-	} {
-		at := &status.Status{}
-		for _, p := range tc.peers {
-			at.Peers = append(at.Peers, status.Peer{Name: p})
-		}
-		var got []string
-		for _, f := range tc.round.contradict(raised(), at) {
-			if f.Recovering {
-				got = append(got, f.Check+" "+f.Subject)
-			}
-		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s: %s", tc.name, diff)
-		}
 	}
 }
