@@ -22,6 +22,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hostport"
 	"github.com/railscope/railscope/internal/outfile"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
 )
@@ -103,7 +104,7 @@ func (s *benchSettings) run(ctx context.Context, tracker *shutdownTracker, w io.
 	if err != nil {
 		return err
 	}
-	if running, err := s.runningStatus(ctx, doctorBudget); err == nil && running.Simulated {
+	if running, err := s.runningStatus(ctx, serve.GatherBudget); err == nil && running.Simulated {
 		if len(opts.Extras) > 0 || s.save != "" || s.compare != "" || s.reports.asked() {
 			return misuse{errors.New("railscope demo simulates a single round alone: leave out all flags of other " +
 				"measurements, --save, --compare, --report and --plot, or stop the demo to measure real rails")}
@@ -145,9 +146,7 @@ func (s *benchSettings) runs() int {
 // rounds makes the rounds, and returns what is to be shown beside them.
 func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts options.Options,
 	peer string) (list []result.Result, out bench.Options, err error) {
-	finder, store := s.newFinder(cfg, listBudget)
-	g := gatherer(s.common, finder, newKeeper(s.common, cfg, finder, store, nil), nil)
-	h := byHand{common: s.common, cfg: cfg, opts: opts, ask: benchAsk{Peer: peer, Set: map[string]string{},
+	h := byHand{common: s.common, cfg: cfg, opts: opts, ask: serve.BenchAsk{Peer: peer, Set: map[string]string{},
 		Extras: opts.Extras}, logger: s.logger()}
 	defer h.close()
 	for key, value := range s.options {
@@ -155,7 +154,7 @@ func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts opt
 			h.ask.Set[key] = *value
 		}
 	}
-	out = bench.Options{Node: s.nodeFindings(ctx, g), Color: page().Color, Caches: s.caches,
+	out = bench.Options{Node: s.nodeFindings(ctx, s.host(cfg, listBudget).Gatherer(nil)), Color: page().Color, Caches: s.caches,
 		Settings:  append([]suite.Setting{commandLine(os.Args[1:])}, environment()...),
 		GPUsIfAny: s.extras.memory == hostMemory}
 	progress, clear, begin := func(result.Progress) {}, func() {}, func(int, int) {}
@@ -254,7 +253,7 @@ func writeRound(w io.Writer, format string, res result.Result, o bench.Options) 
 
 // nodeFindings returns what is wrong with this node: what the running railscope knows, else what it examines itself.
 func (c *common) nodeFindings(ctx context.Context, g *facts.Gatherer) []finding.Finding {
-	if running, err := c.runningStatus(ctx, doctorBudget); err == nil && running.Examined() {
+	if running, err := c.runningStatus(ctx, serve.GatherBudget); err == nil && running.Examined() {
 		return slices.DeleteFunc(verdict.Standing(running), func(f finding.Finding) bool { return f.Recovering })
 	}
 	f := g.Gather(ctx, facts.OneNode)

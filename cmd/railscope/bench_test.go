@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/railscope/railscope/probe/result"
 )
 
 // TestBenchMisuse: errors that the user fixes on the command line exit with code 2.
@@ -212,5 +214,14 @@ func TestBenchInterrupted(t *testing.T) {
 	_ = cmd.Wait() // the exit code is checked
 	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(out.String(), "interrupted") {
 		t.Errorf("exit %d, it said %q", code, &out)
+	}
+}
+
+// TestBenchError: bench succeeds only after an OK round.
+func TestBenchError(t *testing.T) {
+	for _, o := range result.Outcomes() {
+		if err := benchError([]result.Result{{Outcome: o}}); (err == nil) != (o == "ok") {
+			t.Errorf("%s: %v", o, err)
+		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/railscope/railscope/internal/kernellog"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rdmadev"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/internal/statussock"
 	"github.com/railscope/railscope/internal/terminal"
@@ -75,9 +76,8 @@ func (s *bundleSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 	if err != nil {
 		return err
 	}
-	finder, store := s.newFinder(cfg, listBudget)
-	keeper := newKeeper(s.common, cfg, finder, store, nil)
-	here := gatherer(s.common, finder, keeper, readJobs(s.common, finder)).Gather(ctx, facts.ByHand)
+	h := s.host(cfg, listBudget)
+	here := h.Gatherer(h.ReadJobs()).Gather(ctx, facts.ByHand)
 	here.Node = s.nameOf(cfg, here, nil)
 
 	at := s.now().UTC()
@@ -87,9 +87,9 @@ func (s *bundleSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 	b.Add("facts.json", "what was read of the node, with the processes and variables that doctor judges",
 		func(w io.Writer) error { return writeJSON(w, here) })
 	b.Add("rails.json", "railscope rails", func(w io.Writer) error {
-		return inventory.Read(s.sysfs, finder, rdmadev.New(s.sysfs), keeper, listBudget).WriteJSON(w)
+		return inventory.Read(s.Sysfs, h.Finder, rdmadev.New(s.Sysfs), h.Keeper, listBudget).WriteJSON(w)
 	})
-	b.Add("expect.json", "railscope expect", func(w io.Writer) error { return keeper.List().WriteJSON(w) })
+	b.Add("expect.json", "railscope expect", func(w io.Writer) error { return h.Keeper.List().WriteJSON(w) })
 	b.Add("metrics.txt", "railscope metrics, with names of processes and pods", func(w io.Writer) error {
 		return s.writeMetrics(ctx, cfg, w)
 	})
@@ -142,11 +142,11 @@ func (s *bundleSettings) addReport(b *bundle.Bundle, name string, here, there *f
 }
 
 func (s *bundleSettings) writeMetrics(ctx context.Context, cfg *config.Config, w io.Writer) error {
-	sources := defaultSources()
-	for _, name := range followers() {
-		*sources.on[name] = false
+	sources := sourceSettings{Sources: serve.DefaultSources()}
+	for _, name := range serve.Followers() {
+		*sources.On[name] = false
 	}
-	*sources.on["process"] = true
+	*sources.On["process"] = true
 	text, err := sources.readOnce(ctx, s.common, cfg, slog.New(slog.DiscardHandler)) // the text contains the errors
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (s *bundleSettings) addSettings(b *bundle.Bundle) {
 func (s *bundleSettings) writeVersions(w io.Writer, here *facts.Facts) error {
 	fmt.Fprintf(w, "%s\n\narchitecture: %s\n", version.Print("railscope"), runtime.GOARCH)
 	for _, of := range []struct{ what, path string }{
-		{"kernel", filepath.Join(s.procfs, "sys/kernel/osrelease")}, {"system", filepath.Join(s.rootfs, "etc/os-release")},
+		{"kernel", filepath.Join(s.Procfs, "sys/kernel/osrelease")}, {"system", filepath.Join(s.Rootfs, "etc/os-release")},
 	} {
 		text, _, _ := proc.Head(of.path, 64<<10) // missing on some systems
 		for line := range strings.Lines(text) {

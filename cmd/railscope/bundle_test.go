@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/bundle"
-	"github.com/railscope/railscope/internal/statussock"
 )
 
 // planted is a secret in every place whose content must not be in a bundle.
@@ -128,25 +126,10 @@ versions.txt    N versions of railscope, kernel, drivers and libraries
 kernel-log.txt  N messages of drivers of RDMA devices, bonds, GPUs and PCIe
 `
 
-// serveStatus answers on the socket of a state directory until the test ends.
-func serveStatus(t *testing.T, handler http.HandlerFunc) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	open := make(chan error, 1)
-	server := statussock.New(dir, handler)
-	t.Cleanup(background(t.Context(), []func(context.Context){func(ctx context.Context) {
-		server.Run(ctx, func() bool { return true }, func(err error) { open <- err })
-	}}))
-	if err := <-open; err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // TestBundle: the archive contains what its manifest lists, and no secret of the node.
 func TestBundle(t *testing.T) {
 	args, kernelLog := bundleOn(t, "probe: {peers: [spark-02], token_file: TOKEN}\n")
-	state := serveStatus(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "status of %s\n", r.URL.Path) })
+	state := answer(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "status of %s\n", r.URL.Path) })
 	printed, archive, files := bundled(t, kernelLog, append(args, "--state.dir="+state)...)
 	if archive != "railscope-gpu-1-..-x-20261123T025500Z.tar.gz" {
 		t.Error(archive)
@@ -190,7 +173,7 @@ func TestBundle(t *testing.T) {
 func TestBundleStatus(t *testing.T) {
 	args, kernelLog := bundleOn(t, "{}")
 	answer := func(status int) string {
-		return serveStatus(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		return answer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	}
 	for _, tc := range []struct{ dir, want string }{
 		{"", "status.json: --state.dir is not set, so the running railscope was not asked"},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/statussock"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/options"
@@ -38,7 +39,7 @@ type byHand struct {
 	*common
 	cfg    *config.Config
 	opts   options.Options // options if this process makes the round
-	ask    benchAsk        // request if the running railscope makes it
+	ask    serve.BenchAsk  // request if the running railscope makes it
 	logger *slog.Logger
 
 	node  *probe.Node // node of this process; nil: not needed yet
@@ -60,10 +61,8 @@ func (h *byHand) round(ctx context.Context, progress func(result.Progress)) (res
 		h.alone = err
 	}
 	if h.node == nil {
-		finder, store := h.newFinder(h.cfg, doctorBudget)
-		keeper := newKeeper(h.common, h.cfg, finder, store, nil)
-		g := gatherer(h.common, finder, keeper, nil)
-		h.node = newProbeNode(h.common, h.probe, finder, keeper, newBaselines(store), g, h.logger)
+		host := h.host(h.cfg, serve.GatherBudget)
+		h.node = host.ProbeNode(host.Baselines(), host.Gatherer(nil), nil, h.logger)
 	}
 	release, err := h.hold(ctx)
 	if err != nil {
@@ -111,7 +110,7 @@ func (h *byHand) remote(ctx context.Context, progress func(result.Progress)) (re
 	if until, ok := ctx.Deadline(); ok {
 		ask.Most = max(time.Until(until)-time.Second, time.Second)
 	}
-	answer, err := h.askRunning(ctx, http.MethodPost, pathBench, ask, maxHold)
+	answer, err := h.askRunning(ctx, http.MethodPost, serve.PathBench, ask, serve.MaxHold)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return interrupted(h.ask.Peer), false, nil
@@ -120,7 +119,7 @@ func (h *byHand) remote(ctx context.Context, progress func(result.Progress)) (re
 	}
 	defer answer.Body.Close()
 	for from := json.NewDecoder(io.LimitReader(answer.Body, maxRound)); ; {
-		var line benchLine
+		var line serve.BenchLine
 		err := from.Decode(&line)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -154,7 +153,7 @@ func (c *common) askRunning(ctx context.Context, method, path string, body any, 
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(versionField, version.Version)
+	req.Header.Set(serve.VersionField, version.Version)
 	answer, err := statussock.Client(c.socketDir(), limit).Do(req)
 	if none := alone(err); none != nil {
 		return nil, errors.Join(errOther, none)
@@ -181,9 +180,9 @@ func (h *byHand) hold(ctx context.Context) (release func(probe.OwnBytes), err er
 	before := h.node.AllOwnTraffic()
 	held, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	answer, err := h.askRunning(held, http.MethodPost, pathHold, nil, maxHold)
+	answer, err := h.askRunning(held, http.MethodPost, serve.PathHold, nil, serve.MaxHold)
 	if err == nil {
-		var line heldLine
+		var line serve.HeldLine
 		if err = json.NewDecoder(answer.Body).Decode(&line); err == nil {
 			h.opts.Name = cmp.Or(h.opts.Name, line.Node)
 		} else if errors.Is(err, io.EOF) {
@@ -206,9 +205,9 @@ func (h *byHand) hold(ctx context.Context) (release func(probe.OwnBytes), err er
 			}
 			own[key] = sum
 		}
-		note, cancelNote := context.WithTimeout(held, lineTime)
+		note, cancelNote := context.WithTimeout(held, serve.LineTime)
 		defer cancelNote()
-		if noted, err := h.askRunning(note, http.MethodPost, pathOwn, own, lineTime); err == nil {
+		if noted, err := h.askRunning(note, http.MethodPost, serve.PathOwn, own, serve.LineTime); err == nil {
 			noted.Body.Close()
 		}
 		answer.Body.Close()
@@ -221,7 +220,7 @@ func (c *common) factsOf(ctx context.Context, peer string, security options.Secu
 	if hasSecret(security) {
 		return fetchFacts(ctx, peer, security)
 	}
-	answer, err := c.askRunning(ctx, http.MethodGet, pathFacts+"?peer="+url.QueryEscape(peer), nil, factsTime)
+	answer, err := c.askRunning(ctx, http.MethodGet, serve.PathFacts+"?peer="+url.QueryEscape(peer), nil, serve.FactsTime)
 	if errors.Is(err, errOther) {
 		got, failed := fetchFacts(ctx, peer, security)
 		if f, ok := errors.AsType[*result.Failure](failed); ok && f.Reason == unauthorized {
@@ -233,7 +232,7 @@ func (c *common) factsOf(ctx context.Context, peer string, security options.Secu
 		return nil, err
 	}
 	defer answer.Body.Close()
-	var got peerFacts
+	var got serve.PeerFacts
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxRound)).Decode(&got); err != nil {
 		return nil, fmt.Errorf("ask the railscope that runs on this node: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/statussock"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/options"
@@ -26,7 +27,7 @@ import (
 
 // withToken is a serving node a with a token, a peer b, and a schedule of one hour.
 type withToken struct {
-	*node
+	*serve.Node
 	common
 	pair  *probetest.Pair
 	token string
@@ -40,30 +41,42 @@ func serveWithToken(t *testing.T) *withToken {
 		t.Fatal(err)
 	}
 	n := &withToken{pair: probetest.New(t, opts), token: opts.Security.TokenFile}
-	n.common = common{sysfs: n.pair.Sysfs("a"), procfs: t.TempDir(), rootfs: t.TempDir(), nodeName: "a"}
+	n.Machine = serve.Machine{Name: "a", Sysfs: n.pair.Sysfs("a"), Procfs: t.TempDir(), Rootfs: t.TempDir(),
+		ProbeOptions: func(o *probe.NodeOptions) { n.pair.Options("a", o) }}
 	n.log.Writer = io.Discard
-	n.probe = func(o *probe.NodeOptions) { n.pair.Options("a", o) }
-	s := nodeSettings{common: &n.common, sources: defaultSources(), telemetryPath: "/metrics"}
-	*s.sources.on["sampler"], *s.sources.on["pcie"] = false, false // the fabric lacks their files
-	m := machine{nvml: nvml.NewSession(nvml.NewLibrary(filepath.Join(n.rootfs, "none"))),
-		probe: func(o *probe.NodeOptions) { n.pair.Options("a", o) }}
-	var err error
-	n.node, err = assemble(s, m, &config.Config{}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.close)
-	answerIn(t, filepath.Dir(n.sysfs), n.local.ServeHTTP)
+	n.Node = assembleOnFabric(t, n.Machine, slog.New(slog.DiscardHandler))
+	answerIn(t, filepath.Dir(n.Sysfs), n.Local.ServeHTTP)
 	opts.Name, opts.Peers, opts.Interval = "gpu-7", []string{n.pair.Address, "127.0.0.1:9"}, time.Hour
-	if err := n.probing.start(t.Context(), &opts); err != nil {
+	if err := n.Start(t.Context(), &opts); err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
+// assembleOnFabric returns a node on a machine of the fake fabric.
+func assembleOnFabric(t *testing.T, m serve.Machine, logger *slog.Logger) *serve.Node {
+	t.Helper()
+	m.NVML = nvml.NewSession(nvml.NewLibrary(filepath.Join(m.Rootfs, "none")))
+	sources := serve.DefaultSources()
+	*sources.On["sampler"], *sources.On["pcie"] = false, false // the fabric lacks their files
+	return assembled(t, serve.Options{Machine: m, Sources: sources}, &config.Config{}, logger)
+}
+
+// assembled returns a node, whose probe is closed at the end of the test.
+func assembled(t *testing.T, o serve.Options, cfg *config.Config, logger *slog.Logger) *serve.Node {
+	t.Helper()
+	o.TelemetryPath = "/metrics"
+	n, err := serve.New(o, cfg, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Probe.Close)
+	return n
+}
+
 // carried returns the bytes that the node counts as its own, over all rails.
 func (n *withToken) carried() (sum uint64) {
-	for _, bytes := range n.probed.AllOwnTraffic() {
+	for _, bytes := range n.Probe.Node.AllOwnTraffic() {
 		sum += bytes.All[rail.Transmit] + bytes.All[rail.Receive]
 	}
 	return sum
@@ -75,7 +88,7 @@ func (n *withToken) round(ctx context.Context, peer, token string, progress func
 	opts := fabricOptions()
 	opts.Security = options.Security{TokenFile: token}
 	h := byHand{common: &n.common, cfg: &config.Config{}, opts: opts,
-		ask: benchAsk{Peer: peer, Set: map[string]string{"burst": "50ms", "depth": "128"}}, logger: slog.New(slog.DiscardHandler)}
+		ask: serve.BenchAsk{Peer: peer, Set: map[string]string{"burst": "50ms", "depth": "128"}}, logger: slog.New(slog.DiscardHandler)}
 	defer h.close()
 	res, _, err := h.round(ctx, progress)
 	return res, err
@@ -162,9 +175,9 @@ func TestRoundHolds(t *testing.T) {
 		if held {
 			return
 		}
-		_, settled := n.probed.OwnTraffic(rail.Rail{})
+		_, settled := n.Probe.Node.OwnTraffic(rail.Rail{})
 		held = !settled
-		if _, err := n.probing.service.Bench(t.Context(), n.pair.Address, func(*options.Options) {},
+		if _, err := n.Probe.Service.Bench(t.Context(), n.pair.Address, func(*options.Options) {},
 			func(result.Progress) {}); !errors.Is(err, probe.ErrInUse) {
 			t.Errorf("a second benchmark: %v", err)
 		}
@@ -212,11 +225,11 @@ func TestAsksBounded(t *testing.T) {
 		`{"extras": [{"Kind": "gpu", "Memories": ["x"]}]}`:                            "unknown memory",
 		`{"extras": [{"Kind": "sizes", "Counts": [-1]}]}`:                             "counts",
 		`{"extras": [` + strings.Repeat(`{"Kind":"read"},`, 40) + `{"Kind":"read"}]}`: "the limit is",
-		`{"peer": "` + strings.Repeat("x", maxAsk) + `"}`:                             "too large",
+		`{"peer": "` + strings.Repeat("x", serve.MaxAsk) + `"}`:                       "too large",
 		`{"peer": "127.0.0.1:1"}`:                                                     "not a peer",
 		`x`:                                                                           "invalid character",
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, statussock.URL+pathBench,
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, statussock.URL+serve.PathBench,
 			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/serve"
 )
 
 // errUnknown is returned when the state of the node is unknown. The output of check says why.
@@ -153,7 +154,7 @@ func (s *checkSettings) examine(ctx context.Context) (state verdict.State, err e
 	if err != nil {
 		return state, err
 	}
-	hidden, err := silences(cfg)
+	hidden, err := serve.Silences(cfg)
 	if err != nil {
 		return state, err
 	}
@@ -161,8 +162,7 @@ func (s *checkSettings) examine(ctx context.Context) (state verdict.State, err e
 		state.Maintenance = true
 		return state, nil
 	}
-	finder, store := s.newFinder(cfg, checkTime)
-	f := gatherer(s.common, finder, newKeeper(s.common, cfg, finder, store, nil), nil).Gather(ctx, facts.OneNode)
+	f := s.host(cfg, checkTime).Gatherer(nil).Gather(ctx, facts.OneNode)
 	if err := ctx.Err(); err != nil {
 		return state, fmt.Errorf("examine the node: %w", err) // missing facts would be reported as faults
 	}

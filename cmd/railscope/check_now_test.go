@@ -10,6 +10,7 @@ import (
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/machines"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/test/faults"
 )
 
@@ -34,12 +35,12 @@ func TestCheckNow(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := serveCaptured(t, faults.Fault{Machine: "rxe"})
-			n.keeper.Observe()
-			n.keeper.Observe()
+			n.Keeper.Observe()
+			n.Keeper.Observe()
 			n.examine(t)
 			n.examine(t)
 			c := n.common
-			c.stateDir = answerIn(t, n.root.Dir, n.local.ServeHTTP)
+			c.stateDir = answerIn(t, n.root.Dir, n.Local.ServeHTTP)
 			says := func(when, want string) {
 				t.Helper()
 				time.Sleep(60 * time.Millisecond) // longer than the maximum age of a reading
@@ -68,7 +69,7 @@ func TestCheckNow(t *testing.T) {
 				says("repaired", "ok: 2 rails up")
 				return
 			}
-			if got := len(surfaces(t, n.node, c)["metrics"]); got != 1 {
+			if got := len(surfaces(t, n.Node, c)["metrics"]); got != 1 {
 				t.Errorf("%d findings in metrics", got)
 			}
 			says("repaired", "ok: 2 rails up, 1 recovering")
@@ -86,7 +87,8 @@ func TestCheckMachines(t *testing.T) {
 	for _, m := range machines.All() {
 		tree := machines.NewTree(t)
 		m.Build(tree)
-		c := common{sysfs: tree.Sys(), procfs: tree.Procfs(), rootfs: tree.Root, stateDir: t.TempDir()}
+		c := common{Machine: serve.Machine{Sysfs: tree.Sys(), Procfs: tree.Procfs(), Rootfs: tree.Root},
+			stateDir: t.TempDir()}
 		got, exit := checkSettings{common: &c, minSeverity: "critical", format: "text", timeout: time.Minute}.outcome(t)
 		critical := false
 		for _, f := range m.Truth.Findings {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/internal/statussock"
 )
@@ -23,8 +24,8 @@ import (
 func checkOf(t *testing.T) checkSettings {
 	t.Helper()
 	empty := t.TempDir()
-	return checkSettings{common: &common{sysfs: tree(t), procfs: empty, rootfs: empty}, minSeverity: "critical",
-		format: "text"}
+	m := serve.Machine{Sysfs: tree(t), Procfs: empty, Rootfs: empty}
+	return checkSettings{common: &common{Machine: m}, minSeverity: "critical", format: "text"}
 }
 
 // outcome returns the output of check, and its exit code.
@@ -121,7 +122,7 @@ func TestCheckAlone(t *testing.T) {
 	if got, exit := s.outcome(t); got != "railscope: ok: 2 rails up" || exit != 0 {
 		t.Errorf("a healthy machine: %q, exit %d", got, exit)
 	}
-	write(t, filepath.Join(s.sysfs, "class/infiniband/mlx5_1/ports/1/state"), "1: DOWN\n")
+	write(t, filepath.Join(s.Sysfs, "class/infiniband/mlx5_1/ports/1/state"), "1: DOWN\n")
 	if got, exit := s.outcome(t); got != "railscope: critical: rail 1: port down" || exit != 1 {
 		t.Errorf("a port that is down: %q, exit %d", got, exit)
 	}

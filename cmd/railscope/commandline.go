@@ -11,30 +11,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/common/version"
 
-	collectorprocess "github.com/railscope/railscope/collector/process"
-	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/serve"
+	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/terminal"
-	"github.com/railscope/railscope/probe"
 )
 
 type runFunc func(ctx context.Context, tracker *shutdownTracker, w io.Writer) error
 
+// common are the flags of all commands.
 type common struct {
-	configFile, nodeName, stateDir string
-	sysfs, procfs, rootfs          string
-	log                            promslog.Config
-
-	// kernel and the following fields replace the running kernel, NVML and the node's rails in tests; nil: the real
-	// ones.
-	kernel    *facts.Kernel
-	processes func(*collectorprocess.Options)
-	probe     func(*probe.NodeOptions)
+	serve.Machine
+	configFile, stateDir string
+	log                  promslog.Config
 }
 
 func (c *common) define(app *kingpin.Application) {
@@ -43,13 +39,13 @@ func (c *common) define(app *kingpin.Application) {
 		"Without it every port that jobs can use is a rail, and no peer is probed.").
 		PlaceHolder("FILE").StringVar(&c.configFile)
 	app.Flag("node.name", "Name of this node for its peers. probe.name in the configuration takes precedence; without "+
-		"both it is the host's name.").PlaceHolder("NAME").StringVar(&c.nodeName)
+		"both it is the host's name.").PlaceHolder("NAME").StringVar(&c.Name)
 	app.Flag("state.dir", "Directory of the state that survives a restart: the numbers of rails, and the best that was "+
 		"seen of them. serve writes it, other commands read it. Empty: the state is lost when the process exits.").
 		PlaceHolder("DIR").StringVar(&c.stateDir)
-	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&c.sysfs)
-	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&c.procfs)
-	app.Flag("path.rootfs", "Mount point of the host's root file system.").Default("/").StringVar(&c.rootfs)
+	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&c.Sysfs)
+	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&c.Procfs)
+	app.Flag("path.rootfs", "Mount point of the host's root file system.").Default("/").StringVar(&c.Rootfs)
 	app.Validate(func(*kingpin.Application) error { return c.checkPaths() })
 	app.Flag("log.level", "Lowest severity to log: debug, info, warn or error.").Default("info").SetValue(c.log.Level)
 	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(c.log.Format)
@@ -57,7 +53,7 @@ func (c *common) define(app *kingpin.Application) {
 
 // checkPaths returns an error for a mount point that is no directory: a node without sysfs is not one without rails.
 func (c *common) checkPaths() error {
-	for _, p := range []struct{ flag, dir string }{{"sysfs", c.sysfs}, {"procfs", c.procfs}, {"rootfs", c.rootfs}} {
+	for _, p := range []struct{ flag, dir string }{{"sysfs", c.Sysfs}, {"procfs", c.Procfs}, {"rootfs", c.Rootfs}} {
 		info, err := os.Stat(p.dir)
 		if err != nil {
 			return fmt.Errorf("--path.%s: %w: mount the host's file system there", p.flag, err)
@@ -75,15 +71,6 @@ func (c *common) logger() *slog.Logger {
 	return promslog.New(&logging)
 }
 
-// logResult logs a failure as a warning, else the success.
-func logResult(logger *slog.Logger, err error, failed, succeeded string, args ...any) {
-	if err != nil {
-		logger.Warn(failed, append(args, "err", err)...) //nolint:sloglint // callers pass constants
-		return
-	}
-	logger.Info(succeeded, args...) //nolint:sloglint // callers pass constants
-}
-
 // load reads the configuration. An error is a misuse.
 func (c *common) load() (*config.Config, error) {
 	cfg, err := config.Load(c.configFile)
@@ -91,6 +78,23 @@ func (c *common) load() (*config.Config, error) {
 		return nil, misuse{err}
 	}
 	return cfg, nil
+}
+
+// host returns what commands other than serve read. It names the rails as serve does, with the state of serve, and
+// saves nothing. budget limits the wait for one device.
+func (c *common) host(cfg *config.Config, budget time.Duration) *serve.Host {
+	var store *state.Store
+	if c.stateDir != "" {
+		logger := c.logger()
+		store = state.OpenReadOnly(c.stateDir, func(err error) {
+			if err != nil {
+				logger.Warn("State not read", "err", err)
+			}
+		})
+	}
+	m := c.Machine
+	m.RDMA = rdmanl.New(budget)
+	return serve.NewHost(m, cfg, store, budget)
 }
 
 // application returns the parser of the command line, and its commands by name.
@@ -105,7 +109,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 	var all common
 	all.define(app)
 	return app, map[string]runFunc{ // order of the help
-		"serve":     (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run,
+		"serve":     (&serveSettings{common: &all}).define(app).run,
 		"rails":     (&railsSettings{common: &all}).define(app).run,
 		"expect":    (&expectSettings{common: &all}).define(app).run,
 		"check":     (&checkSettings{common: &all}).define(app).run,

@@ -23,6 +23,7 @@ import (
 	"github.com/railscope/railscope/demo"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/probe/options"
 )
 
@@ -137,24 +138,21 @@ func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlace
 }
 
 func serveDemo(ctx context.Context, of *demo.Node, address string, opts *options.Options, logger *slog.Logger) error {
-	settings := nodeSettings{
-		common:        &common{nodeName: of.Name, sysfs: of.Sysfs, procfs: of.Procfs, rootfs: of.Rootfs},
-		sources:       defaultSources(),
-		telemetryPath: "/metrics",
-	}
-	m := machine{notice: demo.Notice, nvml: nvml.NewSession(of.NVML()), ethtool: of.Ethtool(), probe: of.Probe,
-		socket: filepath.Dir(of.Sysfs)}
-	n, err := assemble(settings, m, &config.Config{}, logger)
+	m := serve.Machine{Name: of.Name, Sysfs: of.Sysfs, Procfs: of.Procfs, Rootfs: of.Rootfs, Ethtool: of.Ethtool(),
+		NVML: nvml.NewSession(of.NVML()), ProbeOptions: of.Probe}
+	n, err := serve.New(serve.Options{Machine: m, Sources: serve.DefaultSources(), Notice: demo.Notice,
+		SocketDir: filepath.Dir(of.Sysfs), TelemetryPath: "/metrics"}, &config.Config{}, logger)
 	if err != nil {
 		return err
 	}
-	defer n.close()
-	if err := n.probing.start(ctx, opts); err != nil {
+	defer n.Probe.Close()
+	if err := n.Start(ctx, opts); err != nil {
 		return portError(err)
 	}
 	file, socket := "", false
 	flags := &web.FlagConfig{WebListenAddresses: &[]string{address}, WebConfigFile: &file, WebSystemdSocket: &socket}
-	return portError(n.serve(ctx, flags, func() error { return nil })) // there is no configuration to reload
+	nothing := func() error { return nil } // there is no configuration to reload
+	return portError(serve.Run(ctx, append(n.Tasks(), n.Web(flags, nothing)), nil))
 }
 
 // portError adds the ports that the demo needs to the error of a port in use.

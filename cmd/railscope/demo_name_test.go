@@ -6,7 +6,7 @@ import (
 	"github.com/railscope/railscope/demo"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/serve"
 )
 
 // TestDemoNames: doctor calls a node of the demo by its name in serve, and any other node by its host name.
@@ -17,9 +17,8 @@ func TestDemoNames(t *testing.T) {
 	}
 	defer d.Close()
 	for _, n := range d.Nodes {
-		s := &common{sysfs: n.Sysfs, procfs: n.Procfs, rootfs: n.Rootfs}
-		finder := rail.NewFinder(s.sysfs, rail.Options{}, nil, doctorBudget)
-		g := gatherer(s, finder, newKeeper(s, &config.Config{}, finder, nil, nil), nil)
+		m := serve.Machine{Sysfs: n.Sysfs, Procfs: n.Procfs, Rootfs: n.Rootfs}
+		g := serve.NewHost(m, &config.Config{}, nil, serve.GatherBudget).Gatherer(nil)
 		if got := g.Gather(t.Context(), facts.All).Node; got != n.Name {
 			t.Errorf("doctor calls the node %q, serve %q", got, n.Name)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -13,24 +12,16 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/railscope/railscope/collector"
-	collectorprocess "github.com/railscope/railscope/collector/process"
-	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/report"
 	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/expect"
-	"github.com/railscope/railscope/internal/nvml"
-	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
 )
-
-// doctorBudget is how long doctor waits for one device, file or process.
-const doctorBudget = 3 * time.Second
 
 type doctorSettings struct {
 	*common
@@ -50,55 +41,6 @@ func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
 	return s
 }
 
-// gatherer returns a reader of this node's facts. The page and peers share one, so that a file that hangs blocks
-// one thread. jobs is [facts.Options.Jobs].
-func gatherer(c *common, finder *rail.Finder, keeper *expect.Keeper, jobs func() ([]facts.GPUJob, bool),
-) *facts.Gatherer {
-	return facts.New(facts.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot,
-		Budget: doctorBudget, Expect: keeper, Jobs: jobs, Kernel: c.kernel,
-	})
-}
-
-// hardBudget is how long a reading of hard facts waits for a device. A healthy device takes milliseconds.
-const hardBudget = 250 * time.Millisecond
-
-// hardGatherer returns a reader of hard facts, independent of a gatherer that may wait for seconds.
-func hardGatherer(c *common, finder *rail.Finder, keeper *expect.Keeper) *facts.Gatherer {
-	return facts.New(facts.Options{Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot,
-		Budget: hardBudget, Expect: keeper, Kernel: c.kernel})
-}
-
-// gpuJobs returns the jobs that the process source found in its last read. known is false if processes is nil.
-func gpuJobs(processes *collectorprocess.Source) (list []facts.GPUJob, known bool) {
-	if processes == nil {
-		return nil, false
-	}
-	jobs, known := processes.Jobs()
-	for _, j := range jobs {
-		list = append(list, facts.GPUJob(j))
-	}
-	return list, known
-}
-
-// readJobs starts to read the processes of this node, and returns a function that waits for the jobs among them.
-func readJobs(c *common, finder *rail.Finder) func() ([]facts.GPUJob, bool) {
-	processes := c.newProcesses(finder, nvml.NewSession(nvml.NewLibrary("")), 0)
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		_ = processes.Read(func(collector.Sample) {}) // without processes no job is judged
-	}()
-	return func() ([]facts.GPUJob, bool) {
-		<-read
-		return gpuJobs(processes)
-	}
-}
-
-// sharedFacts returns the answer of the control channel to a peer's doctor.
-func sharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
-	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
-}
-
 func (s *doctorSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
 	defer tracker.begin("doctor", nil)()
 	cfg, err := s.load()
@@ -110,9 +52,8 @@ func (s *doctorSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 		return misuse{err}
 	}
 	start := time.Now()
-	finder, store := s.newFinder(cfg, doctorBudget)
-	keeper := newKeeper(s.common, cfg, finder, store, nil)
-	g := gatherer(s.common, finder, keeper, readJobs(s.common, finder))
+	h := s.host(cfg, serve.GatherBudget)
+	g := h.Gatherer(h.ReadJobs())
 	var there *facts.Facts
 	var peerErr error
 	var asking sync.WaitGroup
@@ -120,7 +61,7 @@ func (s *doctorSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 		asking.Go(func() { there, peerErr = s.factsOf(ctx, peer, security) })
 	}
 	var running *status.Status // nil: none runs
-	asking.Go(func() { running, _ = s.runningStatus(ctx, doctorBudget) })
+	asking.Go(func() { running, _ = s.runningStatus(ctx, serve.GatherBudget) })
 	here := g.Gather(ctx, facts.ByHand)
 	asking.Wait()
 	var last *verdict.Round
@@ -140,7 +81,7 @@ func (s *doctorSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 	}
 	addRound(&found, last)
 	if running != nil {
-		found.AddRunning(last.Contradict(verdict.Remembered(running, store != nil), running))
+		found.AddRunning(last.Contradict(verdict.Remembered(running, h.Store != nil), running))
 		found.Date(verdict.Standing(running))
 	}
 	found.Took(time.Since(start))
@@ -176,7 +117,7 @@ func (c *common) nameOf(cfg *config.Config, here *facts.Facts, running *status.S
 	if running != nil {
 		name = cmp.Or(name, running.Node)
 	}
-	return cmp.Or(name, c.nodeName, here.Node)
+	return cmp.Or(name, c.Name, here.Node)
 }
 
 // page describes the terminal or file that receives the report.

@@ -13,11 +13,9 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/expect"
-	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/statussock"
 	"github.com/railscope/railscope/internal/terminal"
@@ -52,65 +50,11 @@ func (s *expectSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 		_, err = fmt.Fprint(w, terminal.PlainLines(text))
 		return err
 	}
-	finder, store := s.newFinder(cfg, listBudget)
-	list := newKeeper(s.common, cfg, finder, store, nil).List()
+	list := s.host(cfg, listBudget).Keeper.List()
 	if s.format == "json" {
 		return list.WriteJSON(w)
 	}
 	return list.WriteTable(w)
-}
-
-// expectSection is the section of the state with the best values seen.
-const expectSection = "expect"
-
-func expectConfig(c *config.Config) expect.Config {
-	e := c.Expect
-	return expect.Config{Rails: int(e.Rails), Rate: float64(e.Rate), MTU: int(e.MTU), GPUs: int(e.GPUs)}
-}
-
-// newKeeper returns a keeper of what is expected of the finder's rails, with the expectations in the store, if
-// there is one. save, which may be nil, saves them.
-func newKeeper(c *common, cfg *config.Config, finder *rail.Finder, store *state.Store,
-	save func(section string, v any)) *expect.Keeper {
-	opts := expect.Options{Sysfs: c.sysfs, Find: finder.Snapshot, Config: expectConfig(cfg), Budget: deviceBudget,
-		Forget: finder.Forget}
-	if store != nil {
-		_, err := store.Get(expectSection, &opts.Memory)
-		if err = errors.Join(err, opts.Memory.Check()); err != nil {
-			opts.Memory = expect.Memory{}
-			store.Reject(expectSection, err)
-		}
-	}
-	if save != nil {
-		opts.Save = func(m expect.Memory) { save(expectSection, m) }
-	}
-	return expect.New(opts)
-}
-
-const pathReset = "/-/expect/reset"
-
-// reset drops what was seen of a rail, and what it carried.
-func reset(k *expect.Keeper, past *baseline.Keeper, name string) (text string, err error) {
-	text, err = k.Reset(name)
-	if err == nil {
-		past.Forget(name)
-	}
-	return text, err
-}
-
-// resetHandler answers a reset request on the socket of the state directory.
-func resetHandler(k *expect.Keeper, past *baseline.Keeper) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, err := reset(k, past, r.URL.Query().Get("rail"))
-		switch {
-		case errors.Is(err, expect.ErrUnknown):
-			http.Error(w, err.Error(), http.StatusNotFound)
-		case err != nil:
-			http.Error(w, err.Error(), http.StatusConflict)
-		default:
-			fmt.Fprintf(w, "Forgot %s.\n", text)
-		}
-	})
 }
 
 // resetTime is the time limit for the running process.
@@ -126,7 +70,7 @@ func (s *expectSettings) forget(ctx context.Context, cfg *config.Config) (text s
 		return "", fmt.Errorf("--state.dir: %w", err)
 	}
 	const most = 64 << 10 // bytes of an answer
-	address := statussock.URL + pathReset + "?rail=" + url.QueryEscape(s.reset)
+	address := statussock.URL + serve.PathReset + "?rail=" + url.QueryEscape(s.reset)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
 	if err != nil {
 		return "", err
@@ -158,9 +102,10 @@ func (s *expectSettings) forgetAlone(cfg *config.Config) (text string, err error
 	} else if err != nil {
 		return "", err
 	}
-	finder := rail.NewFinder(s.sysfs, railOptions(cfg), rdmanl.New(listBudget), listBudget)
-	remember(finder, store)
-	text, err = reset(newKeeper(s.common, cfg, finder, store, store.Set), newBaselines(store), s.reset)
+	m := s.Machine
+	m.RDMA = rdmanl.New(listBudget)
+	h := serve.NewHost(m, cfg, store, listBudget)
+	text, err = h.Reset(h.Baselines(), s.reset)
 	if err != nil {
 		return "", err
 	}

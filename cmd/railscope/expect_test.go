@@ -16,6 +16,7 @@ import (
 
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/statussock"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -43,8 +44,8 @@ InfiniBand
   "pci_address": "0000:18:00.0",
   "rate": {"value": 5e10, "since": "2026-11-02T08:00:00Z", "last": "2026-11-20T00:01:00Z"}}]}}
 `))
-	s := expectSettings{common: &common{sysfs: filepath.Join(dir, "sys"), stateDir: filepath.Join(dir, "state")},
-		format: "table"}
+	s := expectSettings{common: &common{Machine: serve.Machine{Sysfs: filepath.Join(dir, "sys")},
+		stateDir: filepath.Join(dir, "state")}, format: "table"}
 	s.log.Writer = io.Discard
 	return s
 }
@@ -136,22 +137,19 @@ func TestExpectReset(t *testing.T) {
 // serve keeps the state and answers on its socket as serve does, until stop is called.
 func (s expectSettings) serve(t *testing.T) (keeper *expect.Keeper, stop func()) {
 	t.Helper()
-	node := nodeSettings{common: s.common, sources: defaultSources(), telemetryPath: "/metrics"}
-	m, logger := node.machine(), promslog.New(&s.log)
-	m.state = s.openState(logger)
-	n, err := assemble(node, m, &config.Config{}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := background(t.Context(), n.running)
-	stop = sync.OnceFunc(func() { end(); n.close(); _ = m.state.Close() })
+	logger := promslog.New(&s.log)
+	store := serve.OpenState(s.stateDir, logger)
+	n := assembled(t, serve.Options{Machine: s.Machine, Sources: serve.DefaultSources(), Store: store,
+		SocketDir: s.stateDir}, &config.Config{}, logger)
+	end := runTasks(t, n.Tasks())
+	stop = sync.OnceFunc(func() { end(); _ = store.Close() })
 	t.Cleanup(stop)
 	client := statussock.Client(s.stateDir, time.Minute)
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 		answer, err := client.Get(statussock.URL)
 		if err == nil {
 			answer.Body.Close()
-			return n.keeper, stop
+			return n.Keeper, stop
 		}
 		if time.Since(begun) > time.Minute {
 			t.Fatal(err)

@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/probetest"
@@ -22,7 +21,7 @@ import (
 
 // prober is a node that asks a peer on the fake fabric.
 type prober struct {
-	*node
+	*serve.Node
 	common
 	pair   *probetest.Pair
 	rounds *atomic.Int64 // finished rounds
@@ -66,22 +65,13 @@ func serveProber(t *testing.T) *prober {
 	t.Helper()
 	opts := fabricOptions()
 	p := &prober{pair: probetest.New(t, opts), rounds: &atomic.Int64{}, paused: &atomic.Bool{}}
-	p.common = common{sysfs: p.pair.Sysfs("a"), procfs: t.TempDir(), rootfs: t.TempDir(), nodeName: "a"}
-	s := nodeSettings{common: &p.common, sources: defaultSources(), telemetryPath: "/metrics"}
-	*s.sources.on["sampler"], *s.sources.on["pcie"] = false, false // the fabric lacks their files
-	none := nvml.NewLibrary(filepath.Join(p.rootfs, "none"))
-	m := machine{nvml: nvml.NewSession(none), probe: func(o *probe.NodeOptions) {
-		p.pair.Options("a", o)
-		o.Maintenance = p.paused.Load
-	}}
-	var err error
-	counting := slog.New(roundCounter{slog.DiscardHandler, p.rounds, false})
-	p.node, err = assemble(s, m, &config.Config{}, counting)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.close)
-	answerIn(t, filepath.Dir(p.sysfs), p.local.ServeHTTP)
+	p.Machine = serve.Machine{Name: "a", Sysfs: p.pair.Sysfs("a"), Procfs: t.TempDir(), Rootfs: t.TempDir(),
+		ProbeOptions: func(o *probe.NodeOptions) {
+			p.pair.Options("a", o)
+			o.Maintenance = p.paused.Load
+		}}
+	p.Node = assembleOnFabric(t, p.Machine, slog.New(roundCounter{slog.DiscardHandler, p.rounds, false}))
+	answerIn(t, filepath.Dir(p.Sysfs), p.Local.ServeHTTP)
 	return p
 }
 
@@ -90,7 +80,7 @@ func (p *prober) start(t *testing.T) {
 	t.Helper()
 	opts := fabricOptions()
 	opts.Name, opts.Peers = "a", []string{p.pair.Address}
-	if err := p.probing.start(t.Context(), &opts); err != nil {
+	if err := p.Start(t.Context(), &opts); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -146,15 +136,15 @@ func findByRounds(t *testing.T, f faults.Fault) {
 		p.await(t, 3)
 		p.paused.Store(true)
 		time.Sleep(100 * time.Millisecond) // lets the last round end
-		p.exam.Examine(t.Context())
-		p.exam.Examine(t.Context())
-		all := surfaces(t, p.node, p.common)
-		diff := unnamed(f, all["status"]) + disagreement(all) + incomplete(p.node)
+		p.Examiner.Examine(t.Context())
+		p.Examiner.Examine(t.Context())
+		all := surfaces(t, p.Node, p.common)
+		diff := unnamed(f, all["status"]) + disagreement(all) + incomplete(p.Node)
 		if diff == "" {
 			return
 		}
 		if try == 4 {
-			t.Fatal(diff, explained(p.node))
+			t.Fatal(diff, explained(p.Node))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/sysfstest"
 	"github.com/railscope/railscope/probe"
@@ -56,7 +59,7 @@ func files(t *testing.T, change string) string {
 
 // captured is a serving node on a captured machine, with the flags of commands on it.
 type captured struct {
-	*node
+	*serve.Node
 	common
 	root  sysfstest.Root
 	state *state.Store
@@ -70,10 +73,11 @@ func serveCaptured(t *testing.T, f faults.Fault) *captured {
 	if !f.Later {
 		doctortest.Apply(t, root, files(t, f.Change))
 	}
-	n := &captured{root: root, common: common{sysfs: root.Sys(), procfs: root.Proc(), rootfs: root.Dir, nodeName: "n1",
-		kernel: doctortest.Kernel(root), processes: attributed(t, root)}}
+	n := &captured{root: root}
+	n.Machine = serve.Machine{Name: "n1", Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir,
+		Facts: doctortest.Kernel(root), ProcessOptions: attributed(t, root)}
 	if own := filepath.Join(root.Dir, "root"); exists(own) {
-		n.rootfs = own
+		n.Rootfs = own
 	}
 	cfg := &config.Config{}
 	if f.Config != "" {
@@ -84,39 +88,53 @@ func serveCaptured(t *testing.T, f faults.Fault) *captured {
 			t.Fatal(err)
 		}
 	}
-	s := nodeSettings{common: &n.common, sources: defaultSources(), telemetryPath: "/metrics"}
+	sources := serve.DefaultSources()
 	for _, name := range []string{"process", "kmsg", "nccl"} {
-		*s.sources.on[name] = true // enabled, as for root
+		*sources.On[name] = true // enabled, as for root
 	}
 	for _, name := range []string{"bond", "pcie", "gpu", "gpudirect"} {
-		*s.sources.on[name] = false // disabled, because the machines have only the files that doctor reads
+		*sources.On[name] = false // disabled, because the machines have only the files that doctor reads
 	}
-	*s.sources.on["pcie"] = strings.Contains(f.Change, "/hwmon/")
-	s.sources.ncclLogs = []string{filepath.Join(root.Dir, "log/*.log")}
+	*sources.On["pcie"] = strings.Contains(f.Change, "/hwmon/")
+	sources.NCCLLogs = []string{filepath.Join(root.Dir, "log/*.log")}
 	n.state = state.Open(root.Dir, nil)
 	t.Cleanup(func() { _ = n.state.Close() })
-	m := machine{state: n.state, nvml: gpus(t, root), kmsg: filepath.Join(root.Dir, "kernel/kmsg"), sampled: n.sampled,
-		ethtool: statistics(root),
-		probe:   func(o *probe.NodeOptions) { o.Maintenance = func() bool { return true } }} // no round starts
+	m := n.Machine
+	m.NVML, m.Kmsg, m.Sampled, m.Ethtool = gpus(t, root), filepath.Join(root.Dir, "kernel/kmsg"), n.sampled, statistics(root)
+	m.ProbeOptions = func(o *probe.NodeOptions) { o.Maintenance = func() bool { return true } } // no round starts
 	for path, content := range map[string]string{"kernel/kmsg": "", "proc/4242/ns/pid": "-> pid:[4026531836]\n",
 		"proc/self": "-> 4242\n"} {
 		if _, err := os.Lstat(filepath.Join(root.Dir, path)); err != nil {
 			sysfstest.Write(t, root.Dir, []byte("-- "+path+" --\n"+content))
 		}
 	}
-	var err error
-	n.node, err = assemble(s, m, cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.close)
+	n.Node = assembled(t, serve.Options{Machine: m, Sources: sources, Store: n.state}, cfg, slog.New(slog.DiscardHandler))
 	opts := options.DefaultOptions()
 	opts.Peers = []string{"127.0.0.1:9"}
-	if err := n.probing.start(t.Context(), &opts); err != nil {
+	if err := n.Start(t.Context(), &opts); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(background(t.Context(), n.running[:1])) // runs the follower of NCCL's logs
+	runTasks(t, n.Tasks(), "source nccl")
 	return n
+}
+
+// runTasks runs tasks, or those with these names, until stop is called, or the test ends.
+func runTasks(t *testing.T, tasks []serve.Task, names ...string) (stop func()) {
+	t.Helper()
+	tasks = slices.DeleteFunc(tasks, func(one serve.Task) bool {
+		return len(names) > 0 && !slices.Contains(names, one.Name)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve.Run(ctx, tasks, nil) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // sampled sets what the sampler saw from kernel/sampled.
@@ -135,8 +153,8 @@ func (n *captured) sampled(s *sampler.Snapshot) {
 // examine reads all sources again, as scrapes do, and examines the node.
 func (n *captured) examine(t *testing.T) {
 	t.Helper()
-	n.scraper.Update(nil, 0, func(*table.Table, map[string]string) {})
-	n.exam.Examine(t.Context())
+	n.Scraper.Update(nil, 0, func(*table.Table, map[string]string) {})
+	n.Examiner.Examine(t.Context())
 }
 
 // follow waits until the logs of NCCL have been read, if there are any.
@@ -147,7 +165,7 @@ func (n *captured) follow(t *testing.T) {
 			t.Fatal("the log is not read")
 		}
 		time.Sleep(10 * time.Millisecond)
-		n.scraper.Update([]string{"nccl"}, 0, func(series *table.Table, _ map[string]string) {
+		n.Scraper.Update([]string{"nccl"}, 0, func(series *table.Table, _ map[string]string) {
 			series.Each("nccl_fallback", []string{"job"}, func([]string, float64) { read = true })
 		})
 	}
@@ -159,8 +177,7 @@ func (n *captured) plant(t *testing.T, f faults.Fault) {
 	time.Sleep(25 * time.Millisecond) // longer than the finder caches a listing
 	doctortest.Apply(t, n.root, files(t, f.Change))
 	if path := filepath.Join(n.root.Dir, "railscope.yml"); exists(path) {
-		r := &reloader{node: n.node, file: path, loader: &config.Loader{}, ctx: t.Context()}
-		_ = r.reload() // the reload may be refused
+		_ = n.Reload(t.Context(), path, config.Load) // the reload may be refused
 	}
 }
 
@@ -175,8 +192,8 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			n := serveCaptured(t, f)
 			if f.Later {
-				n.keeper.Observe()
-				n.keeper.Observe()
+				n.Keeper.Observe()
+				n.Keeper.Observe()
 				n.examine(t)
 				n.plant(t, f)
 			}
@@ -186,19 +203,19 @@ func TestFaults(t *testing.T) {
 			if err := n.state.Close(); err != nil { // saves the state now
 				t.Fatal(err)
 			}
-			answerIn(t, n.root.Dir, n.local.ServeHTTP)
-			all := surfaces(t, n.node, n.common)
+			answerIn(t, n.root.Dir, n.Local.ServeHTTP)
+			all := surfaces(t, n.Node, n.common)
 			known := n.common
 			known.stateDir = n.root.Dir // lets doctor read what was better before
 			all["doctor with the state"] = doctored(t, known)
-			if diff := unnamed(f, all["status"]) + disagreement(all) + incomplete(n.node); diff != "" {
-				t.Error(diff, explained(n.node))
+			if diff := unnamed(f, all["status"]) + disagreement(all) + incomplete(n.Node); diff != "" {
+				t.Error(diff, explained(n.Node))
 			}
 			if f.Later {
 				return
 			}
 			// Without a running railscope, bench examines the node itself.
-			alone := n.nodeFindings(t.Context(), gatherer(&n.common, n.finder, n.keeper, readJobs(&n.common, n.finder)))
+			alone := n.nodeFindings(t.Context(), n.Gatherer(n.ReadJobs()))
 			live := func(f string) bool {
 				id, _, _ := strings.Cut(f, ",")
 				return check.Remembered(id, true)
@@ -245,8 +262,8 @@ func unnamed(f faults.Fault, all []string) string {
 }
 
 // incomplete returns the findings without evidence, a reason, or a useful fix.
-func incomplete(n *node) (text string) {
-	list, _ := n.probing.found.List(time.Now())
+func incomplete(n *serve.Node) (text string) {
+	list, _ := n.Findings.List(time.Now())
 	for _, f := range list {
 		text += doctortest.Incomplete(f.Finding)
 	}
@@ -254,8 +271,8 @@ func incomplete(n *node) (text string) {
 }
 
 // explained returns the evidence of all findings.
-func explained(n *node) (text string) {
-	list, _ := n.probing.found.List(time.Now())
+func explained(n *serve.Node) (text string) {
+	list, _ := n.Findings.List(time.Now())
 	for _, f := range list {
 		text += fmt.Sprintf("\n%s, %s: %s", f.Check, f.Subject, f.Evidence)
 	}

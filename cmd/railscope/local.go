@@ -25,10 +25,10 @@ func (c *common) socketDir() string {
 	switch {
 	case c.stateDir != "":
 		return c.stateDir
-	case sysfs.Live(filepath.Join(c.sysfs, "class/net")):
-		return filepath.Join(c.rootfs, packagedState)
+	case sysfs.Live(filepath.Join(c.Sysfs, "class/net")):
+		return filepath.Join(c.Rootfs, packagedState)
 	}
-	return filepath.Dir(c.sysfs)
+	return filepath.Dir(c.Sysfs)
 }
 
 // runningStatus asks the railscope that runs on this machine for its status. Its error wraps errNoDaemon if there is

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/doctor/verdict"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
@@ -28,11 +29,8 @@ const (
 	exitIncomplete = 3 // exit code of bench if something was not measured
 )
 
-// workerCommand starts the process that uses libibverbs. It is not for users, so the parser does not know it.
-const workerCommand = "probe-worker"
-
 func main() {
-	if slices.Equal(os.Args[1:], []string{workerCommand}) {
+	if slices.Equal(os.Args[1:], []string{serve.WorkerCommand}) {
 		os.Exit(probe.WorkerMain())
 	}
 	os.Exit(process(os.Args[1:], stopLimit))

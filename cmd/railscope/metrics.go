@@ -1,28 +1,19 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/version"
 
-	"github.com/railscope/railscope/doctor/examine"
-	"github.com/railscope/railscope/doctor/facts"
-	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/outfile"
-	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/serve"
 )
 
 type metricsSettings struct {
@@ -69,38 +60,11 @@ func (s *metricsSettings) run(ctx context.Context, tracker *shutdownTracker, w i
 // readOnce returns an exposition of one read of the sources and one examination of the node.
 func (s *sourceSettings) readOnce(ctx context.Context, c *common, cfg *config.Config, logger *slog.Logger,
 ) ([]byte, error) {
-	finder, store := c.newFinder(cfg, deviceBudget)
-	keeper := newKeeper(c, cfg, finder, store, nil)
-	g := gatherer(c, finder, keeper, nil)
-	probed := newProbeNode(c, nil, finder, keeper, nil, g, logger)
-	defer probed.Close()
-	m := machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewSession(nvml.NewLibrary(s.nvml))}
-	list, _, err := s.open(c, m, finder, keeper, probed, logger)
-	if err != nil {
-		return nil, err
-	}
-	scope := facts.WithoutJobs
-	if *s.on["process"] {
-		scope = facts.All
-	}
-	at := time.Now()
-	here := g.Gather(ctx, scope)
-	if ctx.Err() != nil {
-		return nil, errors.New("stopped before everything was read") // missing facts would be reported as faults
-	}
-	hidden, err := silences(cfg)
+	hidden, err := serve.Silences(cfg)
 	if err != nil {
 		return nil, misuse{err}
 	}
-	found := finding.NewStore(nil)
-	found.SetSilences(hidden)
-	judged := examine.Judge(here, cfg.Probe != nil)
-	found.Update("node", at, judged)
-	found.Update("node", at.Add(1), judged) // a finding is raised at the second examination
-	return scrape.New(list, scrape.Options{
-		Budget: sourceBudget, Logger: logger, Once: true,
-		Info: scrape.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
-			GoVersion: runtime.Version()},
-		Findings: func() ([]finding.Raised, int) { return found.List(at) },
-	}).Exposition(expfmt.NewFormat(expfmt.TypeTextPlain), false)
+	h := c.host(cfg, time.Second)
+	h.NVML = nvml.NewSession(nvml.NewLibrary(s.nvml))
+	return h.ReadOnce(ctx, &s.Sources, hidden, cfg.Probe != nil, logger)
 }

@@ -68,8 +68,7 @@ func (s *nixlbenchSettings) run(ctx context.Context, tracker *shutdownTracker, w
 	if err != nil {
 		return err
 	}
-	finder, _ := s.newFinder(cfg, listBudget)
-	rails, _ := finder.Rails() // rails that cannot be read are left out
+	rails, _ := s.host(cfg, listBudget).Finder.Rails() // rails that cannot be read are left out
 	list, err := s.combinations(rails)
 	if err != nil {
 		return misuse{err}
@@ -96,7 +95,7 @@ func (s *nixlbenchSettings) run(ctx context.Context, tracker *shutdownTracker, w
 	r := nixl.Runner{Settings: settings, Environment: vars, Line: say, Output: os.Stderr}
 	if len(rails) > 0 {
 		r.Watch = func() *record.Recorder {
-			return record.Start(record.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rails: rails})
+			return record.Start(record.Options{Sysfs: s.Sysfs, Procfs: s.Procfs, Rails: rails})
 		}
 	}
 	var rows []nixl.Row

@@ -16,8 +16,9 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/report"
-	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/serve"
 )
 
 // private returns texts that strangers and peers must not see: PIDs, names of processes, and values of their
@@ -64,16 +65,12 @@ func write(t *testing.T, path, content string) {
 func TestEnvironmentsStayPrivate(t *testing.T) {
 	t.Parallel()
 	procfs, rootfs := privateProcesses(t)
-	s := nodeSettings{common: &common{sysfs: tree(t), procfs: procfs, rootfs: rootfs}, sources: defaultSources(),
-		telemetryPath: "/metrics", connections: exporterhttp.DefaultMaxConnections}
-	*s.sources.on["process"] = true // environments are then examined
-	n, err := assemble(s, s.machine(), &config.Config{}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.close()
-	defer background(t.Context(), n.running)()
-	handler := exporterhttp.New(n.scraper, n.server)
+	sources := serve.DefaultSources()
+	*sources.On["process"] = true // environments are then examined
+	m := serve.Machine{Sysfs: tree(t), Procfs: procfs, Rootfs: rootfs, RDMA: rdmanl.New(time.Second)}
+	n := assembled(t, serve.Options{Machine: m, Sources: sources}, &config.Config{}, slog.New(slog.DiscardHandler))
+	runTasks(t, n.Tasks())
+	handler := n.Handler(nil)
 	defer handler.Close()
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -82,7 +79,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 	for _, path := range []string{"/", "/metrics", "/-/status", "/-/healthy", "/-/ready", "/nothing"} {
 		served[path] = get(t, server.URL+path)
 	}
-	shared, err := sharedFacts(gatherer(s.common, n.finder, n.keeper, nil))(t.Context())
+	shared, err := serve.SharedFacts(n.Gatherer(nil))(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +101,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 	}
 	there.Node = "spark-02"
 	judged := report.Examine(there, nil, nil)
-	byHand := report.Examine(gatherer(s.common, n.finder, n.keeper, nil).Gather(t.Context(), facts.All), nil, nil)
+	byHand := report.Examine(n.Gatherer(nil).Gather(t.Context(), facts.All), nil, nil)
 	var checks, text strings.Builder
 	for _, f := range judged.Findings {
 		if strings.HasPrefix(f.Check, "nccl_") || strings.HasPrefix(f.Check, "ucx_") {

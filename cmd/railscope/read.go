@@ -12,6 +12,7 @@ import (
 	"github.com/railscope/railscope/bench/read"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
@@ -90,11 +91,10 @@ func (s *readSettings) beside(ctx context.Context) (b read.Beside) {
 	if err != nil {
 		return b
 	}
-	finder, _ := s.newFinder(cfg, listBudget)
-	rails, _ := finder.Rails() // rails that cannot be read are left out
+	rails, _ := s.host(cfg, listBudget).Finder.Rails() // rails that cannot be read are left out
 	limits := make([]rail.Limits, len(rails))
 	for i, r := range rails {
-		if status, err := rail.NewPort(s.sysfs, r, nil).Status(); err == nil {
+		if status, err := rail.NewPort(s.Sysfs, r, nil).Status(); err == nil {
 			limits[i] = status.Limits
 		}
 	}
@@ -106,7 +106,7 @@ func (s *readSettings) beside(ctx context.Context) (b read.Beside) {
 	if len(b.Rails) == 0 {
 		return b
 	}
-	running, err := s.runningStatus(ctx, doctorBudget)
+	running, err := s.runningStatus(ctx, serve.GatherBudget)
 	if err != nil || running.Simulated {
 		return b
 	}

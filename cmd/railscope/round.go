@@ -8,18 +8,16 @@ import (
 
 	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
 )
 
-// quickSamples is the number of 8 B writes of a quick round, per rail.
-const quickSamples = 50
-
 // quickRound probes a peer once, as bench does, with fewer samples.
 func (c *common) quickRound(ctx context.Context, cfg *config.Config, peer, tokenFile string) (result.Result, error) {
 	opts := quickOptions(ctx, cfg, tokenFile)
-	h := byHand{common: c, cfg: cfg, opts: opts, ask: benchAsk{Peer: peer, Quick: true},
+	h := byHand{common: c, cfg: cfg, opts: opts, ask: serve.BenchAsk{Peer: peer, Quick: true},
 		logger: slog.New(slog.DiscardHandler)}
 	defer h.close()
 	res, _, err := h.round(ctx, func(result.Progress) {})
@@ -31,7 +29,7 @@ func (c *common) quickRound(ctx context.Context, cfg *config.Config, peer, token
 func quickOptions(ctx context.Context, cfg *config.Config, tokenFile string) options.Options {
 	o := cfg.ProbeOptions()
 	o.Security.TokenFile = cmp.Or(tokenFile, o.Security.TokenFile)
-	o.LatencySamples = min(o.LatencySamples, quickSamples)
+	o.LatencySamples = min(o.LatencySamples, serve.QuickSamples)
 	o.Budget, o.Extras = options.Budget{Share: 1}, nil
 	if until, ok := ctx.Deadline(); ok {
 		o.Timeout = min(o.Timeout, time.Until(until))

@@ -25,6 +25,7 @@ import (
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/secret"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
@@ -94,9 +95,8 @@ func (s *runSettings) run(_ context.Context, tracker *shutdownTracker, w io.Writ
 			return misuse{fmt.Errorf("--json: %w", err)}
 		}
 	}
-	finder, _ := s.newFinder(cfg, listBudget)
-	rails, err := finder.Rails()
-	o := record.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rails: rails,
+	rails, err := s.host(cfg, listBudget).Finder.Rails()
+	o := record.Options{Sysfs: s.Sysfs, Procfs: s.Procfs, Rails: rails,
 		GPUs: gpuMemory(nvml.NewSession(nvml.NewLibrary("")))}
 	links := rdmanl.NewForDumps(time.Second)
 	o.QueuePairs = func(device string, each func(rdmanl.QP)) error {
@@ -142,7 +142,7 @@ func (c *common) ownTraffic() (map[string]record.Own, error) {
 		return nil, errors.New("run this command as root or as the user of the railscope that runs on this node")
 	case !errors.Is(err, errNoDaemon):
 		return nil, err
-	case probeWorks(c.procfs):
+	case probeWorks(c.Procfs):
 		return nil, fmt.Errorf("the railscope that runs on this node has no status.sock in %s: give it and this command "+
 			"one --state.dir", c.socketDir())
 	}
@@ -155,7 +155,7 @@ func probeWorks(procfs string) bool {
 	pids, _ := proc.PIDs(procfs, most) // empty on an error
 	return slices.ContainsFunc(pids, func(pid int) bool {
 		line, _, err := proc.Head(filepath.Join(procfs, strconv.Itoa(pid), "cmdline"), longest)
-		return err == nil && strings.HasSuffix(line, "\x00"+workerCommand+"\x00")
+		return err == nil && strings.HasSuffix(line, "\x00"+serve.WorkerCommand+"\x00")
 	})
 }
 

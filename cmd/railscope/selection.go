@@ -10,7 +10,6 @@ import (
 
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/verdict"
-	"github.com/railscope/railscope/internal/config"
 )
 
 // selection selects checks: --only and --ignore.
@@ -41,7 +40,7 @@ func (s *selection) parse() error {
 				continue
 			}
 			if !slices.Contains(known, name) {
-				return fmt.Errorf("%s: unknown check %q%s", f.flag, name, suggestCheck(name, known))
+				return fmt.Errorf("%s: unknown check %q%s", f.flag, name, check.Suggest(name))
 			}
 			*f.to = append(*f.to, name)
 		}
@@ -50,12 +49,4 @@ func (s *selection) parse() error {
 		return errors.New("--only and --ignore leave no check")
 	}
 	return nil
-}
-
-// suggestCheck returns the end of an error about an unknown check.
-func suggestCheck(name string, known []string) string {
-	if near := config.Nearest(name, known); near != "" {
-		return fmt.Sprintf("; did you mean %q?", near)
-	}
-	return "; the checks are " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 }

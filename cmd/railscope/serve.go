@@ -27,15 +27,22 @@ import (
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/exporter/otlp"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/systemd"
+	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/serve"
+	"github.com/railscope/railscope/internal/state"
 )
 
 type serveSettings struct {
-	nodeSettings
-	web         *web.FlagConfig
-	otlp        otlp.Options
-	annotation  string // file with the maintenance annotation
-	configCheck bool
+	*common
+	sources       sourceSettings
+	telemetryPath string
+	lifecycle     bool // reload by HTTP is allowed
+	connections   int  // maximum of simultaneous connections to the web port
+	web           *web.FlagConfig
+	otlp          otlp.Options
+	annotation    string // file with the maintenance annotation
+	configCheck   bool
 }
 
 func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
@@ -94,40 +101,52 @@ func (s *serveSettings) run(ctx context.Context, tracker *shutdownTracker, w io.
 	if err := s.checkWeb(); err != nil {
 		return err
 	}
-	s.pusher, err = s.newPusher(logger)
+	pusher, err := s.newPusher(logger)
 	if err != nil {
 		return err
 	}
 	read()
+	started := tracker.begin("the start", nil)
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1) // ADR 7
 	}
 	limitMemory()
-	m := s.machine()
-	m.state = s.openState(logger)
-	if m.state != nil {
-		defer func() { _ = m.state.Close() }() // the store reports its errors
+	store := serve.OpenState(s.stateDir, logger)
+	if store != nil {
+		defer func() { _ = store.Close() }() // the store reports its errors
 	}
-	m.maintenance, m.annotation = cfg.MaintenanceFile(), s.annotation
-	n, err := assemble(s.nodeSettings, m, cfg, logger)
+	n, err := serve.New(s.nodeOptions(cfg, store, pusher), cfg, logger)
 	if err != nil {
+		return misuse{err}
+	}
+	defer n.Probe.Close()
+	if err := n.Start(ctx, cfg.Probe); err != nil {
 		return err
 	}
-	defer tracker.begin("the probe", nil)()
-	defer n.close()
-	defer context.AfterFunc(ctx, n.close)() // runs while scrapes finish, not after them
-	n.watch.Check()
-	if err := n.probing.start(ctx, cfg.Probe); err != nil {
-		return err
+	reload := func() error {
+		return n.Reload(ctx, s.configFile, func(file string) (*config.Config, error) {
+			cfg, err := loader.Load(file)
+			if err != nil {
+				return nil, err
+			}
+			return cfg, refuseEmpty(cfg, file)
+		})
 	}
-	reload := (&reloader{node: n, file: s.configFile, loader: &loader, ctx: ctx}).reload
 	defer onHangup(func() error {
-		logResult(logger, m.nvml.Release(hangupRelease), "NVML release failed, retried at every read", "NVML released",
-			"for", hangupRelease) // GPU reset needs it
+		n.ReleaseNVML()
 		return reload()
 	})()
-	defer tracker.begin("the web port", n.scraper.Reading)()
-	return n.serve(ctx, s.web, reload)
+	started()
+	return serve.Run(ctx, append(n.Tasks(), n.Web(s.web, reload)), tracker.begin)
+}
+
+// nodeOptions returns the settings of the node.
+func (s *serveSettings) nodeOptions(cfg *config.Config, store *state.Store, pusher *otlp.Pusher) serve.Options {
+	m := s.Machine
+	m.RDMA, m.NVML = rdmanl.New(time.Second), nvml.NewSession(nvml.NewLibrary(s.sources.nvml))
+	return serve.Options{Machine: m, Sources: s.sources.Sources, Store: store, SocketDir: s.stateDir,
+		Maintenance: cfg.MaintenanceFile(), Annotation: s.annotation, TelemetryPath: s.telemetryPath,
+		Lifecycle: s.lifecycle, MaxConnections: s.connections, Pusher: pusher}
 }
 
 func (s *serveSettings) checkWeb() error {
@@ -150,7 +169,7 @@ func (s *serveSettings) newPusher(logger *slog.Logger) (*otlp.Pusher, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Node, o.Version, o.Logger = cmp.Or(s.nodeName, host), cmp.Or(version.Version, "unknown"), logger
+	o.Node, o.Version, o.Logger = cmp.Or(s.Name, host), cmp.Or(version.Version, "unknown"), logger
 	p, err := otlp.New(o)
 	if err != nil {
 		return nil, misuse{err}
@@ -167,8 +186,8 @@ func (s *serveSettings) checkConfig(w io.Writer) error {
 	if err := refuseEmpty(cfg, s.configFile); err != nil {
 		return misuse{err}
 	}
-	if _, err := silences(cfg); err != nil {
-		return err
+	if _, err := serve.Silences(cfg); err != nil {
+		return misuse{err}
 	}
 	if err := s.checkWeb(); err != nil {
 		return err
@@ -213,54 +232,4 @@ func onHangup(reload func() error) (stop func()) {
 		close(hup)
 		running.Wait()
 	}
-}
-
-// reloader reloads the configuration, one reload at a time. It applies all of it or nothing.
-type reloader struct {
-	node   *node
-	file   string
-	loader *config.Loader
-	ctx    context.Context // context of serve: the probe outlives the request
-	mu     sync.Mutex
-}
-
-func (r *reloader) reload() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	systemd.Reloading()
-	defer systemd.Ready()
-	err := r.apply()
-	r.node.scraper.Reloaded(err == nil)
-	if err != nil {
-		r.node.logger.Error("Reload refused, configuration unchanged", "err", err)
-		return err
-	}
-	r.node.logger.Info("Configuration reloaded", "file", r.file)
-	return nil
-}
-
-func (r *reloader) apply() error {
-	cfg, err := r.loader.Load(r.file)
-	if err != nil {
-		return err
-	}
-	if err := refuseEmpty(cfg, r.file); err != nil {
-		return err
-	}
-	hidden, err := silences(cfg)
-	if err != nil {
-		return err
-	}
-	commit, err := r.node.probing.prepare(cfg.Probe, false)
-	if err != nil {
-		return err
-	}
-	// From here on nothing can fail. The probe must find the rails under their new names.
-	r.node.finder.SetOptions(railOptions(cfg))
-	warnUnmatched(r.node.finder, r.node.logger)
-	r.node.keeper.Configure(expectConfig(cfg))
-	r.node.watch.SetPath(cfg.MaintenanceFile())
-	applySilences(r.node.probing.found, hidden, r.node.logger)
-	commit(r.ctx)
-	return nil
 }

@@ -14,8 +14,9 @@ import (
 
 	"github.com/prometheus/common/promslog"
 
+	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/inventory"
-	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
@@ -37,8 +38,8 @@ b859:9f03:0000:0003
 -- sys/class/infiniband/mlx5_2/ports/1/link_layer --
 Ethernet
 `))
-	s := railsSettings{common: &common{sysfs: filepath.Join(dir, "sys"), stateDir: filepath.Join(dir, "state")},
-		format: "json"}
+	s := railsSettings{common: &common{Machine: serve.Machine{Sysfs: filepath.Join(dir, "sys")},
+		stateDir: filepath.Join(dir, "state")}, format: "json"}
 	s.log.Writer = io.Discard
 	return s
 }
@@ -46,10 +47,8 @@ Ethernet
 // serving uses the state as serve does for one discovery of the devices, then calls while.
 func (s railsSettings) serving(t *testing.T, while func()) {
 	t.Helper()
-	store := s.openState(promslog.New(&s.log))
-	finder := rail.NewFinder(s.sysfs, rail.Options{}, nil, time.Minute)
-	remember(finder, store)
-	finder.Snapshot()
+	store := serve.OpenState(s.stateDir, promslog.New(&s.log))
+	serve.NewHost(s.Machine, &config.Config{}, store, time.Minute).Finder.Snapshot()
 	if while != nil {
 		while()
 	}
@@ -81,7 +80,7 @@ func (s railsSettings) listed(t *testing.T) string {
 func TestStateOutlivesTheProcess(t *testing.T) {
 	s := stateSettings(t)
 	s.serving(t, nil)
-	device := func(name string) string { return filepath.Join(s.sysfs, "class/infiniband", name) }
+	device := func(name string) string { return filepath.Join(s.Sysfs, "class/infiniband", name) }
 	fatal := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -120,7 +119,7 @@ func TestForgetRail(t *testing.T) {
 	}
 	fail("1", "no such file or directory")
 	s.serving(t, func() { fail("1", "stop that railscope first") })
-	if err := os.RemoveAll(filepath.Join(s.sysfs, "class/infiniband/mlx5_1")); err != nil {
+	if err := os.RemoveAll(filepath.Join(s.Sysfs, "class/infiniband/mlx5_1")); err != nil {
 		t.Fatal(err)
 	}
 	fail("east", `no rail "east" is remembered`)
@@ -138,7 +137,7 @@ func TestForgetRail(t *testing.T) {
 	if got, want := s.listed(t), "mlx5_0:0 mlx5_2:2"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	sysfstest.Write(t, filepath.Dir(s.sysfs),
+	sysfstest.Write(t, filepath.Dir(s.Sysfs),
 		[]byte("-- sys/class/infiniband/mlx5_3/ports/1/link_layer --\nEthernet\n-- "+
 			"sys/class/infiniband/mlx5_3/node_guid --\nb859:9f03:0000:0009\n"))
 	s.serving(t, nil)
@@ -215,7 +214,7 @@ func TestForeignState(t *testing.T) {
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			sysfstest.Write(t, filepath.Join(s.sysfs, "class"), []byte(tc.change))
+			sysfstest.Write(t, filepath.Join(s.Sysfs, "class"), []byte(tc.change))
 			if got := s.listed(t); !strings.HasPrefix(got, "mlx5_0:"+tc.want) {
 				t.Errorf("railscope rails: %s, want %s", got, tc.want)
 			}

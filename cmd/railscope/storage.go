@@ -77,7 +77,7 @@ func (s *storageSettings) args() ([]string, error) {
 	args := []string{"storage", "--size=" + strconv.FormatInt(size, 10),
 		"--part-size=" + strconv.FormatInt(min(part, size), 10), "--streams=" + strconv.Itoa(s.streams),
 		fmt.Sprintf("--timeout=%g", s.timeout.Seconds()), "--endpoint=" + s.endpoint, "--format=" + s.format,
-		"--sysfs=" + s.sysfs}
+		"--sysfs=" + s.Sysfs}
 	if page().Color {
 		args = append(args, "--color")
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/doctor/verdict"
-	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/status"
 )
 
@@ -40,10 +40,10 @@ func keys(list []finding.Finding) []string {
 }
 
 // surfaces returns the findings of a running node on each surface, by the name of the surface.
-func surfaces(t *testing.T, n *node, c common) map[string][]string {
+func surfaces(t *testing.T, n *serve.Node, c common) map[string][]string {
 	t.Helper()
 	all := map[string][]string{"metrics": {}, "page": {}}
-	handler := exporterhttp.New(n.scraper, n.server)
+	handler := n.Handler(nil)
 	defer handler.Close()
 	get := func(path string) string {
 		w := httptest.NewRecorder()
@@ -146,20 +146,15 @@ func TestSilences(t *testing.T) {
 		}
 		return c
 	}
-	c := common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir(), nodeName: "n1"}
-	s := nodeSettings{common: &c, sources: defaultSources(), telemetryPath: "/metrics"}
-	m := machine{nvml: nvml.NewSession(nvml.NewLibrary("/no/such/file"))}
+	o := serve.Options{Sources: serve.DefaultSources(), Machine: serve.Machine{Name: "n1", Sysfs: sys, Procfs: t.TempDir(),
+		Rootfs: t.TempDir(), NVML: nvml.NewSession(nvml.NewLibrary("/no/such/file"))}}
 	var log bytes.Buffer
-	n, err := assemble(s, m, load("{check: port_down, subject: rail 0, reason: to be replaced, until: 2999-12-31}, "+
+	n := assembled(t, o, load("{check: port_down, subject: rail 0, reason: to be replaced, until: 2999-12-31}, "+
 		"{check: port_down, reason: old, until: 2020-01-01}"), slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.close()
-	n.exam.Examine(t.Context())
-	n.exam.Examine(t.Context())
+	n.Examiner.Examine(t.Context())
+	n.Examiner.Examine(t.Context())
 	w := httptest.NewRecorder()
-	n.local.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	n.Local.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	got, err := status.Parse(w.Body.Bytes())
 	if err != nil {
 		t.Fatal(err)
@@ -177,8 +172,8 @@ func TestSilences(t *testing.T) {
 		!strings.Contains(log.String(), `subject="rail 1"`) {
 		t.Error(log.String())
 	}
-	_, err = assemble(s, m, load("{check: port_dwn, reason: a, until: 2999-12-31}"), slog.New(slog.DiscardHandler))
-	if bad, ok := errors.AsType[misuse](err); !ok || !strings.Contains(bad.Error(),
+	_, err = serve.New(o, load("{check: port_dwn, reason: a, until: 2999-12-31}"), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(),
 		`:1: unknown check "port_dwn" in findings.silence; did you mean "port_down"?`) {
 		t.Error(err)
 	}
@@ -194,7 +189,7 @@ func TestDoctorAges(t *testing.T) {
 		r.Since, r.Seen = time.Now().Add(-since), time.Now().Add(-seen)
 		return r
 	}
-	write(t, filepath.Join(c.sysfs, "class/infiniband/mlx5_1/ports/1/state"), "1: DOWN\n")
+	write(t, filepath.Join(c.Sysfs, "class/infiniband/mlx5_1/ports/1/state"), "1: DOWN\n")
 	past := aged(raised("nccl_fallback", finding.Critical, "job a"), time.Hour, 3*time.Minute)
 	past.Recovering = true
 	c.stateDir = answer(t, asJSON(statusOf(past, aged(raised("lossy_rail", finding.Warning, "rail 0"), 10*time.Minute,

@@ -18,10 +18,10 @@ func TestJobTraffic(t *testing.T) {
 	const counters = "sys/devices/pci0000:10/0000:10:01.0/0000:1a:00.0/infiniband/mlx5_0/ports/1/counters/"
 	f.Before = counters + "port_rcv_data = 1000; " + counters + "port_xmit_data = 1000"
 	n := serveCaptured(t, f)
-	t.Cleanup(background(t.Context(), n.running[1:])) // runs the sampler
+	runTasks(t, n.Tasks(), "source sampler")
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		rails := map[string]bool{}
-		n.scraper.Update(nil, 0, func(series *table.Table, _ map[string]string) {
+		n.Scraper.Update(nil, 0, func(series *table.Table, _ map[string]string) {
 			series.Each("process_job_rail_bytes_total", []string{"rail"}, func(values []string, _ float64) {
 				rails[values[0]] = true
 			})

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/text"
@@ -192,6 +193,15 @@ func Names() []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// Suggest returns the end of an error about a check that does not exist.
+func Suggest(name string) string {
+	known := Names()
+	if near := config.Nearest(name, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return "; the checks are " + strings.Join(known, ", ")
 }
 
 // Remembered reports whether only a running railscope can make a check: it needs rounds, counters over time or, unless

@@ -86,8 +86,8 @@ func (c Criteria) judgeDown(s *State) (excused string, less *finding.Finding) {
 		case d.Silenced:
 			silenced++
 		case i < 0 && c.Wants("port_down"):
-			s.Found = append(s.Found, finding.Finding{Check: "port_down", Severity: finding.Critical, Subject: "rail " + d.Name,
-				Evidence: "its port is not up", Fix: []string{"railscope doctor"}})
+			s.Found = append(s.Found, finding.Finding{Check: "port_down", Severity: finding.Critical,
+				Subject: "rail " + d.Name, Evidence: "its port is not up", Fix: []string{"railscope doctor"}})
 		case i < 0 || !c.Wants(s.Found[i].Check):
 			ignored++
 		case less == nil || s.Found[i].Compare(*less) < 0:

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -7,8 +7,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/examine"
 	"github.com/railscope/railscope/doctor/facts"
-	exporterpage "github.com/railscope/railscope/exporter/page"
-	"github.com/railscope/railscope/exporter/scrape"
+	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/finding"
 )
@@ -36,43 +35,39 @@ func newFindings(logger *slog.Logger) *finding.Store {
 const fresh = 30 * time.Second
 
 // newExaminer returns the examiner, which examines the node every minute, and with jobs also the environments of
-// processes. hard reads hard facts, because g may be busy for seconds.
-func newExaminer(g, hard *facts.Gatherer, jobs bool, scraper *scrape.Scraper, probing *probing, store *finding.Store,
-) *examine.Examiner {
+// processes. It reads hard facts by a gatherer of their own, because g may be busy for seconds.
+func (n *Node) newExaminer(g *facts.Gatherer, jobs bool) *examine.Examiner {
 	scope := facts.WithoutJobs
 	if jobs {
 		scope = facts.All
 	}
+	hard := n.gatherer(hardBudget, nil)
 	return examine.New(examine.Options{
 		Gather: func(ctx context.Context) *facts.Facts { return g.Gather(ctx, scope) },
 		Hard:   func(ctx context.Context) *facts.Facts { return hard.Gather(ctx, facts.Hard) },
 		Series: func(view func(facts.Series, map[string]string)) {
-			scraper.Update([]string{"rdma", "netdev", "pcie", "gpu", "sampler", "nccl", "kmsg", "process"}, fresh,
+			n.Scraper.Update([]string{"rdma", "netdev", "pcie", "gpu", "sampler", "nccl", "kmsg", "process"}, fresh,
 				func(series *table.Table, failed map[string]string) { view(series, failed) })
 		},
-		Uses:  func() bool { return probing.service.Stats().Running },
-		Store: store,
+		Uses:  func() bool { return n.Probe.Service.Stats().Running },
+		Store: n.Findings,
 	})
 }
 
-// pageExam returns a function that returns the findings for the live page.
-func pageExam(found *finding.Store, examining *examine.Examiner) func() exporterpage.Exam {
-	return func() exporterpage.Exam {
-		last := examining.Last()
-		e := exporterpage.Exam{On: true, At: last.At, Took: last.Took, Err: last.Err, Unread: last.Unread,
-			Done: last.Done, Hard: last.Hard}
-		e.Findings, e.More = found.List(time.Now())
-		return e
-	}
+// exam returns the findings for the live page.
+func (n *Node) exam() page.Exam {
+	last := n.Examiner.Last()
+	e := page.Exam{On: true, At: last.At, Took: last.Took, Err: last.Err, Unread: last.Unread,
+		Done: last.Done, Hard: last.Hard}
+	e.Findings, e.More = n.Findings.List(time.Now())
+	return e
 }
 
-// portsNow returns a function that reads the node's hard facts now, and returns the states of the rails' ports.
-func portsNow(examining *examine.Examiner) func(context.Context) ([]exporterpage.Port, bool) {
-	return func(ctx context.Context) (list []exporterpage.Port, read bool) {
-		ports, read := examining.Now(ctx)
-		for _, p := range ports {
-			list = append(list, exporterpage.Port(p))
-		}
-		return list, read
+// ports reads the node's hard facts now, and returns the states of the rails' ports.
+func (n *Node) ports(ctx context.Context) (list []page.Port, read bool) {
+	ports, read := n.Examiner.Now(ctx)
+	for _, p := range ports {
+		list = append(list, page.Port(p))
 	}
+	return list, read
 }

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"log/slog"
@@ -17,20 +17,11 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// TestBenchError: bench succeeds only after an OK round.
-func TestBenchError(t *testing.T) {
-	for _, o := range result.Outcomes() {
-		if err := benchError([]result.Result{{Outcome: o}}); (err == nil) != (o == "ok") {
-			t.Errorf("%s: %v", o, err)
-		}
-	}
-}
-
 // TestObserveDegraded: a degraded round is logged as a warning with its findings, and only once while just figures
 // change.
 func TestObserveDegraded(t *testing.T) {
 	var out strings.Builder
-	p := newProbing(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
+	p := newProbeController(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
 		slog.New(slog.NewTextHandler(&out, nil)))
 	round := func(rate int64) result.Result {
 		expected, sum := 1e10, float64(rate)
@@ -55,7 +46,7 @@ level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 // minutes after their peer is no longer asked, and end at once when no peer is asked.
 func TestFindingsOfRoundsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProbing(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
+		p := newProbeController(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
 			slog.New(slog.DiscardHandler))
 		round := func(peer string, o result.Outcome) {
 			p.observe(result.Result{Peer: peer, Start: time.Now(), Outcome: o, Reason: "tcp_connect"})
@@ -66,7 +57,7 @@ func TestFindingsOfRoundsEnd(t *testing.T) {
 				time.Sleep(time.Minute)
 				round("b:1", result.Skipped)
 			}
-			if list, _ := p.found.List(time.Now()); len(list) != want {
+			if list, _ := p.findings.List(time.Now()); len(list) != want {
 				t.Errorf("%s: %+v, want %d", why, list, want)
 			}
 		}
@@ -95,7 +86,7 @@ func TestFindingsOfRoundsEnd(t *testing.T) {
 func TestBaselinesRestart(t *testing.T) {
 	dir, at := t.TempDir(), time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 	store := state.Open(dir, nil)
-	past := newBaselines(store)
+	past := (&Host{Store: store}).Baselines()
 	for range 5 {
 		at = at.Add(5 * time.Minute)
 		past.Observe("b:1", "3", at, 44e9, 50e9)
@@ -104,7 +95,7 @@ func TestBaselinesRestart(t *testing.T) {
 		t.Error(err)
 	}
 	store = state.OpenReadOnly(dir, nil) // read only, as in bench
-	if p := newBaselines(store).Compare("b:1", "3", at.Add(24*time.Hour), 22e9); p == nil || p.Best != 44e9 {
+	if p := (&Host{Store: store}).Baselines().Compare("b:1", "3", at.Add(24*time.Hour), 22e9); p == nil || p.Best != 44e9 {
 		t.Errorf("after a restart: %+v", p)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"bytes"
@@ -22,22 +22,25 @@ import (
 // Requests of commands on this machine to the running railscope on its socket: rounds and facts of its peers, for
 // which it has the token, and its slot for rounds of their own. See docs/adr/0027-rounds-by-hand.md.
 const (
-	pathBench = "/-/bench" // benchAsk → benchLine per line, the last with the result
-	pathFacts = "/-/facts" // ?peer= → peerFacts
-	pathHold  = "/-/hold"  // → one line when the slot is held: until the connection is closed
-	pathOwn   = "/-/own"   // probe.OwnBytes of the holder of the slot
+	PathBench = "/-/bench" // BenchAsk → BenchLine per line, the last with the result
+	PathFacts = "/-/facts" // ?peer= → PeerFacts
+	PathHold  = "/-/hold"  // → one line when the slot is held: until the connection is closed
+	PathOwn   = "/-/own"   // probe.OwnBytes of the holder of the slot
 
-	versionField = "Railscope-Version" // required in each of these requests: both ends must have the same version
+	VersionField = "Railscope-Version" // required in each of these requests: both ends must have the same version
 
-	maxAsk      = 64 << 10 // bytes of a request
-	lineTime    = 10 * time.Second
+	MaxAsk      = 64 << 10 // bytes of a request
+	LineTime    = 10 * time.Second
 	progressGap = 100 * time.Millisecond // least time between two lines of progress
-	factsTime   = 25 * time.Second
-	maxHold     = options.MaxTimeout + time.Minute
+	FactsTime   = 25 * time.Second
+	MaxHold     = options.MaxTimeout + time.Minute
 )
 
-// benchAsk asks for an interactive round.
-type benchAsk struct {
+// QuickSamples is the number of 8 B writes of a quick round, per rail.
+const QuickSamples = 50
+
+// BenchAsk asks for an interactive round.
+type BenchAsk struct {
 	Peer   string            `json:"peer"`
 	Set    map[string]string `json:"set"` // options of the command line, by key below probe
 	Extras []result.Extra    `json:"extras"`
@@ -45,16 +48,16 @@ type benchAsk struct {
 	Most   time.Duration     `json:"most"`  // longest duration of the round; 0: as configured
 }
 
-// benchLine is one line of the answer.
-type benchLine struct {
+// BenchLine is one line of the answer.
+type BenchLine struct {
 	Progress  *result.Progress `json:"progress,omitempty"`
 	Result    *result.Result   `json:"result,omitempty"`
 	Error     string           `json:"error,omitempty"`
 	Simulated bool             `json:"simulated,omitempty"` // the result is from the demo
 }
 
-// peerFacts are the facts of a peer, for doctor.
-type peerFacts struct {
+// PeerFacts are the facts of a peer, for doctor.
+type PeerFacts struct {
 	Node    string          `json:"node"`
 	Facts   json.RawMessage `json:"facts,omitempty"`
 	Failure *result.Failure `json:"failure,omitempty"`
@@ -67,7 +70,7 @@ func benchKeys() []string {
 }
 
 // change returns a function that applies the options of a to those of scheduled rounds, or the error in them.
-func (a *benchAsk) change() (func(*options.Options), error) {
+func (a *BenchAsk) change() (func(*options.Options), error) {
 	tried, texts := options.DefaultOptions(), map[string]*string{}
 	for key, text := range a.Set {
 		if !slices.Contains(benchKeys(), key) {
@@ -85,7 +88,7 @@ func (a *benchAsk) change() (func(*options.Options), error) {
 		_ = config.Override(o, texts) // valid, as tried
 		o.Extras = a.Extras
 		if a.Quick {
-			o.LatencySamples = min(o.LatencySamples, quickSamples)
+			o.LatencySamples = min(o.LatencySamples, QuickSamples)
 		}
 		if a.Most > 0 {
 			o.Timeout = min(o.Timeout, a.Most)
@@ -101,8 +104,8 @@ type handRounds struct {
 	own       chan ownNote // bytes moved by the holder of the slot
 }
 
-// heldLine reports that the slot is held.
-type heldLine struct {
+// HeldLine reports that the slot is held.
+type HeldLine struct {
 	Node string `json:"node"` // name of this node
 }
 
@@ -114,16 +117,16 @@ type ownNote struct {
 
 func (h *handRounds) register(mux *http.ServeMux) {
 	h.own = make(chan ownNote)
-	for pattern, answer := range map[string]http.HandlerFunc{"POST " + pathBench: h.bench, "GET " + pathFacts: h.facts,
-		"POST " + pathHold: h.hold, "POST " + pathOwn: h.noteOwn} {
+	for pattern, answer := range map[string]http.HandlerFunc{"POST " + PathBench: h.bench, "GET " + PathFacts: h.facts,
+		"POST " + PathHold: h.hold, "POST " + PathOwn: h.noteOwn} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if got := r.Header.Get(versionField); got != version.Version {
+			if got := r.Header.Get(VersionField); got != version.Version {
 				http.Error(w, fmt.Sprintf("it is version %.40q, and this command %.40q: restart it", version.Version, got),
 					http.StatusPreconditionFailed)
 				return
 			}
 			// The whole body is read: otherwise the server does not notice that a client is gone.
-			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAsk))
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxAsk))
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
@@ -162,13 +165,13 @@ func stream(w http.ResponseWriter, r *http.Request, limit time.Duration) (contex
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	l := &lines{w, http.NewResponseController(w), ctx.Err, cancel}
 	_ = l.out.SetReadDeadline(time.Time{}) // the deadline would end the request
-	_ = l.out.SetWriteDeadline(time.Now().Add(limit + lineTime))
+	_ = l.out.SetWriteDeadline(time.Now().Add(limit + LineTime))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	return ctx, l
 }
 
 func (l *lines) send(v any) {
-	_ = l.out.SetWriteDeadline(time.Now().Add(lineTime))
+	_ = l.out.SetWriteDeadline(time.Now().Add(LineTime))
 	err := l.gone()
 	if err == nil {
 		err = errors.Join(json.NewEncoder(l.w).Encode(v), l.out.Flush())
@@ -179,7 +182,7 @@ func (l *lines) send(v any) {
 }
 
 func (h *handRounds) bench(w http.ResponseWriter, r *http.Request) {
-	var ask benchAsk
+	var ask BenchAsk
 	err := json.NewDecoder(r.Body).Decode(&ask)
 	var change func(*options.Options)
 	if err == nil {
@@ -189,7 +192,7 @@ func (h *handRounds) bench(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, out := stream(w, r, maxHold)
+	ctx, out := stream(w, r, MaxHold)
 	defer out.cancel()
 	var last result.Progress
 	var sent time.Time
@@ -199,24 +202,24 @@ func (h *handRounds) bench(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		last, sent = p, time.Now()
-		out.send(benchLine{Progress: &p})
+		out.send(BenchLine{Progress: &p})
 	})
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	out.send(benchLine{Result: &res, Simulated: h.simulated})
+	out.send(BenchLine{Result: &res, Simulated: h.simulated})
 }
 
 func (h *handRounds) facts(w http.ResponseWriter, r *http.Request) {
-	ctx, out := stream(w, r, factsTime)
+	ctx, out := stream(w, r, FactsTime)
 	defer out.cancel()
 	node, data, err := h.service.Facts(ctx, r.URL.Query().Get("peer"))
 	if errors.Is(err, probe.ErrNotPeer) {
 		refuse(w, err)
 		return
 	}
-	answer := peerFacts{Node: node, Facts: data}
+	answer := PeerFacts{Node: node, Facts: data}
 	if f, ok := errors.AsType[*result.Failure](err); ok {
 		answer.Failure = f
 	} else if err != nil {
@@ -226,10 +229,10 @@ func (h *handRounds) facts(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handRounds) hold(w http.ResponseWriter, r *http.Request) {
-	ctx, out := stream(w, r, maxHold)
+	ctx, out := stream(w, r, MaxHold)
 	defer out.cancel()
 	err := h.service.Hold(ctx, func(ctx context.Context, add func(probe.OwnBytes) error) {
-		out.send(heldLine{h.name()})
+		out.send(HeldLine{h.name()})
 		for {
 			select {
 			case <-ctx.Done():

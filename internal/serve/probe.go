@@ -1,9 +1,9 @@
-package main
+package serve
 
 import (
 	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -21,34 +21,36 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	"github.com/railscope/railscope/internal/baseline"
-	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/secret"
-	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/trafficclass"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
 )
 
-// newProbeNode returns the probe's node for this machine. Its worker is this binary, even after the file was
-// replaced. change, which may be nil, changes the options.
-func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finder, keeper *expect.Keeper,
-	past *baseline.Keeper, g *facts.Gatherer, logger *slog.Logger) *probe.Node {
+// WorkerCommand starts the process that uses libibverbs. It is not for users, so the parser does not know it.
+const WorkerCommand = "probe-worker"
+
+// ProbeNode returns the probe's node for this machine. No round starts while maintenance, which may be nil, returns
+// true. The worker is this binary, even after the file was replaced. The caller closes the node.
+func (h *Host) ProbeNode(past *baseline.Keeper, g *facts.Gatherer, maintenance func() bool, logger *slog.Logger,
+) *probe.Node {
 	opts := probe.NodeOptions{
-		Version:  cmp.Or(version.Version, "unknown"),
-		Name:     c.nodeName,
-		Sysfs:    c.sysfs,
-		Rails:    probed(finder),
-		Missing:  func() []rail.Missing { return finder.Snapshot().Missing },
-		Expected: keeper.Expected,
-		Past:     past,
-		AtLeast:  func() int { return keeper.Node().ConfiguredRails() },
-		Facts:    sharedFacts(g),
-		Worker:   []string{"/proc/self/exe", workerCommand},
-		Log:      func(line string) { logger.Info("Probe worker wrote a line", "line", line) },
+		Version:     cmp.Or(version.Version, "unknown"),
+		Name:        h.Name,
+		Sysfs:       h.Sysfs,
+		Rails:       probedRails(h.Finder),
+		Missing:     func() []rail.Missing { return h.Finder.Snapshot().Missing },
+		Expected:    h.Keeper.Expected,
+		Past:        past,
+		AtLeast:     func() int { return h.Keeper.Node().ConfiguredRails() },
+		Facts:       SharedFacts(g),
+		Maintenance: maintenance,
+		Worker:      []string{"/proc/self/exe", WorkerCommand},
+		Log:         func(line string) { logger.Info("Probe worker wrote a line", "line", line) },
 		WorkerEnded: func(why, during string) {
 			logger.Warn("Probe worker process ended, another one is started when it is needed", "reason", why,
 				"during", cmp.Or(during, "nothing"))
@@ -58,16 +60,21 @@ func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finde
 		},
 		Server: func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
 	}
-	opts.Class = jobClass(c, logger)
-	if change != nil {
-		change(&opts)
+	opts.Class = jobClass(h.Procfs, logger)
+	if h.ProbeOptions != nil {
+		h.ProbeOptions(&opts)
 	}
 	return probe.NewNode(opts)
 }
 
-// probed returns a function that lists the rails that the probe uses. It leaves out the fast paths of a
+// SharedFacts returns the answer of the control channel to a peer's doctor.
+func SharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
+}
+
+// probedRails returns a function that lists the rails that the probe uses. It leaves out the fast paths of a
 // hypervisor's interfaces: no job runs on them and no peer answers there.
-func probed(finder *rail.Finder) func() ([]rail.Rail, error) {
+func probedRails(finder *rail.Finder) func() ([]rail.Rail, error) {
 	return func() ([]rail.Rail, error) {
 		list, err := finder.Rails()
 		return slices.DeleteFunc(slices.Clone(list), func(r rail.Rail) bool { return r.Synthetic != "" }), err
@@ -75,8 +82,8 @@ func probed(finder *rail.Finder) func() ([]rail.Rail, error) {
 }
 
 // jobClass returns a function that finds the class of this node's RDMA jobs, and logs changes.
-func jobClass(c *common, logger *slog.Logger) func(context.Context) result.Class {
-	reader := trafficclass.New(c.procfs, rdmanl.NewForDumps(deviceBudget))
+func jobClass(procfs string, logger *slog.Logger) func(context.Context) result.Class {
+	reader := trafficclass.New(procfs, rdmanl.NewForDumps(deviceBudget))
 	var mu sync.Mutex
 	var last result.Class
 	return func(ctx context.Context) result.Class {
@@ -92,25 +99,28 @@ func jobClass(c *common, logger *slog.Logger) func(context.Context) result.Class
 	}
 }
 
-type probing struct {
-	service *probe.Service
-	metrics *exporterprobe.Source
-	found   *finding.Store
-	logger  *slog.Logger
-	past    *baseline.Keeper
+// ProbeController runs the probe: it applies its options, and exports, judges and logs its rounds.
+type ProbeController struct {
+	Node    *probe.Node
+	Service *probe.Service
 
+	metrics   *exporterprobe.Source
+	findings  *finding.Store
+	past      *baseline.Keeper
 	simulated bool // the node is part of the demo
+	logger    *slog.Logger
 
-	peers []string // peers that have series
-
-	last map[string]string // summary of the last round by peer; changes are logged
-	opts *options.Options  // options in use
+	peers []string          // peers that have series
+	last  map[string]string // summary of the last round by peer; changes are logged
+	opts  *options.Options  // options in use
 }
 
-func newProbing(node *probe.Node, found *finding.Store, past *baseline.Keeper, simulated bool, logger *slog.Logger,
-) *probing {
-	p := &probing{found: found, logger: logger, past: past, simulated: simulated, last: map[string]string{}}
-	p.service = probe.NewService(node, p.observe, options.Events{
+// newProbeController returns the controller of a node, which it closes.
+func newProbeController(node *probe.Node, findings *finding.Store, past *baseline.Keeper, simulated bool,
+	logger *slog.Logger) *ProbeController {
+	p := &ProbeController{Node: node, findings: findings, past: past, simulated: simulated, logger: logger,
+		last: map[string]string{}}
+	p.Service = probe.NewService(node, p.observe, options.Events{
 		Answering: func(a net.Addr) { logger.Info("Answering probes", "listen", a.String()) },
 		Stopped: func(err error) {
 			logger.Error("Probe port not opened, peers are not answered (retried at least every 30s)",
@@ -130,13 +140,13 @@ func newProbing(node *probe.Node, found *finding.Store, past *baseline.Keeper, s
 				"file", path, "bytes", bytes, "wanted", secret.ShortToken)
 		},
 	})
-	p.metrics = exporterprobe.NewSource(p.service.Stats)
+	p.metrics = exporterprobe.NewSource(p.Service.Stats)
 	p.metrics.Simulated = simulated
 	return p
 }
 
 // setPeers sets the peers that have series. Calls of setPeers and observe must not overlap.
-func (p *probing) setPeers(peers []string) {
+func (p *ProbeController) setPeers(peers []string) {
 	p.metrics.SetPeers(peers)
 	p.past.SetPeers(peers)
 	p.peers = peers
@@ -150,11 +160,11 @@ func (p *probing) setPeers(peers []string) {
 
 // prepare checks options and returns a function that applies them, which cannot fail. For the options in use it
 // does nothing. With retry, a port in use is not an error. Calls, including commit, must not overlap.
-func (p *probing) prepare(opts *options.Options, retry bool) (commit func(context.Context), err error) {
+func (p *ProbeController) prepare(opts *options.Options, retry bool) (commit func(context.Context), err error) {
 	if reflect.DeepEqual(opts, p.opts) {
 		return func(context.Context) {}, nil
 	}
-	change, err := p.service.Prepare(opts, retry)
+	change, err := p.Service.Prepare(opts, retry)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +174,9 @@ func (p *probing) prepare(opts *options.Options, retry bool) (commit func(contex
 	}, nil
 }
 
-func (p *probing) start(ctx context.Context, opts *options.Options) error {
+// Start applies the first options, nil for none. The probe runs until ctx is canceled or Close is called. A port in
+// use is not an error: it is retried.
+func (p *ProbeController) Start(ctx context.Context, opts *options.Options) error {
 	commit, err := p.prepare(opts, true)
 	if err != nil {
 		return err
@@ -172,6 +184,16 @@ func (p *probing) start(ctx context.Context, opts *options.Options) error {
 	commit(ctx)
 	return nil
 }
+
+// Run closes the probe when ctx is canceled, while scrapes finish.
+func (p *ProbeController) Run(ctx context.Context) error {
+	<-ctx.Done()
+	p.Close()
+	return nil
+}
+
+// Close ends rounds, leases, the listener and the worker process. It may be called twice.
+func (p *ProbeController) Close() { p.Service.Close() }
 
 // sourcePeer is the prefix of the peers' sources of findings.
 const sourcePeer = "peer "
@@ -183,8 +205,8 @@ const (
 )
 
 // keepFindings drops findings that are too old.
-func (p *probing) keepFindings() {
-	p.found.Keep(func(source string, last time.Time) bool {
+func (p *ProbeController) keepFindings() {
+	p.findings.Keep(func(source string, last time.Time) bool {
 		peer, ok := strings.CutPrefix(source, sourcePeer)
 		switch {
 		case !ok:
@@ -199,11 +221,11 @@ func (p *probing) keepFindings() {
 }
 
 // observe exports a result, and logs it if it differs from the previous one.
-func (p *probing) observe(r result.Result) {
+func (p *ProbeController) observe(r result.Result) {
 	found := check.Round(r)
 	p.metrics.Observe(r, found)
 	if r.Outcome != result.Skipped {
-		p.found.UpdateJudged(sourcePeer+r.Peer, r.Start, found, func(f finding.Finding) bool {
+		p.findings.UpdateJudged(sourcePeer+r.Peer, r.Start, found, func(f finding.Finding) bool {
 			return check.RoundJudges(&r, f)
 		})
 	}
@@ -245,19 +267,4 @@ func (p *probing) observe(r result.Result) {
 	for _, f := range r.Failures {
 		log.Warn("Probe step failed", "rail", f.Rail, "stage", f.Stage, "reason", f.Reason, "detail", f.Detail)
 	}
-}
-
-// newBaselines returns the keeper of what rails carried, with the data of the store, which may be nil.
-func newBaselines(store *state.Store) *baseline.Keeper {
-	const section = "baselines"
-	if store == nil {
-		return baseline.New(nil, nil)
-	}
-	var known baseline.State
-	_, err := store.Get(section, &known)
-	if err = errors.Join(err, known.Check()); err != nil {
-		store.Reject(section, err)
-		known = nil
-	}
-	return baseline.New(known, func(s baseline.State) { store.Set(section, s) })
 }

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 )
 
-// silences returns the silences of the configuration. An error is a misuse.
-func silences(c *config.Config) (list []finding.Silence, err error) {
+// Silences returns the silences of the configuration, or an error for one that names no check.
+func Silences(c *config.Config) (list []finding.Silence, err error) {
 	known := check.Names()
 	for _, s := range c.Findings.Silence {
 		if !slices.Contains(known, s.Check) {
-			return nil, misuse{fmt.Errorf("%s: unknown check %q in findings.silence%s", s.Place, s.Check,
-				suggestCheck(s.Check, known))}
+			return nil, fmt.Errorf("%s: unknown check %q in findings.silence%s", s.Place, s.Check,
+				check.Suggest(s.Check))
 		}
 		list = append(list, finding.Silence{Check: s.Check, Subject: s.Subject, Reason: s.Reason, Until: s.Until.Time})
 	}
