@@ -17,6 +17,7 @@ import (
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/probe/internal/node"
+	"github.com/railscope/railscope/probe/internal/protocol"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
 )
@@ -315,4 +316,34 @@ func TestReloadKeepsThePort(t *testing.T) {
 	}
 	close(done)
 	t.Log(<-asked, "connections meanwhile")
+}
+
+// TestReloadKeepsConnections: a connection outlives a reload, and each of its requests is answered by the options that
+// apply then: without a token, none is answered from the moment that one is required.
+func TestReloadKeepsConnections(t *testing.T) {
+	t.Parallel()
+	s := NewService(bareNode(t, "a"), func(result.Result) {}, quiet(options.Events{}))
+	t.Cleanup(s.Close)
+	opts := answeringOptions(freeAddress(), "before")
+	apply := func() {
+		t.Helper()
+		next := *opts
+		if err := s.Apply(t.Context(), &next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	w := connectWire(t, opts.Listen)
+	for _, name := range []string{"before", "after"} {
+		opts.Name = name
+		apply()
+		if res, text := w.ask("GET", protocol.PathNode, ""); res.StatusCode != 200 || !strings.Contains(string(text), name) {
+			t.Errorf("%s: %s, %s", name, res.Status, text)
+		}
+	}
+	opts.Security = withToken(t, secretToken)
+	apply()
+	if res, text := w.ask("GET", protocol.PathNode, ""); res.StatusCode != 401 || !res.Close {
+		t.Errorf("a token is required: %s, %s", res.Status, text)
+	}
 }
