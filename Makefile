@@ -68,7 +68,7 @@ docs: deps ## update the generated parts of docs/ and the PrometheusRule
 
 rules: deps .bin/promtool ## check and test the alerts, the metrics that they name, the expositions, and the compose file
 	for f in exporter/testdata/*.prom; do .bin/promtool check metrics <$$f || exit 1; done
-	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
+	.bin/promtool check rules --lint=all deploy/rules/*.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
 	cd test/check && go vet ./fleet ./fleetgen ./rules ./catalog ./compose ./otlp && PROMTOOL=$(CURDIR)/.bin/promtool go test -count=1 ./fleetgen ./rules ./catalog ./compose ./otlp # reads files outside its module, which the test cache does not track

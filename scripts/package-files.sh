@@ -53,7 +53,7 @@ done
 
 cp -r README.md CHANGELOG.md docs deploy/systemd/drop-ins "$dir/doc"
 cp -r dashboards/grafana.com dashboards/provisioning "$dir/doc/dashboards"
-cp deploy/rules/node.yml deploy/rules/probe.yml deploy/rules/prometheusrule.yaml "$dir/doc/rules" # other files there are only for the checkout
+cp deploy/rules/*.yml deploy/rules/prometheusrule.yaml "$dir/doc/rules" # other files there are only for the checkout
 # The packages must not depend on the time or the user of the checkout.
 chmod -R u=rwX,go=rX "$dir"
 find "$dir" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +

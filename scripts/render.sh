@@ -28,7 +28,7 @@ serve() { # serve STEP starts Prometheus over $work/data
 		scrape_configs:
 		  - job_name: railscope
 		    static_configs: [{targets: [$2]}]
-		rule_files: [$PWD/deploy/rules/node.yml, $PWD/deploy/rules/probe.yml]
+		rule_files: [$PWD/deploy/rules/*.yml]
 	END
 	"$prometheus" --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --storage.tsdb.retention.time=30d \
 		--web.listen-address="127.0.0.1:$port" --log.level=error &

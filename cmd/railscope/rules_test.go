@@ -24,6 +24,7 @@ func TestRules(t *testing.T) {
 		{"a small one", []string{"--set=retransmissions_ratio=1e-7"}, 0, "expr: vector(0.0000001)\n"},
 		{"an alert", []string{"--disable=RailscopeDiscards"}, 0,
 			"- record: railscope:disabled\n        expr: vector(1)\n        labels: {fault: Discards}\n"},
+		{"a group", []string{"--disable=railscope.gpu"}, 0, "labels: {fault: GPULost}\n"},
 		{"an unknown threshold", []string{"--set=goodput=1"}, exitMisuse,
 			`unknown threshold "goodput"; the thresholds are ack_timeouts_per_minute, boot_grace_seconds, busy_time_ratio, `},
 		{"no number", []string{"--set=goodput_ratio=much"}, exitMisuse,
@@ -51,6 +52,9 @@ func TestRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, g := range file.Groups {
+				if len(tc.args) > 0 && strings.HasPrefix("--disable="+g.Name, tc.args[0]) {
+					t.Errorf("group %s is still there", g.Name)
+				}
 				for _, r := range g.Rules {
 					if len(tc.args) > 0 && tc.args[0] == "--disable="+r.Alert {
 						t.Errorf("%s is still there", r.Alert)

@@ -10,7 +10,7 @@ import (
 )
 
 // Sources are the files with the rules, in order.
-func Sources() []string { return []string{"node.yml", "probe.yml"} }
+func Sources() []string { return []string{"conditions-node.yml", "conditions-probe.yml", "alerts.yml"} }
 
 // File is a Prometheus rule file.
 type File struct {

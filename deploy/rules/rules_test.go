@@ -134,14 +134,14 @@ func TestLoadRefusesWhatPrometheusWould(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "node.yml") || !strings.Contains(err.Error(),
-		"exprr") {
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "conditions-node.yml: ") ||
+		!strings.Contains(err.Error(), "exprr") {
 		t.Errorf("%v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "probe.yml"), []byte("group:\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "alerts.yml"), []byte("group:\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PrometheusRule(dir); err == nil || !strings.Contains(err.Error(), "probe.yml") {
+	if _, err := PrometheusRule(dir); err == nil || !strings.Contains(err.Error(), "alerts.yml") {
 		t.Errorf("a file without groups: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-//go:embed node.yml probe.yml
+//go:embed conditions-node.yml conditions-probe.yml alerts.yml
 var sources embed.FS
 
 const (
@@ -61,13 +61,13 @@ func Write(w io.Writer, tuning Tuning) error {
 		off[name] = true
 	}
 	for _, group := range groups {
-		if name := value(group, "name").Value; off[name] {
+		if inDisabled(group, off) {
 			for _, alert := range alertsOf(group) {
 				off[alert] = true
 			}
 		}
 	}
-	groups = slices.DeleteFunc(groups, func(group *yaml.Node) bool { return off[value(group, "name").Value] })
+	groups = slices.DeleteFunc(groups, func(group *yaml.Node) bool { return inDisabled(group, off) })
 	for _, group := range groups {
 		rules := value(group, "rules")
 		rules.Content = tuning.apply(rules.Content, off)
@@ -80,6 +80,11 @@ func Write(w io.Writer, tuning Tuning) error {
 		return err
 	}
 	return out.Close()
+}
+
+// inDisabled reports whether a group is disabled: the optional group, or the one with its alerts.
+func inDisabled(group *yaml.Node, off map[string]bool) bool {
+	return off[strings.TrimSuffix(value(group, "name").Value, ".alerts")]
 }
 
 // apply returns the rules of a group as tuned.

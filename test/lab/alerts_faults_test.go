@@ -231,13 +231,11 @@ func TestAlertsFaults(t *testing.T) {
 		}
 	}
 	w.bad(t)
-	text, err := os.ReadFile("/out/rules/node.yml")
-	more, err2 := os.ReadFile("/out/rules/probe.yml")
-	if err != nil || err2 != nil {
-		t.Fatal(err, err2)
+	text, err := os.ReadFile("/out/rules/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`- alert: Railscope(\w+)`).FindAllStringSubmatch(string(text)+string(more),
-		-1) {
+	for _, m := range regexp.MustCompile(`- alert: Railscope(\w+)`).FindAllStringSubmatch(string(text), -1) {
 		if (elsewhere[m[1]] != "") == seen[m[1]] {
 			t.Errorf("%s: a fault here fires it: %t; and why none can: %q", m[1], seen[m[1]], elsewhere[m[1]])
 		}

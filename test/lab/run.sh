@@ -22,7 +22,7 @@ flock -n 9 || { echo "run.sh: another lab is running in $LAB" >&2; exit 1; }
 "$here/prepare.sh"
 rm -rf "$out"
 mkdir -p "$out/rules"
-cp "$here"/../../deploy/rules/{node,probe}.yml "$out/rules"
+cp "$here"/../../deploy/rules/*.yml "$out/rules"
 echo "building"
 go -C "$here/../.." build -o "$LAB/railscope" ./cmd/railscope
 [[ ${INIT:-} != systemd ]] || "$here/packages.sh" "$LAB/packages"
