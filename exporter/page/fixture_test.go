@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -185,6 +186,35 @@ func wounded(t testing.TB) (Options, exposition) {
 		`railscope_rails_imbalance_ratio{direction="receive",role="compute"} 1`,
 		`railscope_rails_imbalance_ratio{direction="transmit",role="compute"} 1`)
 	delete(e, "source_success")
+	return o, e
+}
+
+// whole is the node of wounded with a notice, GPUs, a bond, a peer without rounds, and fewer rounds of the others.
+func whole(t testing.TB) (Options, exposition) {
+	o, e := wounded(t)
+	peers, _ := o.Peers()
+	for i := range peers {
+		peers[i].Rounds = peers[i].Rounds[:3]
+	}
+	o.Peers = func() ([]Peer, bool) { return append(peers, Peer{Name: "new:10092"}), true }
+	o.Notice = "A demonstration: nothing here is real."
+	maps.Copy(e, read(t, `railscope_gpu_info{gpu="0",uuid="GPU-0",name="NVIDIA H100",pci_address="0000:18:00.0"} 1
+railscope_gpu_memory_source_info{gpu="0",source="nvml"} 1
+railscope_gpu_memory_total_bytes{gpu="0"} 8.5520809984e+10
+railscope_gpu_memory_used_bytes{gpu="0"} 7.1e+10
+railscope_gpu_memory_used_peak_bytes{gpu="0",window="1m"} 7.4e+10
+railscope_gpu_memory_used_peak_bytes{gpu="0",window="start"} 8.1e+10
+railscope_gpu_utilization_ratio{gpu="0"} 0.93
+railscope_gpudirect_info{mode="dmabuf",reason="dma-buf"} 1
+railscope_bond_info{bond="bond0",mode="802.3ad",xmit_hash_policy="layer3+4",miimon="100",lacp_rate="fast"} 1
+railscope_bond_rdma_info{bond="bond0",rail="0",device="mlx5_0",port="1",member=""} 1
+railscope_bond_member_up{bond="bond0",member="ens3f0np0"} 1
+railscope_bond_member_up{bond="bond0",member="ens3f1np1"} 0
+railscope_bond_member_active{bond="bond0",member="ens3f0np0"} 1
+railscope_bond_member_active{bond="bond0",member="ens3f1np1"} 0
+railscope_bond_member_link_failures_total{bond="bond0",member="ens3f0np0"} 0
+railscope_bond_member_link_failures_total{bond="bond0",member="ens3f1np1"} 3
+`))
 	return o, e
 }
 

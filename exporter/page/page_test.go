@@ -2,8 +2,11 @@ package page
 
 import (
 	"flag"
+	"fmt"
+	"html"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens anew")
 
-// documentOf returns the page of a reading at the time of the fixtures.
-func documentOf(t *testing.T, o Options, e exposition) string {
+// drawnPage returns the page of a reading, drawn at the time of the fixtures.
+func drawnPage(t *testing.T, o Options, e exposition) *Page {
 	t.Helper()
 	page, _ := open(t, o, e)
 	var err error
@@ -35,56 +38,106 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 		t.Fatal(err)
 	}
 	page.made = time.Now()
-	text, err := page.document()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.ReplaceAll(text, page.drawing.layout, "LAYOUT")
+	return page
 }
 
-// TestGolden compares the whole page of every kind of machine.
-func TestGolden(t *testing.T) {
-	type machine struct {
-		o Options
-		e exposition
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	machines := map[string]machine{}
-	for _, name := range []string{"no-rdma", "one-rail-dead", "spark", "efa", "hgx"} {
-		machines[name] = machine{options(name), captured(t, name)}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (go test ./exporter/page -update writes it)", err)
 	}
-	o := options("bonded")
-	o.Exam = func() Exam {
-		e := examined()
-		e.Unread = []string{"environments of processes of other users (3): permission denied; run doctor as root"}
-		return e
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; go test ./exporter/page -update writes it anew):\n%s", file, diff)
 	}
-	machines["bonded"] = machine{o, captured(t, "bonded")}
-	o, e := trained(t)
-	o = few(o, 0, 3, 7)
-	o.Notice = "A demonstration: nothing here is real."
-	machines["trained"] = machine{o, e}
-	o, e = wounded(t)
-	machines["wounded"] = machine{o, e}
-	for name, m := range machines {
-		t.Run(name, func(t *testing.T) {
+}
+
+// TestDocument compares the whole document, with markup and drawings, of a node that has some of everything.
+func TestDocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, e := whole(t)
+		page := drawnPage(t, o, e)
+		text, err := page.document()
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "page.html", strings.ReplaceAll(text, page.drawing.layout, "LAYOUT"))
+	})
+}
+
+// TestParts compares what a reader sees of every kind of machine: which parts the page has, and the text of those that
+// make the machine special. Markup is left to TestDocument.
+func TestParts(t *testing.T) {
+	alone := func(name string) func() (Options, exposition) {
+		return func() (Options, exposition) { return options(name), captured(t, name) }
+	}
+	for _, tc := range []struct {
+		name    string
+		machine func() (Options, exposition)
+		parts   string
+	}{
+		{"no-rdma", alone("no-rdma"), "head balance norails gpus bonds nopeers findings"},
+		{"one-rail-dead", alone("one-rail-dead"), "head lane-0 lane-1"},
+		{"spark", alone("spark"), "head lane-0 lane-1 gpus"},
+		{"efa", alone("efa"), "head lane-0"},
+		{"hgx", alone("hgx"), "head lane-0 lane-7 gpus"},
+		{"bonded", func() (Options, exposition) {
+			o := options("bonded")
+			o.Exam = func() Exam {
+				e := examined()
+				e.Unread = []string{"environments of processes of other users (3): permission denied; run doctor as root"}
+				return e
+			}
+			return o, captured(t, "bonded")
+		}, "head lane-0 bonds findings"},
+		{"trained", func() (Options, exposition) {
+			o, e := trained(t)
+			return few(o, 0, 3, 7), e
+		}, "head balance lane-0 lane-7 gpus peer-1 peer-2 peer-3 findings"},
+		{"wounded", func() (Options, exposition) { return wounded(t) },
+			"head balance lane-0 lane-1 peer-0 findings"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got := documentOf(t, m.o, m.e)
-				file := filepath.Join("testdata", name+".html")
-				if *update {
-					if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-						t.Fatal(err)
+				o, e := tc.machine()
+				page := drawnPage(t, o, e)
+				var out strings.Builder
+				fmt.Fprintf(&out, "parts: %s\n", strings.Join(page.last.order, " "))
+				for _, id := range strings.Fields(tc.parts) {
+					element, ok := page.last.parts[id]
+					if !ok {
+						t.Errorf("no part %s", id)
 					}
+					fmt.Fprintf(&out, "\n%s\n%s\n", id, seen(element))
 				}
-				want, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatalf("%v (go test ./exporter/page -update writes it)", err)
-				}
-				if diff := cmp.Diff(string(want), got); diff != "" {
-					t.Errorf("%s (-want +got; go test ./exporter/page -update writes it anew):\n%s", file, diff)
-				}
+				golden(t, tc.name+".txt", out.String())
 			})
 		})
 	}
+}
+
+// seen returns what a reader sees of an element: its text, tooltips, the level of icons and of bars, and the sizes of
+// bars. Lines of two minutes are left out.
+func seen(element string) string {
+	for _, one := range []struct{ pattern, with string }{
+		{`(?s)<svg class="icon (\w+)".*?</svg>`, "[$1] "},
+		{`<rect class="(?:(good|warn|bad|idle)|\w+)"((?: \w+="[\d.]+")+)/>`, "[$1$2] "},
+		{`<span[^>]* title="([^"]*)"[^>]*>`, "($1) "},
+		{`</t[dh]>`, " | "},
+		{`</?(?:b|code|data|span|summary|t[dh]|time)\b[^>]*>`, ""},
+		{`<[^>]*>`, "\n"},
+		{`[ \t]+`, " "},
+		{`(?: ?\n ?)+`, "\n  "},
+	} {
+		element = regexp.MustCompile(one.pattern).ReplaceAllString(element, one.with)
+	}
+	return strings.TrimRight("  "+strings.TrimSpace(html.UnescapeString(element)), " ")
 }
 
 // TestHostile: names from drivers, peers and configurations are only text on the page. They add no element,
