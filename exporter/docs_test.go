@@ -3,6 +3,7 @@ package exporter
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,18 +19,11 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// docs returns docs/metrics.md for the sources of a scraper, generated from their rows alone.
-func docs(s *scrape.Scraper) string {
+// docs returns docs/metrics.md: page up to its first generated heading, and tables of the rows of a scraper's sources.
+func docs(page string, s *scrape.Scraper) string {
 	var b strings.Builder
-	b.WriteString(`# Metrics
-
-Generated from the rows in ` +
-		"`collector/`, `exporter/scrape`, `exporter/probe`, `exporter/sampler` and `exporter/otlp` by `make docs`" +
-		`; a test keeps it equal. Units are base units: bytes, seconds, ratios
-from 0 to 1. A value that cannot be read is absent, never 0. "Origin" is what the kernel or the driver calls it; where there are several, the first
-that a device has is used. A factor is what the origin is multiplied with; a width is the counter's where it is narrower than 64 bits.
-
-`)
+	head, _, _ := strings.Cut(page, "## railscope itself\n")
+	b.WriteString(head)
 	section(&b, "railscope itself", s.OwnRows())
 	for _, src := range s.Sources() {
 		section(&b, "source "+src.Name(), src.Metrics())
@@ -77,7 +71,12 @@ func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 // TestDocs compares docs/metrics.md with the rows.
 func TestDocs(t *testing.T) {
-	compareGolden(t, "../docs/metrics.md", []byte(docs(everySource(t, sysfstest.Root{Dir: t.TempDir()}))))
+	const file = "../docs/metrics.md"
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareGolden(t, file, []byte(docs(string(page), everySource(t, sysfstest.Root{Dir: t.TempDir()}))))
 }
 
 // everySource returns a scraper of all sources.
