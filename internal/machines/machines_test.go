@@ -106,15 +106,18 @@ func TestDocs(t *testing.T) {
 	const path = "../../docs/machines.md"
 	var b strings.Builder
 	b.WriteString("# Machines\n\n")
-	fmt.Fprintf(&b, "%d machines that others have described in public. A test builds the files that the kernel shows "+
-		"of each (sysfs)\nand compares what railscope says with what is true of the machine, which was written down "+
-		"from the source first. A healthy\nmachine has no finding above info. `go test ./internal/machines -run "+
-		"TestZoo -v` prints the result.\n\n", len(machines.All()))
-	b.WriteString("Verified: which ports are rails and why the others are not, interface, role, capacity, the " +
-		"counter of the bytes, GPU\ndistance, unused ports and findings. Not verified: none of these machines was at " +
-		"hand. Addresses and counter values are\nmade up, and what a source does not say has the plain healthy " +
-		"value. Drivers, netlink beyond the interface of a port,\nRDMA itself and everything over time are not part " +
-		"of it.\n\n")
+	fmt.Fprintf(&b, "%d", len(machines.All()))
+	b.WriteString(` machines that others have described in public. A test builds the sysfs files that the kernel shows
+on each, and compares the output of railscope with the truth about the machine, which was written from the source
+before railscope ran on it. A healthy machine has no finding above info. Print the result:
+` + "`go test ./internal/machines -run TestZoo -v`" + `.
+
+Verified: which ports are rails and why the others are not, interface, role, capacity, the counter of the bytes, GPU
+distance, unused ports and findings. None of these machines was available: addresses and counter values are invented,
+and attributes that a source does not describe have healthy values. Not covered: drivers, netlink beyond the interface
+of a port, RDMA itself, and changes over time.
+
+`)
 	b.WriteString("| machine | what it is | rails | other ports | findings above info | source " +
 		"|\n|---|---|---|---|---|---|\n")
 	for _, m := range machines.All() {
