@@ -28,7 +28,7 @@ type expectSettings struct {
 
 func (s *expectSettings) define(app *kingpin.Application) *expectSettings {
 	cmd := app.Command("expect", "Show what is expected of the rails and GPUs of this node, what they are now, and why: "+
-		"the configuration, else the best that was ever seen (--state.dir).")
+		"the configuration, else the best ever seen (--state.dir).")
 	formatFlag(cmd, "RAILSCOPE_EXPECT_FORMAT", &s.format, "table", "json")
 	cmd.Flag("reset", "Forget what was seen of the rail of this name, or gpus, after a planned change: the running "+
 		"railscope of --state.dir does it, and without one this command. A missing rail is forgotten. See docs/expect.md.").

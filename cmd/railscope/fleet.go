@@ -19,7 +19,7 @@ type fleetSettings struct {
 func (s *fleetSettings) define(app *kingpin.Application) *fleetSettings {
 	cmd := app.Command("fleet", "Find the node, rail, leaf switch or pair that causes failed or slow probe rounds, from "+
 		"data in Prometheus. It works on any machine. The exit code is 1 if there is something to blame.")
-	cmd.Flag("prometheus", "URL of Prometheus, or of what has its HTTP API, such as http://prometheus:9090.").
+	cmd.Flag("prometheus", "URL of Prometheus, or of a server with its HTTP API, such as http://prometheus:9090.").
 		Envar("RAILSCOPE_FLEET_PROMETHEUS").PlaceHolder("URL").StringVar(&s.prometheus)
 	cmd.Flag("http.config.file", "File with credentials and TLS for it, in the form of promtool.").
 		Envar("RAILSCOPE_FLEET_HTTP_CONFIG_FILE").PlaceHolder("FILE").StringVar(&s.httpConfig)

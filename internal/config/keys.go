@@ -130,11 +130,11 @@ func keys(c *Config, extras *[]string) []Key {
 		Key{Name: "probe.extras", Form: "list of words", Default: "none", Bounds: "`" + strings.Join(words, "`, `") +
 			"`, each once", want: "a list of " + strings.Join(words, ", ") + ", each once", into: extras,
 			item: "one of " + strings.Join(words, ", "),
-			About: "[Measurements](probe.md#extras) that full rounds make besides, one of them in each, in turn. They count " +
-				"against the budget. `gpu` allocates memory of the GPUs while it measures, and lets peers do so here."},
+			About: "Additional [measurements](probe.md#extras) of full rounds, one per round, in turn. They count against " +
+				"the budget. `gpu` allocates GPU memory while it measures, and allows peers to do so here."},
 		file("tls.cert_file", &s.CertFile, "Certificate of this node in PEM, with the intermediate ones. Enables "+
 			"TLS 1.3."),
-		file("tls.key_file", &s.KeyFile, "Its key."),
+		file("tls.key_file", &s.KeyFile, "Key of the certificate."),
 		file("tls.client_ca_file", &s.ClientCAFile, "Authorities that sign the certificates of all peers, in both "+
 			"directions: mutual TLS. A peer without such a certificate is not answered. Without it, peers that are "+
 			"asked are verified against the system's authorities."),
