@@ -142,17 +142,24 @@ func distance(a, b function) Distance {
 	return PXB
 }
 
-// GPU is a PCI function that is a GPU, with or without a driver.
+// GPU is a PCI function that is a GPU of jobs, with or without a driver.
 type GPU struct {
 	PCIAddress string
 	NUMANode   int // -1 if unknown
 	NVIDIA     bool
+	// Compute is true for NVIDIA's GPUs, and for AMD's accelerators: processing accelerators and display controllers
+	// without VGA.
+	Compute bool
+	// Integrated is true for AMD's graphics of a processor, which share the memory of the machine. An MI300A is not
+	// integrated graphics, but shares the memory, too.
+	Integrated bool
 	path       string
 }
 
 // GPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order, including those in MIG mode, released by NVML,
-// or passed to a virtual machine. Virtual functions, which vGPUs use, are not listed. All values come from the
-// kernel's memory. The error is about functions that could not be identified.
+// or passed to a virtual machine. Virtual functions, which vGPUs use, are not listed. AMD's display adapters are not
+// listed beside AMD's accelerators, and AMD's integrated graphics are not listed beside any other GPU. All values come
+// from the kernel's memory. The error is about functions that could not be identified.
 func GPUs(sysfsRoot string) (list []GPU, err error) {
 	dir := filepath.Join(sysfsRoot, "bus/pci/devices")
 	functions, err := sysfs.List(dir)
@@ -160,28 +167,54 @@ func GPUs(sysfsRoot string) (list []GPU, err error) {
 		return nil, nil // no PCI bus
 	}
 	for _, e := range functions {
-		const nvidia, amd = "0x10de", "0x1002"
-		vendor, vendorErr := sysfs.ReadString(dir, e.Name, "vendor")
-		class, classErr := sysfs.ReadString(dir, e.Name, "class")
-		for _, one := range []error{vendorErr, classErr} {
-			if one != nil && !absent(one) {
-				err = one
-			}
+		g, oneErr := readGPU(dir, e.Name)
+		if oneErr != nil {
+			err = oneErr
 		}
-		// PCI base class and subclass (include/linux/pci_ids.h): display controllers, and AMD's processing
-		// accelerators.
-		display := strings.HasPrefix(class, "0x03") && (vendor == nvidia || vendor == amd)
-		if !display && !(vendor == amd && strings.HasPrefix(class, "0x1200")) {
-			continue
+		if g != nil {
+			list = append(list, *g)
 		}
-		path, _ := filepath.EvalSymlinks(filepath.Join(dir, e.Name))
-		if _, virtual := os.Readlink(filepath.Join(path, "physfn")); virtual == nil { // drivers/pci/iov.c
-			continue
-		}
-		list = append(list, GPU{e.Name, numaNode(path), vendor == nvidia, path})
 	}
 	slices.SortFunc(list, func(a, b GPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
-	return list, err
+	discrete := slices.ContainsFunc(list, func(g GPU) bool { return !g.Integrated })
+	accelerator := slices.ContainsFunc(list, func(g GPU) bool { return g.Compute && !g.NVIDIA && !g.Integrated })
+	return slices.DeleteFunc(list, func(g GPU) bool {
+		return g.Integrated && discrete || !g.Compute && accelerator
+	}), err
+}
+
+// readGPU returns nil if the PCI function is no GPU.
+func readGPU(dir, address string) (g *GPU, err error) {
+	const nvidia, amd = "0x10de", "0x1002"
+	vendor, vendorErr := sysfs.ReadString(dir, address, "vendor")
+	class, classErr := sysfs.ReadString(dir, address, "class")
+	for _, one := range []error{vendorErr, classErr} {
+		if one != nil && !absent(one) {
+			err = one
+		}
+	}
+	// PCI base class and subclass (include/linux/pci_ids.h): display controllers, and AMD's processing accelerators.
+	display := strings.HasPrefix(class, "0x03") && (vendor == nvidia || vendor == amd)
+	if !display && !(vendor == amd && strings.HasPrefix(class, "0x1200")) {
+		return nil, err
+	}
+	path, _ := filepath.EvalSymlinks(filepath.Join(dir, address))
+	if _, virtual := os.Readlink(filepath.Join(path, "physfn")); virtual == nil { // drivers/pci/iov.c
+		return nil, err
+	}
+	g = &GPU{PCIAddress: address, NUMANode: numaNode(path), NVIDIA: vendor == nvidia, path: path}
+	vga := strings.HasPrefix(class, "0x0300")
+	g.Compute = g.NVIDIA || !vga
+	g.Integrated = !g.NVIDIA && display && integrated(path, vga)
+	return g, err
+}
+
+// integrated reports whether an AMD display controller is part of a processor: amdgpu gives the memory's activity of
+// none but those of the MI300A (default_attr_update in drivers/gpu/drm/amd/pm/amdgpu_pm.c, Linux 6.11). A VGA
+// controller without that file, as without the driver, is assumed to be.
+func integrated(path string, vga bool) bool {
+	exists := func(name string) bool { return sysfs.Exists(filepath.Join(path, name)) == nil }
+	return !exists("mem_busy_percent") && (vga || exists("gpu_busy_percent"))
 }
 
 func numaNode(function string) int {

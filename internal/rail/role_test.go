@@ -309,3 +309,69 @@ func TestGPUs(t *testing.T) {
 		t.Error(list, err)
 	}
 }
+
+// TestGPUsOfJobs: which of AMD's functions are GPUs of jobs depends on what else the machine has.
+func TestGPUsOfJobs(t *testing.T) {
+	const accelerator, card, processor, nvidia = "pci0000:10/0000:11:00.0", "pci0000:20/0000:21:00.0",
+		"pci0000:00/0000:0f:00.0", "pci0000:30/0000:31:00.0"
+	add := map[string]func(*pciTree){
+		"MI300X":    func(p *pciTree) { p.function(accelerator, "0x1002", "0x120000", 0) },
+		"MI300A":    func(p *pciTree) { p.function(accelerator, "0x1002", "0x038000", 0) },
+		"radeon":    func(p *pciTree) { p.function(card, "0x1002", "0x030000", 0) },
+		"processor": func(p *pciTree) { p.function(processor, "0x1002", "0x030000", 0) },
+		"hybrid":    func(p *pciTree) { p.function(processor, "0x1002", "0x038000", 0) },
+		"nvidia":    func(p *pciTree) { p.gpu(nvidia, 0) },
+	}
+	files := map[string]string{ // with amdgpu
+		"MI300X": accelerator + " gpu_busy_percent mem_busy_percent", "MI300A": accelerator +
+			" gpu_busy_percent mem_busy_percent", "radeon": card + " gpu_busy_percent mem_busy_percent",
+		"processor": processor + " gpu_busy_percent", "hybrid": processor + " gpu_busy_percent",
+	}
+	for _, tt := range []struct {
+		machine string
+		driver  bool
+		want    string
+	}{
+		{"MI300X", true, "0000:11:00.0 compute"},
+		{"MI300X", false, "0000:11:00.0 compute"},
+		{"MI300A", true, "0000:11:00.0 compute"},
+		{"MI300A", false, "0000:11:00.0 compute"},
+		{"radeon", true, "0000:21:00.0"},
+		{"processor", true, "0000:0f:00.0 integrated"}, // alone, it is the GPU of its machine
+		{"hybrid", true, "0000:0f:00.0 compute integrated"},
+		{"MI300X radeon processor", true, "0000:11:00.0 compute"},
+		{"MI300X radeon processor", false, "0000:11:00.0 compute"},
+		{"MI300A hybrid", true, "0000:11:00.0 compute"},
+		{"radeon processor", true, "0000:21:00.0"},
+		{"nvidia processor", true, "0000:31:00.0 nvidia compute"},
+		{"nvidia processor", false, "0000:31:00.0 nvidia compute"},
+		{"nvidia radeon processor", true, "0000:21:00.0, 0000:31:00.0 nvidia compute"},
+		{"nvidia MI300X radeon", true, "0000:11:00.0 compute, 0000:31:00.0 nvidia compute"},
+	} {
+		var p pciTree
+		for kind := range strings.FieldsSeq(tt.machine) {
+			add[kind](&p)
+			words := strings.Fields(files[kind])
+			for i := 1; i < len(words) && tt.driver; i++ {
+				p.file("devices/"+words[0], words[i], "0")
+			}
+		}
+		list, err := GPUs(p.write(t).Sys())
+		var got []string
+		for _, g := range list {
+			text := g.PCIAddress
+			for _, is := range []struct {
+				word string
+				is   bool
+			}{{"nvidia", g.NVIDIA}, {"compute", g.Compute}, {"integrated", g.Integrated}} {
+				if is.is {
+					text += " " + is.word
+				}
+			}
+			got = append(got, text)
+		}
+		if all := strings.Join(got, ", "); all != tt.want || err != nil {
+			t.Errorf("%s, driver %v: %s (%v), want %s", tt.machine, tt.driver, all, err, tt.want)
+		}
+	}
+}
