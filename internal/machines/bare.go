@@ -206,7 +206,7 @@ func withoutRDMA() []Machine {
 					cxi := path.Join(dir, "cxi", fmt.Sprintf("cxi%d", i))
 					t.Files(cxi, "dev", fmt.Sprintf("240:%d", i))
 					t.Link(path.Join("class/cxi", fmt.Sprintf("cxi%d", i)), cxi)
-					t.GPU(pciPath(0x18+i*16, 1, 0x19+i*16, 0), Function{Vendor: "0x1002", Device: "0x74a0",
+					t.GPU(pciPath(0x18+i*16, 1, 0x19+i*16, 0), Function{Vendor: "0x1002", Device: mi300a,
 						Class:  "0x038000",
 						Driver: "amdgpu"})
 				}

@@ -22,8 +22,9 @@ func alone(bus, function int) string {
 func beside(t *Tree, bus, function, gpus int, a Adapter) string {
 	up := fmt.Sprintf("pci0000:%02x/0000:%02[1]x:01.0/0000:%02x:00.0", bus-3, bus-2)
 	gpu := Function{NUMA: a.NUMA}
-	if a.AMD {
-		gpu = Function{Vendor: "0x1002", Device: "0x74a1", Class: "0x120000", Driver: "amdgpu", NUMA: a.NUMA}
+	if a.AMD != "" {
+		gpu = instinct(a.AMD)
+		gpu.NUMA = a.NUMA
 	}
 	for i := range gpus {
 		t.GPU(fmt.Sprintf("%s/0000:%02x:%02x.0/0000:%02x:00.0", up, bus-1, i+1, bus+1+i), gpu)

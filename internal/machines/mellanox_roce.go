@@ -116,7 +116,7 @@ func roceNodes() []Machine {
 			About: "MI300X: AMD's GPUs with adapters of NVIDIA; a front-end port on each socket",
 			Build: func(t *Tree) {
 				for i, n := range []int{0, 2, 3, 4, 5, 7, 8, 9} {
-					beside(t, 0x18+i*16, 0, 1, Adapter{Model: cx7().numa(i / 4), AMD: true,
+					beside(t, 0x18+i*16, 0, 1, Adapter{Model: cx7().numa(i / 4), AMD: mi300x,
 						Device: fmt.Sprintf("mlx5_%d", n),
 						Netdev: fmt.Sprintf("rdma%d", i)})
 				}

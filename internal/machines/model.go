@@ -116,7 +116,7 @@ type Adapter struct {
 	NeverUp        bool   // no cable
 	Down           bool   // it lost its link
 	GPU            string // address of a GPU behind the same switch, which is created with it
-	AMD            bool   // the GPU is from AMD
+	AMD            string // PCI device ID if the GPU is from AMD
 	Edit           func(*Port)
 }
 
@@ -136,8 +136,8 @@ func (t *Tree) Add(a Adapter) string {
 			up := path.Join(root, fmt.Sprintf("%s:%s:1e.0", domain, bus))
 			at = path.Join(up, fmt.Sprintf("%s:%s:1d.0", domain, bus), a.At)
 			gpu := Function{}
-			if a.AMD {
-				gpu = Function{Vendor: "0x1002", Device: "0x75a0", Class: "0x120000", Driver: "amdgpu"}
+			if a.AMD != "" {
+				gpu = instinct(a.AMD)
 			}
 			t.GPU(path.Join(up, fmt.Sprintf("%s:%s:1d.1", domain, bus), a.GPU), gpu)
 		}

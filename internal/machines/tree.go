@@ -25,6 +25,8 @@ type Tree struct {
 	dirs    map[string]string // directories of interfaces
 	answers map[string]string // device/port → interface that RDMA netlink reports
 	smi     map[string]bool
+
+	kfdNodes int // nodes of amdkfd
 }
 
 // NewTree returns an empty machine below a directory of the test.
@@ -108,6 +110,7 @@ type Function struct {
 	Width, MaxWidth               int
 	NUMA                          int
 	Of                            string // address of the physical function; only for a virtual function
+	Partitions                    int    // number of partitions of an AMD GPU; 0: it is not partitioned
 }
 
 // Function creates a PCI function at a path below sys/devices, such as "pci0000:10/0000:10:01.0/0000:1a:00.0".
@@ -167,7 +170,10 @@ func (t *Tree) GPU(at string, f Function) {
 	if f.Vendor == "" {
 		f.Vendor, f.Device, f.Class, f.Driver = "0x10de", "0x2330", "0x030200", "nvidia"
 	}
-	t.Function(at, f)
+	dir := t.Function(at, f)
+	if f.Driver == "amdgpu" {
+		showAMD(t, dir, f)
+	}
 }
 
 // Netdev is a network interface. Zero values: up, with MTU 9000, at 400 Gb/s.

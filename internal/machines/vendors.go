@@ -7,7 +7,9 @@ import (
 )
 
 // vendors returns machines with adapters of vendors other than NVIDIA.
-func vendors() []Machine { return slices.Concat(pensandoBroadcom(), intel(), otherVendors(), amazon()) }
+func vendors() []Machine {
+	return slices.Concat(pensandoBroadcom(), partitionedAndMixed(), intel(), otherVendors(), amazon())
+}
 
 // pciPath returns the path of a function on a bus below a root port.
 func pciPath(bridge, port, bus, function int) string {
@@ -48,11 +50,96 @@ func silent(t *Tree, device, netdev string, names ...string) {
 
 const ionicBytes = "rx_rdma_ucast_bytes+rx_rdma_mcast_bytes"
 
-// instinct adds eight adapters, each behind a switch with an AMD GPU.
-func instinct(t *Tree, m Model, device, netdev string, down int) {
+// instincts adds eight adapters, each behind a switch with an AMD GPU.
+func instincts(t *Tree, gpu string, m Model, device, netdev string, down int) {
 	for i := range 8 {
 		t.Add(Adapter{Model: m, At: fmt.Sprintf("0000:%02x:00.0", 0x08+i*16), Device: fmt.Sprintf(device, i),
-			Netdev: fmt.Sprintf(netdev, i), GPU: fmt.Sprintf("0000:%02x:00.0", 0x09+i*16), AMD: true, Down: i == down})
+			Netdev: fmt.Sprintf(netdev, i), GPU: fmt.Sprintf("0000:%02x:00.0", 0x09+i*16), AMD: gpu, Down: i == down})
+	}
+}
+
+// PCI device IDs of AMD's GPUs.
+const (
+	mi300x = "0x74a1"
+	mi355x = "0x75a0"
+	mi300a = "0x74a0"
+)
+
+// instinct returns an AMD GPU with this device ID.
+func instinct(device string) Function {
+	return Function{Vendor: "0x1002", Device: device, Class: "0x120000", Driver: "amdgpu"}
+}
+
+// showAMD adds what amdgpu and amdkfd show of a GPU. Formats are those of Linux 6.11 (drivers/gpu/drm/amd/amdgpu and
+// pm/amdgpu_pm.c), and of amdkfd/kfd_topology.c in AMD's driver. The sizes of memory are those of rocm-smi on an MI300X
+// and of a MI350X in ROCm/rocm-systems#10274.
+func showAMD(t *Tree, dir string, f Function) {
+	t.Link(path.Join("bus/pci/drivers/amdgpu", path.Base(dir)), dir)
+	vram := uint64(206141652992)
+	switch f.Device {
+	case mi355x:
+		vram = 309220868096
+	case mi300a:
+		vram = 0
+	}
+	compute, memory, nodes := "SPX", "NPS1", max(f.Partitions, 1)
+	if nodes == 8 {
+		compute, memory = "CPX", "NPS4"
+	}
+	bdf := path.Base(dir)
+	var domain, bus, device int
+	_, err := fmt.Sscanf(bdf, "%x:%x:%x", &domain, &bus, &device)
+	t.must(err)
+	unique := uint64(0x8af7052596830000) + uint64(t.kfdNodes)
+	t.Files(dir, "mem_info_vram_total", vram, "mem_info_vram_used", min(vram, 297000960), "mem_info_gtt_used", 12000000,
+		"gpu_busy_percent", 0, "mem_busy_percent", 0, "pcie_replay_count", 0, "current_compute_partition", compute,
+		"current_memory_partition", memory, "unique_id", fmt.Sprintf("%016x", unique), "power/runtime_status", "active")
+	if f.GT != "Unknown" { // a virtual function has no access to the board
+		t.Files(dir, "ras/umc_err_count", "ue: 0\nce: 0\nde: 0", "product_name", "AMD Instinct", "hwmon/hwmon1/temp2_input",
+			43000, "hwmon/hwmon1/temp2_label", "junction", "hwmon/hwmon1/power1_input", 173000000,
+			"hwmon/hwmon1/freq1_input", 132000000, "hwmon/hwmon1/freq2_input", 900000000)
+	}
+	for i := range nodes {
+		node := path.Join("class/kfd/kfd/topology/nodes", fmt.Sprint(t.kfdNodes))
+		t.kfdNodes++
+		t.Files(node, "gpu_id", 21947+t.kfdNodes, "properties", fmt.Sprintf("cpu_cores_count 0\nsimd_count %d\n"+
+			"gfx_target_version 90402\nvendor_id 4098\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nunique_id %d",
+			1216/nodes, bus<<8|device<<3|i, domain, 128+t.kfdNodes, unique))
+	}
+}
+
+// partitionedAndMixed returns machines of which some GPUs are from AMD, or divided.
+func partitionedAndMixed() []Machine {
+	return []Machine{
+		{Name: "mi300x-cpx", Source: "ROCm/k8s-device-plugin#184",
+			About: "MI300X in CPX and NPS4: eight GPUs, which ROCm presents as 64, each behind a switch with a Thor2",
+			Build: func(t *Tree) {
+				for i := range 8 {
+					at := fmt.Sprintf("pci0000:%02x/0000:%02[1]x:01.0/0000:%02x:00.0", 0x10*(i+1), 0x10*(i+1)+1)
+					gpu := instinct(mi300x)
+					gpu.Partitions = 8
+					t.GPU(fmt.Sprintf("%s/0000:%02x:00.0/0000:%02x:00.0", at, 0x10*(i+1)+2, 0x10*(i+1)+3), gpu)
+					t.Add(Adapter{Model: thor2(), At: fmt.Sprintf("%s/0000:%02x:01.0/0000:%02x:00.0", at, 0x10*(i+1)+2,
+						0x10*(i+1)+4), Device: fmt.Sprintf("bnxt_re%d", i), Netdev: fmt.Sprintf("ens%dnp0", i)})
+				}
+			},
+			Truth: Truth{Rails: each(8, "bnxt_re%[1]d/1 ens%[1]dnp0 compute 400 rx_bytes PIX")}},
+
+		{Name: "mixed-gpus", Source: "akash-network/support#142, transformerlab/transformerlab-app#2383 (GPUs of both vendors)",
+			About: "two GPUs of NVIDIA and two MI300X, each behind a switch with a ConnectX-7, and the graphics of the " +
+				"processor, which are no GPU of jobs",
+			Build: func(t *Tree) {
+				for i, amd := range []string{"", mi300x, "", mi300x} {
+					beside(t, 0x18+i*16, 0, 1, Adapter{Model: cx7(), AMD: amd, Device: fmt.Sprintf("mlx5_%d", i),
+						Netdev: fmt.Sprintf("rdma%d", i)})
+				}
+				dir := t.Function(pciPath(0x00, 8, 0x0c, 0), Function{Vendor: "0x1002", Device: "0x164e",
+					Class: "0x030000", Driver: "amdgpu", GT: "16.0"})
+				t.Link(path.Join("bus/pci/drivers/amdgpu", path.Base(dir)), dir)
+				t.Files(dir, "mem_info_vram_total", 536870912, "mem_info_vram_used", 20000000, "mem_info_gtt_used",
+					30000000, "gpu_busy_percent", 3)
+			},
+			Truth: Truth{Rails: each(4, "mlx5_%[1]d/1 rdma%[1]d compute 400 port_rcv_data PIX")}},
 	}
 }
 
@@ -60,12 +147,12 @@ func pensandoBroadcom() []Machine {
 	return []Machine{
 		{Name: "mi355x-pollara", Source: "ROCm/omnistat#301",
 			About: "MI355X: eight Pollara 400, each behind a switch with a GPU",
-			Build: func(t *Tree) { instinct(t, pollara(), "ionic_%d", "benic%dp1", -1) },
+			Build: func(t *Tree) { instincts(t, mi355x, pollara(), "ionic_%d", "benic%dp1", -1) },
 			Truth: Truth{Rails: each(8, "ionic_%[1]d/1 benic%[1]dp1 compute 400 "+ionicBytes+" PIX")}},
 
 		{Name: "mi355x-pollara-link-lost", Source: "ROCm/rocm-systems#3654",
 			About: "MI355X of which one Pollara lost its link",
-			Build: func(t *Tree) { instinct(t, pollara(), "ionic_%d", "benic%dp1", 5) },
+			Build: func(t *Tree) { instincts(t, mi355x, pollara(), "ionic_%d", "benic%dp1", 5) },
 			Truth: Truth{
 				Rails: slices.Concat(each(5, "ionic_%[1]d/1 benic%[1]dp1 compute 400 "+ionicBytes+" PIX"),
 					[]string{"ionic_5/1 benic5p1 compute - " + ionicBytes + " PIX",
@@ -87,7 +174,7 @@ func pensandoBroadcom() []Machine {
 		{Name: "mi300x-thor2", Source: "ROCm/mori#291",
 			About: "MI300X: eight Thor2 for jobs, and a two-port Thor for the rest, which is a root port's own",
 			Build: func(t *Tree) {
-				instinct(t, thor2(), "bnxt_re%d", "ens%dnp0", -1)
+				instincts(t, mi300x, thor2(), "bnxt_re%d", "ens%dnp0", -1)
 				for i := range 2 {
 					t.Add(Adapter{Model: thor(), At: pciPath(0xe0, 1, 0xe1, i), Device: fmt.Sprintf("bnxt_re%d", 8+i),
 						Netdev: fmt.Sprintf("eno%dnp%d", i+1, i)})
@@ -99,7 +186,7 @@ func pensandoBroadcom() []Machine {
 		{Name: "mi300x-mlx5-bnxt", Source: "ROCm/RIXL#34",
 			About: "MI300X: eight ConnectX-7 for jobs, and a two-port Broadcom card with one cable for the rest",
 			Build: func(t *Tree) {
-				instinct(t, cx7(), "mlx5_%d", "rdma%d", -1)
+				instincts(t, mi300x, cx7(), "mlx5_%d", "rdma%d", -1)
 				for i := range 2 {
 					t.Add(Adapter{Model: thor(), At: pciPath(0xe0, 1, 0xe1, i), Device: fmt.Sprintf("bnxt_re%d", i),
 						Netdev: fmt.Sprintf("eno%dnp%d", i+1, i), NeverUp: i == 1})
