@@ -25,7 +25,7 @@ const (
 	gpuUsed = `railscope_gpu_memory_used_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>}`
 	// Condition of RailscopeGPUMemoryFull, without its wait.
 	gpuFull = `((railscope_gpu_memory_free_bytes{<node>} < 1073741824 or railscope_gpu_memory_free_bytes{<node>} and ` +
-		`ignoring (source) railscope_gpu_memory_source_info{<node>, source!="nvml"}) / ` +
+		`ignoring (source) railscope_gpu_memory_source_info{<node>, source!~"nvml|amdgpu"}) / ` +
 		`railscope_gpu_memory_total_bytes{<node>} < 0.02)`
 	// Share of a node's slowest rail: load ÷ capacity, relative to the best rail of its group. Absent while idle.
 	slowestRail = `1 - max by (instance) (avg_over_time(railscope_rails_imbalance_ratio{<node>}[$__rate_interval]))`

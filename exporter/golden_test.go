@@ -46,7 +46,7 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
 		netdev.New(root.Sys(), finder.Rails, budget, nil),
 		pcie.New(root.Sys(), finder.Snapshot, budget),
-		gpu.New(root.Proc(), noGPUs(), budget, 0),
+		gpu.New(root.Sys(), root.Proc(), noGPUs(), budget, 0),
 		gpudirect.New(root.Sys(), root.Proc(), budget),
 		process.New(process.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails,
 			NVML:   noGPUs(),

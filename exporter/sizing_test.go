@@ -108,7 +108,7 @@ type gpus struct {
 
 func newGPUs(t *testing.T, name string, n int) *gpus {
 	t.Helper()
-	g := &gpus{Source: gpu.New("/proc", noGPUs(), time.Second, 0), n: n}
+	g := &gpus{Source: gpu.New(t.TempDir(), "/proc", noGPUs(), time.Second, 0), n: n}
 	archive, err := txtar.ParseFile("../collector/gpu/testdata/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,6 @@ func TestBudget(t *testing.T) {
 		if slow {
 			lib.FindTakes = collectortest.Slow
 		}
-		return New(t.TempDir(), nvml.NewSession(lib), collectortest.Budget, 0)
+		return New(t.TempDir(), t.TempDir(), nvml.NewSession(lib), collectortest.Budget, 0)
 	})
 }

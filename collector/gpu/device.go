@@ -14,25 +14,31 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-type device struct {
-	nvml.GPU
+// writer writes the samples of one GPU of any vendor.
+type writer struct {
 	*table
 	index     string // label gpu
-	procfs    string
 	processes int    // number of processes that get their own series
 	used      uint64 // bytes, as gpu_memory_used_bytes
 	usedKnown bool
-	mig       uint64 // MIG mode: 0 or 1
-	migErr    error
-	partial   bool  // NVML may refuse the values of the GPU because MIG is on
-	lost      error // reason why the whole GPU cannot be read
-	out       collector.Reading
+	out       *collector.Reading
+}
+
+// device is a GPU of NVIDIA during a read.
+type device struct {
+	nvml.GPU
+	writer
+	procfs  string
+	mig     uint64 // MIG mode: 0 or 1
+	migErr  error
+	partial bool  // NVML may refuse the values of the GPU because MIG is on
+	lost    error // reason why the whole GPU cannot be read
 }
 
 func (s *Source) newDevice(gpu nvml.GPU, processes int) *device {
 	index := strconv.Itoa(gpu.Index)
-	return &device{GPU: gpu, table: s.table, index: index, procfs: s.procfs, processes: processes,
-		out: collector.Reading{Device: "gpu" + index}}
+	return &device{GPU: gpu, procfs: s.procfs, writer: writer{table: s.table, index: index, processes: processes,
+		out: &collector.Reading{Device: "gpu" + index}}}
 }
 
 // readGPU reads one GPU. It stops early only if the whole GPU cannot be reached.
@@ -46,12 +52,12 @@ func (s *Source) readGPU(gpu nvml.GPU) (collector.Reading, error) {
 			break
 		}
 	}
-	return d.out, d.lost
+	return *d.out, d.lost
 }
 
 // emit adds a sample; labels follow the label gpu.
-func (d *device) emit(row *collector.Metric, value float64, labels ...string) {
-	d.out.Add(row, append([]string{d.index}, labels...), value)
+func (w *writer) emit(row *collector.Metric, value float64, labels ...string) {
+	w.out.Add(row, append([]string{w.index}, labels...), value)
 }
 
 // failed records an error, and reports whether there is one. With MIG on, NVML returns the GPU's values only to
@@ -67,8 +73,8 @@ func (d *device) failed(err error) bool {
 	return err != nil
 }
 
-func (d *device) failInvalid(err error) {
-	d.out.Fault(&collector.Fault{Device: d.out.Device, Reason: sysfs.ReasonInvalid, Err: err})
+func (w *writer) failInvalid(err error) {
+	w.out.Fault(&collector.Fault{Device: w.out.Device, Reason: sysfs.ReasonInvalid, Err: err})
 }
 
 // invalid reports whether v exceeds most, which is then recorded as a fault.
@@ -229,10 +235,10 @@ func (d *device) emitPart(row *collector.Metric, v uint64, of nvml.Memory, label
 	}
 }
 
-func (d *device) emitUsed(v uint64, source string) {
-	d.used, d.usedKnown = v, true
-	d.emit(d.memoryUsed, float64(v))
-	d.emit(d.memorySource, 1, source)
+func (w *writer) emitUsed(v uint64, source string) {
+	w.used, w.usedKnown = v, true
+	w.emit(w.memoryUsed, float64(v))
+	w.emit(w.memorySource, 1, source)
 }
 
 func (d *device) readSharedMemory() {
@@ -270,17 +276,24 @@ func (d *device) readProcesses() (sum uint64, complete bool) {
 		err := errors.New("processes outside of this pid namespace may be hidden; share the host's to see them")
 		d.out.Fault(&collector.Fault{Device: d.out.Device, Reason: collector.ReasonNamespace, Expected: true, Err: err})
 	}
-	var rest uint64
-	for i, p := range known {
+	for _, p := range known {
 		sum += p.Memory
-		if i < d.processes {
-			d.emit(d.processMemory, float64(p.Memory), strconv.FormatUint(uint64(p.PID), 10))
+	}
+	d.emitProcesses(known)
+	return sum, host && (len(known) > 0 || unknown == 0)
+}
+
+// emitProcesses emits the memory of processes, which are in order of it, the largest first.
+func (w *writer) emitProcesses(list []nvml.Process) {
+	var rest uint64
+	for i, p := range list {
+		if i < w.processes {
+			w.emit(w.processMemory, float64(p.Memory), strconv.FormatUint(uint64(p.PID), 10))
 		} else {
 			rest += p.Memory
 		}
 	}
-	if d.processes > 0 && len(known) > d.processes {
-		d.emit(d.processMemory, float64(rest), "other")
+	if w.processes > 0 && len(list) > w.processes {
+		w.emit(w.processMemory, float64(rest), "other")
 	}
-	return sum, host && (len(known) > 0 || unknown == 0)
 }

@@ -1,4 +1,5 @@
-// Package gpu is the source of NVIDIA GPUs, read by NVML: memory, errors, utilization, clocks, power and MIG.
+// Package gpu is the source of GPUs: memory, errors, utilization, clocks, power and partitions. NVIDIA's are read by
+// NVML, AMD's from the files of their drivers.
 package gpu
 
 import (
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,25 +25,48 @@ type Source struct {
 	reader    *nvml.Reader[collector.Reading]
 	users     *nvml.Reader[collector.GPUUse]
 	watcher   *nvml.Watcher
-	seen      atomic.Bool // a GPU was found before
+	seen      atomic.Bool // a GPU was found before by NVML
+	amd       *amdGPUs
 }
 
-// New returns the source of the GPUs of session. procfs is the mount point of proc; its meminfo describes a GPU without
-// memory of its own. A Read waits up to budget for NVML, and up to budget for the GPUs. The processes of each GPU with
-// the most memory get series of their own. Nothing is loaded before the first Read or Use.
+// New returns the source of the GPUs of session, and of those that amdgpu drives. sysfsRoot and procfs are mount
+// points; meminfo describes a GPU without memory of its own. A Read waits up to budget for NVML, and up to budget for
+// the GPUs of each vendor. The processes of each GPU with the most memory get series of their own. Nothing is loaded
+// before the first Read or Use.
 //
 // If NVML needs longer than budget to initialize, as without persistence mode, the first Reads fail and later ones
 // succeed. Read returns [collector.ErrAbsent] if there is neither driver nor GPU and never was. If the kernel driver is
 // loaded and NVML is not available, as in a container without its library, Read returns a fault.
-func New(procfs string, session *nvml.Session, budget time.Duration, processes int) *Source {
+func New(sysfsRoot, procfs string, session *nvml.Session, budget time.Duration, processes int) *Source {
 	s := &Source{table: newTable(), procfs: procfs, budget: budget, processes: processes}
 	s.reader = nvml.NewReader(session, s.readGPU)
 	s.users, s.watcher = nvml.NewReader(session, s.readUse), nvml.NewWatcher(session)
+	s.amd = newAMDGPUs(s, sysfsRoot)
 	return s
 }
 
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
+	var (
+		samples []collector.Sample
+		exist   bool
+		faults  []error
+		amd     sync.WaitGroup
+	)
+	// The vendors are read at the same time, so that a driver that hangs does not cost the other vendor its time.
+	amd.Go(func() { exist, faults = s.amd.Read(func(one collector.Sample) { samples = append(samples, one) }) })
+	err := s.readNVIDIA(emit)
+	amd.Wait()
+	for _, one := range samples {
+		emit(one)
+	}
+	if errors.Is(err, collector.ErrAbsent) && (exist || len(faults) > 0) {
+		err = nil
+	}
+	return errors.Join(append(faults, err)...)
+}
+
+func (s *Source) readNVIDIA(emit func(collector.Sample)) error {
 	roster, gpus, err := s.reader.Read(s.budget)
 	if err != nil {
 		return s.classify(err)
@@ -99,20 +124,24 @@ func (s *Source) classify(err error) error {
 	return fmt.Errorf("%w: %w", collector.ErrAbsent, err)
 }
 
-// Use returns the current use of the GPUs that answer within budget; NVML may take another budget first. known is
-// false if the list of GPUs is unknown. Safe for concurrent use, also with Read.
+// Use returns the current use of the GPUs that answer within budget; NVML may take another budget first, and AMD's GPUs
+// a third. known is false if the list of GPUs is unknown. Safe for concurrent use, also with Read.
 func (s *Source) Use(budget time.Duration) (list []collector.GPUUse, known bool) {
 	_, gpus, err := s.users.Read(budget)
-	if err != nil {
-		return nil, errors.Is(s.classify(err), collector.ErrAbsent)
+	known = err == nil || errors.Is(s.classify(err), collector.ErrAbsent)
+	if err == nil {
+		s.seen.Store(true)
 	}
-	s.seen.Store(true)
 	for _, gpu := range gpus {
 		gpu.Value.Index = gpu.Index
 		list = append(list, gpu.Value)
 	}
-	return list, true
+	amd, amdKnown := s.amd.Use(budget)
+	return append(list, amd...), known && amdKnown
 }
+
+// busyPercent is the utilization of a GPU that computes: a display or a monitoring tool stays below.
+const busyPercent = 10
 
 func (s *Source) readUse(gpu nvml.GPU) (collector.GPUUse, error) {
 	d := s.newDevice(gpu, 0)
@@ -122,7 +151,7 @@ func (s *Source) readUse(gpu nvml.GPU) (collector.GPUUse, error) {
 		return use, d.lost
 	}
 	if n, err := gpu.Numbers(nvml.QueryUtilization); err == nil && n[0] <= 100 {
-		use.Busy, use.BusyKnown = n[0] >= 10, true // a display or a monitoring tool stays below 10 %
+		use.Busy, use.BusyKnown = n[0] >= busyPercent, true
 	} else if processes, err := gpu.Processes(false); err == nil {
 		use.Busy, use.BusyKnown = len(processes) > 0, true
 	}

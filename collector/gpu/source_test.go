@@ -83,6 +83,11 @@ func TestRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all strings.Builder
+	amd, err := os.ReadFile("testdata/amd/mi300x-cpx.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Write(amd)
 	for _, path := range captures {
 		archive, err := txtar.ParseFile(path)
 		if err != nil {
@@ -95,7 +100,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	names := make(map[string]bool)
-	for _, row := range New("/proc", nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).Metrics() {
+	for _, row := range New(noSysfs, "/proc", nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).Metrics() {
 		switch {
 		case names[row.Name]:
 			t.Errorf("%s is there twice", row.Name)
@@ -116,7 +121,7 @@ func TestRows(t *testing.T) {
 func TestGPUNoLibrary(t *testing.T) {
 	procfs := t.TempDir()
 	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
-	err := New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
+	err := New(noSysfs, procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
 		Read(func(s collector.Sample) { t.Error(s) })
 	if !errors.Is(err, collector.ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
 		t.Errorf("without a driver: %v", err)
@@ -128,7 +133,7 @@ func TestGPUNoLibrary(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(procfs, "driver/nvidia/version"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
+	err = New(noSysfs, procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
 		Read(func(s collector.Sample) { t.Error(s) })
 	var f *collector.Fault
 	if errors.Is(err, collector.ErrAbsent) || !errors.As(err, &f) || f.Reason != nvml.ReasonLibrary || f.Expected {
