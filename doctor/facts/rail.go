@@ -256,20 +256,18 @@ func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 	return func(f *Facts) { f.Uptime = v }
 }
 
-// readGPUs finds NVIDIA GPUs.
+// readGPUs finds the GPUs.
 func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	list, err := rail.GPUs(g.o.Sysfs)
 	r.fail(err)
 	var gpus []GPU
 	for _, one := range list {
-		if one.NVIDIA {
-			dir := rail.Function(filepath.Join(g.o.Sysfs, "bus/pci/devices", one.PCIAddress))
-			found := GPU{Address: one.PCIAddress, NUMANode: one.NUMANode}
-			if link, err := rail.ReadLink(dir, "current"); err == nil {
-				found.Link, found.Slot = readLinks(r, dir, link)
-			}
-			gpus = append(gpus, found)
+		dir := rail.Function(filepath.Join(g.o.Sysfs, "bus/pci/devices", one.PCIAddress))
+		found := GPU{Address: one.PCIAddress, NUMANode: one.NUMANode}
+		if link, err := rail.ReadLink(dir, "current"); err == nil {
+			found.Link, found.Slot = readLinks(r, dir, link)
 		}
+		gpus = append(gpus, found)
 	}
 	return func(f *Facts) { f.GPUs, f.GPUsRead = gpus, err == nil }
 }

@@ -165,7 +165,7 @@ func expectations(e *Expect) []Key {
 		}
 		return e.MTU.String()
 	}
-	gpus := figure("expect.gpus", &e.GPUs, 1, 128, "", "NVIDIA GPUs that this node should have on PCI.")
+	gpus := figure("expect.gpus", &e.GPUs, 1, 128, "", "GPUs that this node should have on PCI.")
 	gpus.Default = "the most that were seen"
 	return []Key{rails, rate, mtu, gpus}
 }

@@ -91,7 +91,7 @@ func (k *Keeper) Observe() ([]rail.Rail, []Now) {
 	snap := k.opts.Find()
 	now := k.read(snap.Rails)
 	gpus := k.nodes.Run(k.opts.Budget, []string{"GPUs"}, func(string) gpuList {
-		addresses, err := nvidiaGPUs(k.opts.Sysfs)
+		addresses, err := presentGPUs(k.opts.Sysfs)
 		return gpuList{addresses, err}
 	})[0]
 	k.mu.Lock()
@@ -172,13 +172,11 @@ func missing(err error) bool {
 	return sysfs.Reason(err) == sysfs.ReasonVanished || sysfs.Reason(err) == sysfs.ReasonUnsupported
 }
 
-// nvidiaGPUs returns the PCI addresses of the GPUs for which there are expectations, sorted.
-func nvidiaGPUs(sysfsRoot string) (addresses []string, err error) {
+// presentGPUs returns the PCI addresses of the GPUs on PCI, sorted.
+func presentGPUs(sysfsRoot string) (addresses []string, err error) {
 	list, err := rail.GPUs(sysfsRoot)
 	for _, g := range list {
-		if g.NVIDIA {
-			addresses = append(addresses, g.PCIAddress)
-		}
+		addresses = append(addresses, g.PCIAddress)
 	}
 	return addresses, err
 }

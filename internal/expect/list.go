@@ -53,7 +53,7 @@ func (k *Keeper) List() List {
 			cmp.Or(m.PCIAddress, "-")))
 	}
 	node := k.Node()
-	gpus, err := nvidiaGPUs(k.opts.Sysfs)
+	gpus, err := presentGPUs(k.opts.Sysfs)
 	l.problem(err)
 	count := func(n int) string { return fmt.Sprint(n) }
 	l.Rows = append(l.Rows, row(Row{Subject: "node", Attribute: "rails"}, len(rails), node.Rails, count, number),
