@@ -256,7 +256,8 @@ func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 	return func(f *Facts) { f.Uptime = v }
 }
 
-// readGPUs finds the GPUs.
+// readGPUs finds the GPUs. The links of AMD's are not judged: amdgpu also lowers the width of an idle one
+// (vega20_print_clock_levels in drivers/gpu/drm/amd/pm/powerplay/hwmgr/vega20_hwmgr.c).
 func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	list, err := rail.GPUs(g.o.Sysfs)
 	r.fail(err)
@@ -264,7 +265,7 @@ func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	for _, one := range list {
 		dir := rail.Function(filepath.Join(g.o.Sysfs, "bus/pci/devices", one.PCIAddress))
 		found := GPU{Address: one.PCIAddress, NUMANode: one.NUMANode}
-		if link, err := rail.ReadLink(dir, "current"); err == nil {
+		if link, err := rail.ReadLink(dir, "current"); err == nil && one.NVIDIA {
 			found.Link, found.Slot = readLinks(r, dir, link)
 		}
 		gpus = append(gpus, found)

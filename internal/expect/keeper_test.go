@@ -284,18 +284,21 @@ func TestManyPorts(t *testing.T) {
 	}
 }
 
-// TestGPUs: NVIDIA display controllers on PCI count; the largest number seen is remembered.
+// TestGPUs: GPUs of jobs on PCI count, of either vendor; the largest number seen is remembered.
 func TestGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
 		m.gpu("0000:1a:00.0", "0x10de", "0x030200")
 		m.gpu("0000:1b:00.0", "0x10de", "0x030000")
+		m.gpu("0000:1c:00.0", "0x1002", "0x120000") // MI300X
+		m.gpu("0000:0f:00.0", "0x1002", "0x030000") // AMD's graphics of the processor
 		m.gpu("0000:03:00.0", "0x1a03", "0x030000") // ASPEED
 		m.gpu("0000:1a:00.1", "0x10de", "0x040300") // its audio function
 		m.gpu("0000:1a:00.4", "0x10de", "0x030200") // a vGPU
 		sysfstest.Write(t, m.sys, []byte("-- bus/pci/devices/0000:1a:00.4/physfn --\n-> ../0000:1a:00.0\n"))
 		m.minutes(3)
-		want := Node{GPUs: Figure[int]{Value: 2, Source: BestSeen}, GPUAddresses: []string{"0000:1a:00.0", "0000:1b:00.0"}}
+		want := Node{GPUs: Figure[int]{Value: 3, Source: BestSeen},
+			GPUAddresses: []string{"0000:1a:00.0", "0000:1b:00.0", "0000:1c:00.0"}}
 		node := m.Node()
 		node.GPUs.Since, node.GPUs.Last = time.Time{}, time.Time{}
 		if diff := cmp.Diff(want, node); diff != "" {
@@ -307,14 +310,14 @@ func TestGPUs(t *testing.T) {
 		m.minutes(3)
 		m.restart()
 		m.minutes(3)
-		if n := m.Node(); n.GPUs.Value != 2 {
+		if n := m.Node(); n.GPUs.Value != 3 {
 			t.Error(n)
 		}
-		if text, err := m.Reset("gpus"); text != "2 GPUs" || err != nil {
+		if text, err := m.Reset("gpus"); text != "3 GPUs" || err != nil {
 			t.Error(text, err)
 		}
 		m.minutes(2)
-		if n := m.Node(); n.GPUs.Value != 1 {
+		if n := m.Node(); n.GPUs.Value != 2 {
 			t.Error(n)
 		}
 		m.Configure(Config{GPUs: 8, Rails: 4})

@@ -1,6 +1,8 @@
 package machines_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,4 +130,26 @@ func TestDay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGPUMissing: a GPU of AMD that leaves PCI is missing, and one whose driver is unloaded is not.
+func TestGPUMissing(t *testing.T) {
+	all := machines.All()
+	i := slices.IndexFunc(all, func(m machines.Machine) bool { return m.Name == "mi300x-cpx" })
+	lanetest.Test(t, func(t *testing.T) {
+		n := newNode(t, all[i])
+		n.Minutes(3, "all GPUs are there")
+		n.tree.Remove("bus/pci/drivers/amdgpu")
+		n.Minutes(3, "amdgpu is unloaded")
+		n.tree.Remove("bus/pci/devices/0000:33:00.0")
+		const key = "gpu_missing node"
+		n.Lost(key)
+		n.Minutes(3, "a GPU fell off the bus")
+		list, _ := n.store.List(time.Now())
+		if !slices.ContainsFunc(list, func(f finding.Raised) bool {
+			return f.Check+" "+f.Subject == key && f.Severity == finding.Critical && strings.Contains(f.Evidence, "0000:33:00.0")
+		}) {
+			t.Errorf("%+v", list)
+		}
+	})
 }
