@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/proc"
@@ -44,7 +45,7 @@ type Source struct {
 	clock func() uint64 // [proc.Now]
 
 	pairs   qpReader
-	gpus    *nvml.Reader[gpuHeld]
+	gpus    *gpuReader
 	lookups lane.Group[ownersFound]
 	owners  ownerCache
 	names   podNames
@@ -68,7 +69,8 @@ func New(opts Options) *Source {
 	}
 	t := newTable()
 	p := &Source{opts: opts, table: t, clock: proc.Now, names: podNames{rootfs: opts.Rootfs},
-		gpus:       nvml.NewReader(opts.NVML, readHoldings),
+		gpus: &gpuReader{nvml: nvml.NewReader(opts.NVML, readHoldings), sysfs: opts.Sysfs,
+			amd: amdgpu.NewFinder(opts.Sysfs)},
 		owners:     ownerCache{procfs: opts.Procfs, kept: map[int]*keptTask{}},
 		spans:      spanCache{procfs: opts.Procfs, known: map[proc.Instance]spanKnown{}},
 		queuePairs: newSeriesKeeper(t.queuePairs), memory: newSeriesKeeper(t.memory),
@@ -146,7 +148,7 @@ func (p *Source) gather() (*processReading, []error) {
 			faults = []error{err}
 		}
 	})
-	wg.Go(func() { r.holdings, r.gpus, gpuFaults = holdings(p.gpus, p.opts.Budget) })
+	wg.Go(func() { r.holdings, r.gpus, gpuFaults = p.gpus.read(p.opts.Budget) })
 	r.qpFound, qpFaults = p.pairs.read(p.opts.Budget)
 	wg.Wait()
 	r.complete = len(qpFaults) == 0 && !slices.ContainsFunc(r.rails, func(one rail.Rail) bool {

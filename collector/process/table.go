@@ -5,7 +5,7 @@ import "github.com/railscope/railscope/collector"
 const (
 	refRestrack = "drivers/infiniband/core/nldev.c fill_res_qp_entry; include/uapi/rdma/rdma_netlink.h " +
 		"RDMA_NLDEV_CMD_RES_QP_GET"
-	refNVML = "nvml.h nvmlProcessInfo_v2_t usedGpuMemory; docs/process.md"
+	refNVML = "nvml.h nvmlProcessInfo_v2_t usedGpuMemory; docs/amd.md; docs/process.md"
 )
 
 type table struct {
@@ -26,13 +26,13 @@ func newTable() *table {
 	t.memory = t.Group(refNVML, "gpu", "pod", "container", "comm").Gauge("process_gpu_memory_bytes",
 		"GPU memory that processes hold; absent if the driver does not report it for one of them. Series over "+
 			"--collector.process.limit are summed with every label other.",
-		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "kfd/proc/*/vram_*")
 	t.without = t.Group("docs/process.md", "pod", "container", "comm", "spans").Gauge("process_gpu_without_rdma",
 		"Jobs that hold GPU memory and have no connected queue pair on any rail, 0 if all have one: spans=nodes if the "+
 			"environment shows that the job spans nodes, spans=gpus if it holds several GPUs and the environment does "+
 			"not show that it stays on this node. Judged two minutes after their start, and only when every queue pair "+
 			"is accounted for.",
-		"RDMA_NLDEV_ATTR_RES_STATE", "nvmlDeviceGetComputeRunningProcesses")
+		"RDMA_NLDEV_ATTR_RES_STATE", "nvmlDeviceGetComputeRunningProcesses", "kfd/proc/*/vram_*")
 	t.addJobs()
 	t.age = queuePairs.With("device").Gauge("process_queue_pairs_age_seconds",
 		"Age of the list of queue pairs that was used: near 0 unless listing them takes longer than a scrape waits. A "+

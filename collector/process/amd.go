@@ -1,0 +1,71 @@
+package process
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/amdgpu"
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/nvml"
+)
+
+// gpuReader lists the processes that hold memory of GPUs of any vendor.
+type gpuReader struct {
+	nvml  *nvml.Reader[gpuHeld]
+	sysfs string
+	amd   *amdgpu.Finder
+	lane  lane.Group[amdHeld]
+}
+
+type amdHeld struct {
+	list    []*gpuHolding
+	present bool  // there is a GPU
+	err     error // reason why the list is not complete
+}
+
+// read lists the processes. It waits up to budget for NVML, and then for its GPUs; meanwhile up to budget for amdkfd.
+func (g *gpuReader) read(budget time.Duration) (list []*gpuHolding, present bool, faults []error) {
+	var amd amdHeld
+	var wg sync.WaitGroup
+	wg.Go(func() { amd = g.readAMD(budget) })
+	list, present, faults = holdings(g.nvml, budget)
+	wg.Wait()
+	if amd.err != nil {
+		faults = append(faults, collector.Faults(amd.err)[0])
+	}
+	return append(list, amd.list...), present || amd.present, faults
+}
+
+func (g *gpuReader) readAMD(budget time.Duration) amdHeld {
+	res := g.lane.Run(budget, []string{"amdgpu"}, func(string) amdHeld { return amdHoldings(g.sysfs, g.amd) })[0]
+	if res.State != lane.Done {
+		return amdHeld{err: collector.LaneFault("", res.State, res.Err)}
+	}
+	return res.Value
+}
+
+// amdHoldings lists the processes that allocated memory through amdkfd, as programs that compute do.
+func amdHoldings(sysfsRoot string, finder *amdgpu.Finder) (held amdHeld) {
+	gpus, err := finder.GPUs(time.Now())
+	held.present, held.err = len(gpus) > 0, err
+	if !held.present {
+		return held
+	}
+	nodes, err := amdgpu.Nodes(sysfsRoot)
+	if err != nil {
+		held.err = err
+	}
+	for _, gpu := range gpus {
+		list, err := amdgpu.Processes(sysfsRoot, gpu.IDs(nodes))
+		if err != nil {
+			held.err = err
+		}
+		for _, p := range list {
+			held.list = append(held.list, &gpuHolding{gpu: strconv.Itoa(gpu.Index), pid: p.PID, memory: float64(p.Memory),
+				compute: true})
+		}
+	}
+	return held
+}
