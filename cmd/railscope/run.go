@@ -97,7 +97,7 @@ func (s *runSettings) run(_ context.Context, tracker *shutdownTracker, w io.Writ
 	}
 	rails, err := s.host(cfg, listBudget).Finder.Rails()
 	o := record.Options{Sysfs: s.Sysfs, Procfs: s.Procfs, Rails: rails,
-		GPUs: gpuMemory(nvml.NewSession(nvml.NewLibrary("")))}
+		GPUs: gpuMemory(nvml.NewSession(nvml.NewLibrary("")), s.Sysfs, s.Procfs)}
 	links := rdmanl.NewForDumps(time.Second)
 	o.QueuePairs = func(device string, each func(rdmanl.QP)) error {
 		return links.QueuePairs(device, rdmanl.QPLimits{}, each)

@@ -3,14 +3,19 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/railscope/railscope/bench/record"
+	"github.com/railscope/railscope/internal/machines"
+	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
 // runs runs a command with railscope run, and returns its exit code and both outputs.
@@ -110,5 +115,29 @@ func TestRunSignal(t *testing.T) {
 	_ = cmd.Wait() // the exit code is checked
 	if code := cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(said, "caught") {
 		t.Errorf("exit code %d, it said %q", code, said)
+	}
+}
+
+// TestRunGPUMemory: the memory of GPUs of both vendors, without those that share the memory of the machine.
+func TestRunGPUMemory(t *testing.T) {
+	for name, tc := range map[string]struct {
+		nvidia int
+		want   map[string]int64
+	}{
+		"mixed-gpus":     {2, map[string]int64{"GPU 0": 0, "GPU 1": 0, "GPU 2": 297000960, "GPU 3": 297000960}},
+		"slingshot":      {0, map[string]int64{}}, // MI300A
+		"bnxt-one-cable": {0, map[string]int64{}}, // a GPU of NVIDIA without its driver
+	} {
+		all := machines.All()
+		tree := machines.NewTree(t)
+		all[slices.IndexFunc(all, func(m machines.Machine) bool { return m.Name == name })].Build(tree)
+		lib := &nvmltest.GPUs{Number: tc.nvidia}
+		if tc.nvidia == 0 {
+			lib.OpenErr = &nvml.Error{Code: nvml.CodeLibrary}
+		}
+		got, err := gpuMemory(nvml.NewSession(lib), tree.Sys(), tree.Procfs())()
+		if !maps.Equal(got, tc.want) || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/bench/record"
+	"github.com/railscope/railscope/internal/amdgpu"
+	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/nvml"
 )
 
@@ -51,8 +53,8 @@ func (r *runner) compare(w io.Writer) error {
 // gpuTime is the time limit of a reading of the GPUs.
 const gpuTime = time.Second
 
-// gpuMemory returns a function that reads the memory in use of each GPU, or none without GPUs.
-func gpuMemory(session *nvml.Session) func() (map[string]int64, error) {
+// gpuMemory returns a function that reads the memory in use of each GPU that has memory of its own.
+func gpuMemory(session *nvml.Session, sysfs, procfs string) func() (map[string]int64, error) {
 	reader := nvml.NewReader(session, func(g nvml.GPU) (int64, error) {
 		m, err := g.Memory()
 		if err != nil {
@@ -63,12 +65,12 @@ func gpuMemory(session *nvml.Session) func() (map[string]int64, error) {
 		}
 		return int64(m.Used), nil
 	})
+	finder := amdgpu.NewFinder(sysfs)
+	var lanes lane.Lanes[amdgpu.GPU, int64]
 	return func() (map[string]int64, error) {
 		_, gpus, err := reader.Read(gpuTime)
 		if nvml.Absent(err) {
-			return nil, nil
-		} else if err != nil {
-			return nil, err
+			err = nil
 		}
 		used := map[string]int64{}
 		for _, g := range gpus {
@@ -76,6 +78,18 @@ func gpuMemory(session *nvml.Session) func() (map[string]int64, error) {
 				used["GPU "+strconv.Itoa(g.Index)] = g.Value
 			}
 		}
-		return used, nil
+		amd, amdErr := finder.GPUs(time.Now())
+		for _, res := range lanes.Run(gpuTime, amd, func(g amdgpu.GPU) int64 {
+			m, err := g.Memory(procfs)
+			if err != nil || m.Shared {
+				return -1
+			}
+			return int64(m.Used)
+		}) {
+			if res.State == lane.Done && res.Value >= 0 {
+				used["GPU "+strconv.Itoa(res.Key.Index)] = res.Value
+			}
+		}
+		return used, errors.Join(err, amdErr)
 	}
 }
