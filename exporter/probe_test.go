@@ -3,6 +3,7 @@ package exporter
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -216,6 +217,7 @@ func TestProbeVanish(t *testing.T) {
 		mtu1     = `path_mtu_bytes{peer="a:10092",rail="1"}`
 		tcp1     = `tcp_goodput_bytes_per_second{peer="a:10092",streams="1"}`
 		tcp4     = `tcp_goodput_bytes_per_second{peer="a:10092",streams="4"}`
+		tcpMTU   = `tcp_path_mtu_bytes{peer="a:10092"}`
 		rdma     = `transport{peer="a:10092",transport="rdma"}`
 		none     = `transport{peer="a:10092",transport="none"}`
 		success  = `last_success_timestamp_seconds{peer="a:10092"}`
@@ -241,7 +243,7 @@ func TestProbeVanish(t *testing.T) {
 			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solos: "1", solo1: "1.34217728e+10", tcp1: "1e+09",
 			tcp4: "2.75e+09", writes: "24"}},
 		{"without solos ever", []result.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0",
-			scaling: "", speedup: "", solo1: "", tcp1: ""}},
+			scaling: "", speedup: "", solo1: "", tcp1: "", tcpMTU: ""}},
 		{"a skipped round changes counters only", []result.Result{healthy(peerA), skipped(peerA)}, map[string]string{
 			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10",
 			`rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
@@ -265,7 +267,7 @@ func TestProbeVanish(t *testing.T) {
 		{"failed: TCP goes, too", []result.Result{fallback(peerA), failed(peerA)},
 			map[string]string{tcp1: "", none: "1", noDevice: "",
 				`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "",
-				success: "",
+				`rail_bytes_total{peer="a:10092",rail="0"}`: "", success: "",
 				`failures_total{peer="a:10092",reason="peer_unreachable",stage="hello"}`: "1"}},
 		{"back again: no solo of before the fallback", []result.Result{healthy(peerA), fallback(peerA), brief(peerA),
 			healthy(peerA), brief(peerA), fallback(peerA), brief(peerA)}, map[string]string{
@@ -297,8 +299,15 @@ func TestProbeVanish(t *testing.T) {
 			`failures_total{peer="a:10092",reason="peer_unreachable",stage="other"}`: "1"}},
 		{"no numbers", []result.Result{with(healthy(peerA), func(r *result.Result) {
 			zero := 0.0
-			r.Imbalance, r.Rails[1].Stealing = new(zero/zero), flow(1, 0)
-		})}, map[string]string{balance: "", rail1: "0"}},
+			r.Imbalance, r.FinishSkew, r.Rails[1].Stealing = new(zero/zero), new(-1/zero), flow(1, 0)
+		})}, map[string]string{balance: "", skew: "", rail1: "0"}},
+		{"TCP without a path MTU", []result.Result{with(healthy(peerA), func(r *result.Result) { r.TCP[1].PathMTU = 0 })},
+			map[string]string{tcpMTU: "9000"}},
+		{"a single write per rail", []result.Result{with(healthy(peerA), func(r *result.Result) {
+			for i := range r.Rails {
+				r.Rails[i].Latency.Samples = r.Rails[i].Latency.Samples[:1]
+			}
+		})}, map[string]string{writes: "2"}},
 		{"a peer that is none", []result.Result{healthy("x:1")},
 			map[string]string{rdma: "", `rounds_total{peer="x:1",result="ok"}`: ""}},
 	} {
@@ -337,6 +346,28 @@ func TestProbeSetPeers(t *testing.T) {
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// TestProbeExtrasOfLast: figures of this node's rails are of the peer whose rounds measured them last. Another
+// peer's round that measured only the paths to it does not replace them.
+func TestProbeExtrasOfLast(t *testing.T) {
+	p, loopback := newTestProbe(peerA, peerB), `loopback_goodput_bytes_per_second{rail="1"}`
+	p.Observe(withExtras(healthy(peerA)), nil)
+	for _, tt := range []struct {
+		kinds []result.Kind
+		want  string
+	}{
+		{nil, "1.2e+10"},
+		{[]result.Kind{result.Paths}, "1.2e+10"},
+		{[]result.Kind{result.GPU}, ""},
+	} {
+		r := withExtras(healthy(peerB))
+		r.Extras = slices.DeleteFunc(r.Extras, func(m result.Measured) bool { return !slices.Contains(tt.kinds, m.Kind) })
+		p.Observe(r, nil)
+		if got := seriesOf(t, p)[loopback]; got != tt.want {
+			t.Errorf("after a round with another peer and extras %q: %q, want %q", tt.kinds, got, tt.want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestRecentRounds(t *testing.T) {
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Errorf("the first (-want +got):\n%s", diff)
 	}
-	if skipped.Outcome != "skipped" || skipped.Goodput != nil {
+	if skipped.Outcome != "skipped" || skipped.Goodput != nil || skipped.Expected != nil || skipped.P50 != nil {
 		t.Errorf("%+v", skipped)
 	}
 	if *fallback.Goodput != 3e9 || fallback.Expected != nil || fallback.Reason != "no_device" ||
@@ -63,6 +63,15 @@ func TestRecentRounds(t *testing.T) {
 	fewer.Rails = append(slices.Clone(ok.Rails), result.RailResult{Rail: "2", Unpaired: true})
 	if diff := cmp.Diff(want, roundOf(fewer, nil)); diff != "" {
 		t.Errorf("beside an unpaired rail (-want +got):\n%s", diff)
+	}
+	unmeasured := ok
+	unmeasured.Rails = []result.RailResult{{Rail: "0", Expected: &both, Latency: &result.Latency{}}}
+	if got := roundOf(unmeasured, nil); got.P50 != nil || got.P99 != nil || got.Expected == nil || *got.Expected != both {
+		t.Errorf("one rail without a write: %+v", got)
+	}
+	one := result.Result{Outcome: result.Fallback, Transport: result.TCP, TCP: []result.TCPResult{{BytesPerSecond: 1e9}}}
+	if got := roundOf(one, nil).Goodput; got == nil || *got != 1e9 {
+		t.Errorf("one baseline: goodput %v", got)
 	}
 	slow := ok
 	slow.Outcome, slow.MinOfExpected = result.Degraded, 0.85
@@ -92,6 +101,9 @@ func TestRecentRounds(t *testing.T) {
 				Failures: tt.list}, nil).Failures); diff != "" {
 			t.Errorf("what is said beside %s (-want +got):\n%s", tt.detail, diff)
 		}
+	}
+	if long := strings.Repeat("x", maxText); plain(long) != long || plain(long+"x") != long+"…" {
+		t.Errorf("a text of %d bytes: %q, and a longer one: %q", maxText, plain(long), plain(long+"x"))
 	}
 	for range 100 {
 		p.Observe(ok, nil)
