@@ -9,6 +9,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 )
 
 const (
@@ -50,6 +51,8 @@ func TestNoACS(t *testing.T) {
 		"no GPU below the switch": with(spaces(0x2910, 0x5d), doctortest.Tree{
 			"sys/bus/pci/devices/0000:18:00.0": "", "sys/bus/pci/devices/0000:19:00.0": ""}),
 		"a root port without relaxed ordering": with(spaces(0x2900, 0), doctortest.Tree{rootPort + "device": "0x2f08\n"}),
+		"a root port of AMD A1100": with(spaces(0x2900, 0), doctortest.Tree{rootPort + "vendor": "0x1022\n",
+			rootPort + "device": "0x1a01\n"}),
 		"nonsense": {switchPort + "17:02.0/0000:1a:00.0/config": strings.Repeat("\xff", 4096),
 			switchPort + "17:00.0/config": strings.Repeat("\xff", 4096),
 			switchPort + "17:01.0/config": strings.Repeat("\x40", 300), switchPort + "17:02.0/config": "\x01"},
@@ -60,6 +63,21 @@ func TestNoACS(t *testing.T) {
 				t.Error(findingsText(list))
 			}
 		})
+	}
+}
+
+// TestRelaxedOrderingOfRails: an adapter that is no rail may keep its writes in order.
+func TestRelaxedOrderingOfRails(t *testing.T) {
+	f := systemFacts(t, doctortest.System(t, pcieSwitch, spaces(0x2900, 0)))
+	found := func() []finding.Finding {
+		return Node(f, func(c Check) bool { return c.ID == "relaxed_ordering_off" })
+	}
+	if list := found(); len(list) != 1 {
+		t.Errorf("of a rail:\n%s", findingsText(list))
+	}
+	f.Rails = nil
+	if list := found(); len(list) > 0 {
+		t.Errorf("of another adapter:\n%s", findingsText(list))
 	}
 }
 

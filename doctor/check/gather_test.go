@@ -14,6 +14,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
@@ -233,5 +234,60 @@ func TestChecksComplete(t *testing.T) {
 	clear(seen) // a round may find the same fault as an examination
 	for _, c := range RoundChecks() {
 		add(c.ID, c.About)
+	}
+}
+
+// TestNode: all checks of a node are made, or those that are wanted.
+func TestNode(t *testing.T) {
+	f := doctortest.Machine(t, "hgx", doctortest.File(mlx1+"state", "1: DOWN"))
+	down := func(list []finding.Finding) bool {
+		return slices.ContainsFunc(list, func(f finding.Finding) bool { return f.Check == "port_down" })
+	}
+	if !down(Node(f, nil)) || !down(Node(f, func(c Check) bool { return c.ID == "port_down" })) ||
+		down(Node(f, func(c Check) bool { return c.ID != "port_down" })) {
+		t.Errorf("%+v", Node(f, nil))
+	}
+}
+
+// TestSeverities: a running railscope has no findings of checks that need the facts of two nodes.
+func TestSeverities(t *testing.T) {
+	list := Severities()
+	for id, want := range map[string]bool{"port_down": true, "data_mismatch": true, unpaired: true, "peer_subnet": false} {
+		if got := len(list[id]) > 0; got != want {
+			t.Errorf("%s: %v", id, list[id])
+		}
+	}
+}
+
+// TestFixText: a fix names what the operator has: the rail's interface, or its device without one.
+func TestFixText(t *testing.T) {
+	for netdev, want := range map[string]string{"eth1": "ethtool -S eth1", "": "ethtool -S mlx5_1"} {
+		f := &facts.Facts{Live: &facts.Live{Over: 10 * time.Minute, Increases: []facts.Increase{
+			{Row: "port_global_pause_seconds_total", Labels: []string{"1", "x", "receive"}, By: 60}}}}
+		f.Rails = []facts.Rail{{Name: "1", Device: "mlx5_1", Netdev: netdev}}
+		list := Node(f, func(c Check) bool { return c.ID == "pfc_pause" })
+		if len(list) != 1 || !strings.Contains(strings.Join(list[0].Fix, "\n"), want) {
+			t.Errorf("interface %q: no %q in %+v", netdev, want, list)
+		}
+	}
+	apart := doctortest.File("sys/class/net/ens1f1np1/bonding_slave/ad_aggregator_id", "2")
+	list := judge(doctortest.Machine(t, "lag", apart), nil)
+	if len(list) != 1 || strings.Contains(strings.Join(list[0].Fix, "\n"), "active-backup") {
+		t.Errorf("members that hear LACP get the advice to do without: %+v", list)
+	}
+	if whole, half := (&pcieLink{need: 50e9, rate: 50e9}).part(), (&pcieLink{need: 25e9, rate: 50e9}).part(); whole != "" ||
+		half != ", of which this link should carry 200 Gb/s" {
+		t.Errorf("a link's part of a port: %q of all, %q of a half", whole, half)
+	}
+}
+
+// TestUnpairedByName: rails without addresses are paired by name.
+func TestUnpairedByName(t *testing.T) {
+	here, there := &facts.Facts{Node: "here"}, &facts.Facts{Node: "there"}
+	here.Rails, there.Rails = []facts.Rail{{Name: "0"}, {Name: "1"}}, []facts.Rail{{Name: "1"}}
+	for _, c := range PeerChecks() {
+		if list := c.Find(here, there); c.ID == unpaired && (len(list) != 1 || list[0].Subject != "rail 0") {
+			t.Errorf("%+v", list)
+		}
 	}
 }

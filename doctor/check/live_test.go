@@ -56,6 +56,10 @@ func TestLive(t *testing.T) {
 		{"0.1 % of loss", increases(rise("port_transmit_packets_total", 1e9, "1"),
 			rise("port_retransmitted_packets_total", 5e5, "1"), rise("port_adaptive_retransmits_total", 5e5, "1")),
 			[]string{"warning lossy_rail, rail 1: 1000000 retransmissions and sequence errors in 1e+09 packets (0.1 %) in 10 min"}},
+		{"packets that overtake each other: retransmitted, not lost", increases(rise("port_transmit_packets_total", 1e6, "1"),
+			rise("port_packet_sequence_errors_total", 2e3, "1"), rise("port_receive_packets_total", 1e6, "1"),
+			rise("port_out_of_sequence_packets_total", 1e5, "1")), []string{"warning out_of_sequence, rail 1: 100000 packets " +
+			"out of sequence for 1e+06 packets (10 %) in 10 min"}},
 		{"a killed job's last packets", increases(rise("port_transmit_packets_total", 1e9, "1"),
 			rise("port_packet_sequence_errors_total", 900, "1")), nil},
 		{"an idle rail", increases(rise("port_transmit_packets_total", 100, "1"),

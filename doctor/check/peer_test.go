@@ -46,6 +46,9 @@ func TestPeerFaults(t *testing.T) {
 			doctortest.File("kernel/addresses/eth1", "192.168.111.2/24"), "here"},
 		{fault{"another subnet, this node's place taken", "peer_subnet", finding.Critical, "rxe", "", "rail 1", "no common subnet",
 			nil}, doctortest.File("kernel/addresses/eth1", "192.168.111.1/24"), "here"},
+		{fault{"another subnet, of another length", "peer_subnet", finding.Critical, "rxe", "", "rail 1",
+			"eth1 has 192.168.101.1/24, eth1 of peer has 10.9.1.2/16", nil},
+			doctortest.File("kernel/addresses/eth1", "10.9.1.2/16"), "here"},
 		{fault{"IPv4 against IPv6", "peer_gid", finding.Warning, "rxe", "", "rail 1", "GID 1 (fd00::2)",
 			[]string{"ip address add 192.168.101.2/24 dev eth1"}},
 			doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1", "fd00:0000:0000:0000:0000:0000:0000:0002") +
