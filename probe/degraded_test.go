@@ -343,8 +343,11 @@ func TestReordered(t *testing.T) {
 	}{
 		{"nothing", 0, 0, 0, false},
 		{"one for each", 118, 111, 0, false},
+		{"ten for each", 12, 120, 0, false},
+		{"more than ten for each", 12, 121, 0, true},
 		{"a spraying LAG", 12, 40_000, 0, true},
 		{"none is sent again", 0, 40_000, 0, true},
+		{"none is sent again, and few arrive late", 0, 11, 0, true},
 		{"30 in flight behind each loss", 12, 12 * 30, 10 * time.Microsecond, false},
 		{"far more than that", 12, 12 * 600, 10 * time.Microsecond, true},
 	} {

@@ -213,6 +213,23 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestRateAtEnd: a burst ends with the sum of its rails' rates, or without a rate if it has no figure.
+func TestRateAtEnd(t *testing.T) {
+	t.Parallel()
+	even := worker.BurstRail{Measured: 100, Last: time.Second}
+	ramping, disturbed, failed := even, even, even
+	ramping.Ramping, disturbed.Disturbed, failed.Failure = true, true, failure.New("", failure.Timeout, "")
+	for why, tc := range map[string]struct {
+		first worker.BurstRail
+		want  float64
+	}{"even": {even, 200}, "ramping": {ramping, 0}, "disturbed": {disturbed, 0}, "failed": {failed, 0}} {
+		at := result.Progress{Total: 7}.AtEnd(worker.BurstDone{Rails: []worker.BurstRail{tc.first, even}})
+		if at.Rate != tc.want || !at.Ended || at.Done != 7 {
+			t.Errorf("%s: %+v, want a rate of %v", why, at, tc.want)
+		}
+	}
+}
+
 // TestTimeLeft: later bursts are estimated to take as long as earlier ones, within the round's time.
 func TestTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -271,14 +271,96 @@ func TestKeepBetter(t *testing.T) {
 		return result.Measured{Kind: result.Paths, Flows: []result.MeasuredFlow{{Rail: "0", Path: path, Loss: &result.Loss{Retransmits: lost, Packets: 100}}}}
 	}
 	r := result.Result{Extras: []result.Measured{burst(0, 9), burst(1, 9), {Kind: result.Loopback}, burst(1, 2),
-		burst(1, 2), burst(2, 1)}}
+		burst(1, 2), burst(2, 1), burst(3, 100), burst(3, 100)}}
 	r.KeepBetter("0", 1)
+	r.KeepBetter("0", 3) // all is lost in each
 	var got []string
 	for _, f := range r.PathsOf("0") {
 		got = append(got, fmt.Sprint(f.Path, " ", f.Loss.Retransmits))
 	}
-	if want := []string{"0 9", "1 2", "2 1"}; !slices.Equal(got, want) || len(r.Extras) != 4 {
+	if want := []string{"0 9", "1 2", "2 1", "3 100"}; !slices.Equal(got, want) || len(r.Extras) != 5 {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestLossyPaths: paths that lose packets while most paths of their rail do not. A field is "events/packets" of a path,
+// the reason of its failure, or - if nothing counts its loss.
+func TestLossyPaths(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ why, paths, want string }{
+		{"none measured", "", ""},
+		{"nothing is lost", "0/1000 0/1000 0/1000", ""},
+		{"one loses", "0/1000 20/1000 0/1000", "1"},
+		{"two of five", "0/1000 20/1000 0/1000 20/1000 0/1000", "1 3"},
+		{"all alike", "20/1000 20/1000 20/1000", ""},
+		{"one carries nothing", "0/1000 0/1000 retry_exceeded", "2"},
+		{"one waits for too long", "0/1000 0/1000 timeout", "2"},
+		{"all carry nothing", "retry_exceeded retry_exceeded retry_exceeded", ""},
+		{"one fails for another reason", "0/1000 0/1000 port_down", ""},
+		{"one is not counted", "0/1000 0/1000 -", ""},
+		{"two events", "0/1000 2/1000 0/1000", ""},
+		{"three events", "0/1000 3/1000 0/1000", "1"},
+		{"less than 1 in 10,000", "0/90000 8/90000 0/90000", ""},
+		{"1 in 10,000", "0/90000 9/90000 0/90000", "1"},
+		{"three events more than four times the median", "2/1000 11/1000 2/1000", "1"},
+		{"less than that", "2/1000 10/1000 2/1000", ""},
+	} {
+		r := result.Result{}
+		for i, field := range strings.Fields(tc.paths) {
+			f := result.MeasuredFlow{Rail: "0", Path: i, Loss: &result.Loss{}}
+			if n, _ := fmt.Sscanf(field, "%d/%d", &f.Loss.Retransmits, &f.Loss.Packets); n < 2 {
+				f.Loss = nil
+			}
+			if f.Loss == nil && field != "-" {
+				f.Failure = failure.New(failure.StageExtra, failure.Reason(field), "")
+			}
+			r.Extras = append(r.Extras, result.Measured{Kind: result.Paths, Flows: []result.MeasuredFlow{f}})
+		}
+		lossy, all := r.LossyPaths("0")
+		var got []string
+		for _, f := range lossy {
+			got = append(got, fmt.Sprint(f.Path))
+		}
+		if s := strings.Join(got, " "); s != tc.want || all != len(r.Extras) {
+			t.Errorf("%s: paths %q of %d, want %q", tc.why, s, all, tc.want)
+		}
+	}
+}
+
+// TestGPUOf: what a rail carries alone from memory of its GPU is compared with its own solo burst.
+func TestGPUOf(t *testing.T) {
+	t.Parallel()
+	solo := func(rate int64) *result.Flow { return &result.Flow{Bytes: rate, Active: time.Second} }
+	r := result.Result{Rails: []result.RailResult{{Rail: "0", Solo: solo(100)}, {Rail: "1", Solo: solo(200)}, {Rail: "2"}}}
+	add := func(kind result.Kind, memory string, goodput float64, rails ...string) {
+		m := result.Measured{Kind: kind, Memory: memory}
+		for _, rail := range rails {
+			m.Flows = append(m.Flows, result.MeasuredFlow{Rail: rail, Goodput: &goodput})
+		}
+		r.Extras = append(r.Extras, m)
+	}
+	add(result.Loopback, "", 50, "0")
+	add(result.GPU, "cuda_dmabuf", 50, "0", "1")
+	add(result.GPU, "cuda_dmabuf", 90, "0")
+	add(result.GPU, "cuda_host", 100, "1")
+	add(result.GPU, "cuda_host", 100, "2")
+	for rail, want := range map[string]string{"0": "0.9 cuda_dmabuf", "1": "0.5 cuda_host", "2": "0 ", "3": "0 "} {
+		if ratio, memory := r.GPUOf(rail); fmt.Sprint(ratio, " ", memory) != want {
+			t.Errorf("rail %s: %v from %q, want %s", rail, ratio, memory, want)
+		}
+	}
+}
+
+// TestShares: two rails share the narrowest part that both are on.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	r := result.Result{Places: []result.Shared{{Rails: []string{"0", "1"}, What: "a link"},
+		{Rails: []string{"0", "1", "2"}, What: "a switch"}}}
+	for pair, want := range map[string]string{"0 1": "a link", "1 2": "a switch", "0 3": "", "3 4": ""} {
+		a, b, _ := strings.Cut(pair, " ")
+		if got := r.Shares(a, b); got != want {
+			t.Errorf("rails %s: %q, want %q", pair, got, want)
+		}
 	}
 }
 

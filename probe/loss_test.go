@@ -31,6 +31,8 @@ func TestLossy(t *testing.T) {
 		{"four events", "0/900 2/900x1, 0/900 2/900x1", ""},
 		{"two rounds without an event: repaired", "0/900 9/900x2, 0/900 0/900, 0/900 0/900", ""},
 		{"one round without an event", "0/900 9/900x2, 0/900 0/900", "1"},
+		{"five rounds ago, and one event now", "0/900 4/900x2" + strings.Repeat(", 0/900 0/900", 4) + ", 0/900 1/900x1",
+			""},
 		{"less than 1 in 10,000", "0/100000 9/100000x2", ""},
 		{"at 400 Gb/s, 0.1 %", "0/200000 200/200000x2", "1"},
 		{"both alike: a congested fabric", "8/900x2 9/900x2", ""},
@@ -123,7 +125,7 @@ func TestRoundNotCounted(t *testing.T) {
 }
 
 // TestUneven lists which rails have an uneven latency after the last of some rounds. A field is the two writes of a
-// rail in µs.
+// rail in µs, or - without any.
 func TestUneven(t *testing.T) {
 	t.Parallel()
 	usual := strings.Repeat("500/500, ", history.UsualRounds)
@@ -135,6 +137,8 @@ func TestUneven(t *testing.T) {
 		{"even", "2/2 2/2", true, ""},
 		{"4 µs more, as of another socket", "2/2 6/6", true, ""},
 		{"2 ms more", "2/2 2000/2100", true, "1"},
+		{"twice as long", "500/500 1000/1000", true, ""},
+		{"more than twice as long", "500/500 1001/1001", true, "1"},
 		{"one write, not all", "2/2 2/2100", true, ""},
 		{"the lab, 500 µs more", "500/480 950/990", true, ""},
 		{"the lab, 2 ms more", "500/480 2500/2490", true, "1"},
@@ -146,6 +150,8 @@ func TestUneven(t *testing.T) {
 		{"all alike", "2500/2500 2500/2500", true, ""},
 		{"a single rail without a past", "2500/2500", true, ""},
 		{"a single rail, and its past", usual + "2500/2500, 2500/2500", false, "0"},
+		{"then rounds without a latency", usual + strings.Repeat("-, ", history.UsualRounds) + "2500/2500, 2500/2500",
+			false, "0"},
 		{"too short a past", "500/500, 2500/2500, 2500/2500", false, ""},
 		{"what is uneven does not become usual", usual + strings.Repeat("2500/2500, ", 30) + "2500/2500", false, "0"},
 	} {
@@ -155,6 +161,9 @@ func TestUneven(t *testing.T) {
 			fields := strings.Fields(round)
 			res = resultOf(len(fields), time.Now())
 			for i, f := range fields {
+				if f == "-" {
+					continue
+				}
 				var writes [2]time.Duration
 				if _, err := fmt.Sscanf(f, "%d/%d", &writes[0], &writes[1]); err != nil {
 					t.Fatal(err)

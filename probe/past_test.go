@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/baseline"
+	"github.com/railscope/railscope/probe/internal/history"
 	"github.com/railscope/railscope/probe/internal/node"
 	"github.com/railscope/railscope/probe/internal/schedule"
 	"github.com/railscope/railscope/probe/options"
@@ -80,5 +81,16 @@ func TestPastOverReload(t *testing.T) {
 		if got := n.Past.Peers["10.0.0.2:7"] != nil; got != tc.want {
 			t.Errorf("%s: remembered %v, want %v", tc.why, got, tc.want)
 		}
+	}
+}
+
+// TestPastTurn: one round at a time uses the memory of a peer.
+func TestPastTurn(t *testing.T) {
+	turn := new(history.Past).Of("b:1", "b").Turn
+	turn <- struct{}{}
+	select {
+	case turn <- struct{}{}:
+		t.Error("two rounds use the memory at once")
+	default:
 	}
 }

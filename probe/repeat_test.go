@@ -123,7 +123,7 @@ func TestEvenAlone(t *testing.T) {
 	for _, tc := range []struct {
 		solo       float64 // solo rate of the second rail
 		imbalanced bool
-	}{{100, false}, {95, false}, {60, true}} {
+	}{{100, false}, {95, false}, {90.5, false}, {89.5, true}, {60, true}} {
 		r := twoRails(&history.PastPeer{}, true)
 		r.Res.MinOfExpected, r.Res.Imbalance = 0.7, new(0.41)
 		r.Res.Rails[1].Solo = &result.Flow{Bytes: int64(tc.solo * 1e6), Active: time.Second}
@@ -147,7 +147,10 @@ func TestSlowerThanTCP(t *testing.T) {
 		want      bool
 	}{
 		{"one of each", [][]float64{{80}}, [][]float64{{100}}, false},
+		{"one burst", [][]float64{{80}}, [][]float64{{100, 99}}, false},
+		{"one baseline", [][]float64{{80, 82}}, [][]float64{{100}}, false},
 		{"two of each", [][]float64{{80, 82}}, [][]float64{{100, 99}}, true},
+		{"one burst just as fast as it has to be", [][]float64{{80, 95}}, [][]float64{{100, 100}}, false},
 		{"one burst as fast", [][]float64{{80, 98}}, [][]float64{{100, 99}}, false},
 		{"one baseline as slow", [][]float64{{92, 91}}, [][]float64{{100, 95}}, false},
 		{"in two full rounds", [][]float64{{80}, {81}, {82}}, [][]float64{{100}, {}, {101}}, true},
