@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,11 +26,22 @@ import (
 var judges = []judge{
 	{dir: "internal/finding", tests: []string{"./internal/finding", "./cmd/railscope -run Finding|Surfaces"}},
 	{dir: "internal/rail", tests: []string{"./internal/rail", "./internal/machines", "./collector/rdma"}},
-	{dir: "doctor/check", tests: []string{"./doctor/..."}},
+	{dir: "doctor/check", tests: []string{"./doctor/check", "./doctor/report", "./doctor/examine"}},
 	{dir: "exporter/probe", tests: []string{"./exporter/probe", "./exporter -run Probe|Golden"}},
-	{dir: "probe", files: []string{"judge", "repeat", "uneven", "loss", "past", "blame", "extra_judge", "thresholds"},
-		tests: []string{"./probe"}},
+	{dir: "probe/internal/history", tests: []string{"./probe -run " + testsOfHistory}},
+	{dir: "probe/result", tests: []string{"./probe -run " + testsOfResult, "./bench", "./doctor/check", "./exporter/probe"}},
+	{dir: "probe/internal/round", files: []string{"judge", "repeat", "loss", "missing", "blame"},
+		tests: []string{"./probe -run " + testsOfRound}},
 }
+
+// All tests of the probe take minutes. These are the ones that judge what a room of it judges.
+const (
+	testsOfHistory = "Agreement|Bottleneck|EvenAlone|SlowerThanTCP|Los[st]|Uneven|Past|NoteExtras|MissingRemembered|Compare"
+	testsOfResult  = testsOfHistory + "|Degraded|Expect|Shortfalls|Slowed|Throttled|Others|Reordered|KeepBetter|" +
+		"RingSeconds|Flow|WireBytes|UnpairedFailed"
+	testsOfRound = testsOfHistory + "|Judge|Scaling|Shared|EqualParts|Mismatches|Disturbed|FailIdle|RoundAgain|Others|" +
+		"Missing|OrdinaryInterface|Unpaired|Blame|Explain|RoundImbalance|Share$"
+)
 
 // judge is a package, of which all files are changed or those named, and the arguments of go test for each of its runs.
 type judge struct {
@@ -77,6 +91,9 @@ func run(ctx context.Context, w io.Writer, seed uint64, count int, only string, 
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	drawn := all[:min(count, len(all))]
 	fmt.Fprintf(w, "%d of %d mutants, seed %d\n", len(drawn), len(all), seed)
+	if err := unchanged(ctx, drawn); err != nil {
+		return err
+	}
 	results := map[outcome]int{}
 	for n, m := range drawn {
 		got, err := m.try(ctx, limit)
@@ -89,6 +106,33 @@ func run(ctx context.Context, w io.Writer, seed uint64, count int, only string, 
 	fmt.Fprintf(w, "%d caught, %d caught by a timeout, %d survived, %d did not compile\n", results[caught], results[late],
 		results[survived], results[invalid])
 	return nil
+}
+
+// unchanged returns an error if tests fail without a change: they would catch every mutant.
+func unchanged(ctx context.Context, drawn []mutant) error {
+	run := map[string]bool{}
+	for _, m := range drawn {
+		for _, tests := range m.judge.tests {
+			if run[tests] {
+				continue
+			}
+			run[tests] = true
+			if out, err := goTest(ctx, tests).CombinedOutput(); err != nil {
+				return fmt.Errorf("go test %s fails without a change: %w\n%s", tests, err, out)
+			}
+		}
+	}
+	return nil
+}
+
+// goTest returns the command for these arguments of go test. A change that only vet notices is not caught.
+func goTest(ctx context.Context, tests string, more ...string) *exec.Cmd {
+	args := slices.Concat([]string{"test", "-vet=off", "-failfast"}, more, strings.Fields(tests))
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with the tests that it runs
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
 }
 
 // try runs the tests of the mutant's package with it.
@@ -104,22 +148,15 @@ func (m mutant) try(ctx context.Context, limit time.Duration) (outcome, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "./"+m.judge.dir).Run(); err != nil {
-		if ctx.Err() != nil {
-			return "", fmt.Errorf("compile %s: %w", m, ctx.Err())
-		}
-		return invalid, nil
-	}
 	for _, tests := range m.judge.tests {
-		args := append([]string{"test", "-failfast", "-overlay", overlay}, strings.Fields(tests)...)
-		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.WaitDelay = 10 * time.Second
-		err := cmd.Run()
+		out, err := goTest(ctx, tests, "-overlay", overlay).CombinedOutput()
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return late, nil
 		case ctx.Err() != nil:
 			return "", ctx.Err()
+		case bytes.Contains(out, []byte("[build failed]")):
+			return invalid, nil
 		case err != nil:
 			return caught, nil
 		}

@@ -32,18 +32,27 @@ var swaps = map[token.Token][]token.Token{
 	token.LAND: {token.LOR}, token.LOR: {token.LAND},
 }
 
+// sources returns the files that are changed, below the root of the module.
+func (j judge) sources(root string) ([]string, error) {
+	all, err := filepath.Glob(filepath.Join(root, j.dir, "*.go"))
+	files := slices.DeleteFunc(all, func(file string) bool {
+		name := strings.TrimSuffix(filepath.Base(file), ".go")
+		return strings.HasSuffix(name, "_test") || len(j.files) > 0 && !slices.Contains(j.files, name)
+	})
+	if err == nil && len(files) < max(len(j.files), 1) {
+		err = fmt.Errorf("%s has only %q, not all of %q", j.dir, files, j.files)
+	}
+	return files, err
+}
+
 // mutants returns all changes of the package.
 func (j judge) mutants() ([]mutant, error) {
-	files, err := filepath.Glob(filepath.Join(j.dir, "*.go"))
+	files, err := j.sources("")
 	if err != nil {
 		return nil, err
 	}
 	var all []mutant
 	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".go")
-		if strings.HasSuffix(name, "_test") || len(j.files) > 0 && !slices.Contains(j.files, name) {
-			continue
-		}
 		src, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err

@@ -45,6 +45,15 @@ func f(a, b int) bool {
 	}
 }
 
+// TestJudges: the files that the list names exist.
+func TestJudges(t *testing.T) {
+	for _, j := range judges {
+		if _, err := j.sources("../.."); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func lines(b []byte) (all []string) {
 	for len(b) > 0 {
 		n := slices.Index(b, '\n') + 1
