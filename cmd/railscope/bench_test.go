@@ -82,7 +82,7 @@ func TestBenchMisuse(t *testing.T) {
 // bench1 runs bench and returns what it printed and its exit code.
 func bench1(t *testing.T, args ...string) (out, errs string, code int) {
 	t.Helper()
-	cmd := command(t, nil, append([]string{"bench", "--path.sysfs=" + t.TempDir()}, args...)...)
+	cmd := command(t, nil, append([]string{"bench", "--path.sysfs=" + bareSysfs(t)}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
@@ -121,7 +121,7 @@ func TestProbeWithoutRDMA(t *testing.T) {
 
 	config := file(t, "probe: {name: a, token_file: "+token+", peers: ["+peer+
 		"], interval: 1s, timeout: 1s}\n")
-	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir()}, "--config.file="+config)
+	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + bareSysfs(t)}, "--config.file="+config)
 	asking.line(t, `"result":"(fallback)"`)
 	series := `railscope_probe_rounds_total{peer="` + peer + `",result="fallback"} `
 	if _, body := asking.get(t, "/metrics"); !strings.Contains(body, series) || !strings.Contains(body,
@@ -160,7 +160,7 @@ func TestPeersByDNS(t *testing.T) {
 	if err := os.WriteFile(token, []byte("sesame"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-b"},
+	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + bareSysfs(t), "RAILSCOPE_NODE_NAME=gpu-b"},
 		"--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
 	_, port, _ := strings.Cut(answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`), ":")
 	answering.url = "http://" + answering.line(t, `"address":"([^"]+)"`)
@@ -168,7 +168,7 @@ func TestPeersByDNS(t *testing.T) {
 	// Where localhost is ::1 too, that is a peer that does not answer.
 	config := file(t, "probe: {token_file: "+token+", peers: [dns+localhost:"+port+
 		"], interval: 1s, timeout: 1s}\n")
-	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-a"},
+	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + bareSysfs(t), "RAILSCOPE_NODE_NAME=gpu-a"},
 		"--config.file="+config)
 	asking.line(t, `"msg":"(Looked up peers)","name":"localhost:`+port)
 	asking.line(t, `"peer":"(gpu-b)","result":"fallback"`)
@@ -189,13 +189,13 @@ func TestPeersByDNS(t *testing.T) {
 // serving starts railscope; the log is left to be read from its beginning.
 func serving(t *testing.T, config string) *running {
 	t.Helper()
-	return launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir()}, "--config.file="+file(t, config))
+	return launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + bareSysfs(t)}, "--config.file="+file(t, config))
 }
 
 // TestBenchInterrupted: Ctrl-C ends bench at once, with exit code 1.
 func TestBenchInterrupted(t *testing.T) {
 	silent := silence(t)
-	cmd := command(t, nil, "bench", "--path.sysfs="+t.TempDir(), silent.Addr().String())
+	cmd := command(t, nil, "bench", "--path.sysfs="+bareSysfs(t), silent.Addr().String())
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	if err := cmd.Start(); err != nil {

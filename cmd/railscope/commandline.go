@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,9 +52,11 @@ func (c *common) define(app *kingpin.Application) {
 	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(c.log.Format)
 }
 
-// checkPaths returns an error for a mount point that is no directory: a node without sysfs is not one without rails.
+// checkPaths returns an error for a mount point that is no directory, and for a sysfs without classes: a node without
+// sysfs is not one without rails.
 func (c *common) checkPaths() error {
-	for _, p := range []struct{ flag, dir string }{{"sysfs", c.Sysfs}, {"procfs", c.Procfs}, {"rootfs", c.Rootfs}} {
+	for _, p := range []struct{ flag, dir string }{{"sysfs", c.Sysfs}, {"sysfs", filepath.Join(c.Sysfs, "class")},
+		{"procfs", c.Procfs}, {"rootfs", c.Rootfs}} {
 		info, err := os.Stat(p.dir)
 		if err != nil {
 			return fmt.Errorf("--path.%s: %w: mount the host's file system there", p.flag, err)

@@ -31,7 +31,7 @@ func TestReportFiles(t *testing.T) {
 	if err := os.Symlink(railscope, link); err != nil {
 		t.Fatal(err)
 	}
-	sysfs := t.TempDir()
+	sysfs := bareSysfs(t)
 	run := func(program string, args ...string) (int, string) {
 		cmd := exec.CommandContext(t.Context(), program, append([]string{"run", "--path.sysfs=" + sysfs}, args...)...)
 		cmd.Dir = dir

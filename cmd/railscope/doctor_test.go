@@ -42,7 +42,7 @@ func TestDoctorMisuse(t *testing.T) {
 		{"no such configuration", []string{"--config.file=/no/such/file"},
 			`railscope: read configuration: .*no such file or directory; --config.file needs a readable file, .*`},
 	} {
-		out, errs, code := doctor1(t, t.TempDir(), tc.args...)
+		out, errs, code := doctor1(t, bareSysfs(t), tc.args...)
 		if code != 2 || out != "" || !regexp.MustCompile(`^`+tc.want+`\n$`).MatchString(errs) {
 			t.Errorf("%s: exit %d, it said %q and %q, want 2 and %q", tc.name, code, out, errs, tc.want)
 		}
@@ -100,7 +100,7 @@ func TestDoctor(t *testing.T) {
 	if list, _ := found(t, sys, named); len(list) != 1 || !strings.HasPrefix(list[0], "port_down rail east") {
 		t.Errorf("a port that has a name: %q", list)
 	}
-	if list, _ := found(t, t.TempDir()); len(list) != 1 || !strings.HasPrefix(list[0], "no_rails") {
+	if list, _ := found(t, bareSysfs(t)); len(list) != 1 || !strings.HasPrefix(list[0], "no_rails") {
 		t.Errorf("an empty machine: %q", list)
 	}
 }
@@ -214,7 +214,7 @@ func TestDoctorColours(t *testing.T) {
 	} {
 		screen, tty := terminalPair(t)
 		env := slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "NO_COLOR=") })
-		cmd := command(t, nil, "doctor", "--path.sysfs="+t.TempDir(), "--path.procfs="+t.TempDir(),
+		cmd := command(t, nil, "doctor", "--path.sysfs="+bareSysfs(t), "--path.procfs="+t.TempDir(),
 			"--path.rootfs="+t.TempDir())
 		cmd.Env = append(append(env, "RAILSCOPE_TEST_MAIN=1"), tc.env...)
 		cmd.Stdout = tty

@@ -154,7 +154,7 @@ func exits() []exit {
 		"and a valid value"
 	end := func(stdout string, args ...string) func(*testing.T) int {
 		return func(t *testing.T) int {
-			cmd := command(t, nil, append(args, "--path.sysfs="+t.TempDir())...)
+			cmd := command(t, nil, append(args, "--path.sysfs="+bareSysfs(t))...)
 			out, err := os.OpenFile(stdout, os.O_WRONLY, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -170,7 +170,7 @@ func exits() []exit {
 	const null, full = "/dev/null", "/dev/full"
 	return []exit{
 		{"serve", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int {
-			return start(t, nil, "--path.sysfs="+t.TempDir()).stop(t, syscall.SIGTERM)
+			return start(t, nil, "--path.sysfs="+bareSysfs(t)).stop(t, syscall.SIGTERM)
 		}},
 		{"serve", 1, "it could not start or continue, for example because it cannot listen on the address",
 			end(null, "serve", "--web.listen-address=nonsense")},

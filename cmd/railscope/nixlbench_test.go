@@ -34,7 +34,7 @@ func TestNixlbench(t *testing.T) {
 		{"no size", []string{"127.0.0.1", with, "--to=much"}, 2, `^$`, `--from and --to must be sizes`},
 		{"no etcd", []string{"127.0.0.1", with, "--etcd=http://127.0.0.1:1"}, 1, `^$`, `etcd does not answer`},
 	} {
-		cmd := command(t, nil, append([]string{"nixlbench", "--path.sysfs=" + t.TempDir()}, tc.args...)...)
+		cmd := command(t, nil, append([]string{"nixlbench", "--path.sysfs=" + bareSysfs(t)}, tc.args...)...)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		_ = cmd.Run() // the exit code is checked

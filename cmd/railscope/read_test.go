@@ -38,7 +38,7 @@ func TestRead(t *testing.T) {
 		{"a line rate without a unit", []string{good, "--line-rate=200"}, 2, "", "--line-rate must be a rate such as 200Gb/s"},
 	} {
 		for _, format := range []string{"table", "json"} {
-			cmd := command(t, nil, append([]string{"read", "--path.sysfs=" + dir, "--format=" + format}, tc.args...)...)
+			cmd := command(t, nil, append([]string{"read", "--path.sysfs=" + bareSysfs(t), "--format=" + format}, tc.args...)...)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(latency), &stdout, &stderr
 			_ = cmd.Run() // the exit code is checked

@@ -21,7 +21,7 @@ import (
 // runs runs a command with railscope run, and returns its exit code and both outputs.
 func runs(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
-	cmd := command(t, nil, append([]string{"run", "--path.sysfs=" + t.TempDir()}, args...)...)
+	cmd := command(t, nil, append([]string{"run", "--path.sysfs=" + bareSysfs(t)}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
@@ -83,7 +83,7 @@ func TestRunJSON(t *testing.T) {
 
 // TestRunSignal: a signal that ends other railscope commands is forwarded to the running command.
 func TestRunSignal(t *testing.T) {
-	cmd := command(t, nil, "run", "--path.sysfs="+t.TempDir(), "--", "sh", "-c",
+	cmd := command(t, nil, "run", "--path.sysfs="+bareSysfs(t), "--", "sh", "-c",
 		`trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.05; done`)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

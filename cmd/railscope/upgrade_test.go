@@ -44,7 +44,7 @@ func TestRollingUpgrade(t *testing.T) {
 				nodes[i] = follow(t, cmd)
 				nodes[i].url = "http://" + nodes[i].line(t, `"address":"([^"]+)"`)
 			}
-			env := []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir()}
+			env := []string{"RAILSCOPE_PATH_SYSFS=" + bareSysfs(t)}
 			args := func(i int) []string {
 				return []string{"--web.listen-address=127.0.0.1:0", "--log.format=json", "--config.file=" + config(i)}
 			}

@@ -197,6 +197,9 @@ func TestExampleConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "sys/class"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	token := filepath.Join(dir, "token")
 	full := regexp.MustCompile(`(?m)^#([a-z]|  [a-z])`).ReplaceAllString(string(text),
 		"$1") // prose follows one or three blanks

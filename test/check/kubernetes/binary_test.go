@@ -32,7 +32,7 @@ func TestBinary(t *testing.T) {
 		file := filepath.Join(dir, "railscope.yml")
 		write(t, token, "sesame")
 		write(t, file, strings.ReplaceAll(configuration(t, list), "/run/secrets/railscope/token", token))
-		if out := run(bin, nil, "rails", "--config.file="+file, "--path.sysfs="+t.TempDir()); !strings.HasPrefix(out,
+		if out := run(bin, nil, "rails", "--config.file="+file, "--path.sysfs="+bareSysfs(t)); !strings.HasPrefix(out,
 			"No rails: ") {
 			t.Errorf("%s: its configuration: %s\n%s", from, out, configuration(t, list))
 		}
@@ -71,4 +71,14 @@ func write(t *testing.T, file, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// bareSysfs returns a sysfs without devices.
+func bareSysfs(t *testing.T) string {
+	t.Helper()
+	sys := t.TempDir()
+	if err := os.Mkdir(filepath.Join(sys, "class"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return sys
 }

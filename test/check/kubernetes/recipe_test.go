@@ -28,7 +28,7 @@ func TestInitContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := pod.Spec.InitContainers[0].Args
-	bin, empty := binary(t), t.TempDir()
+	bin, empty := binary(t), bareSysfs(t)
 	for _, tc := range []struct {
 		severity string
 		examined int

@@ -27,7 +27,7 @@ func TestStatusSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin, dir := binary(t), t.TempDir()
+	bin, dir := binary(t), bareSysfs(t)
 	first := freePorts(t)
 	demo := "http://" + startCommand(t, first, bin, "demo", "--web.listen-address="+first)
 	alone := startCommand(t, "", bin, "serve", "--web.listen-address=127.0.0.1:0", "--path.sysfs="+dir,

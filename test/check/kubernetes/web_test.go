@@ -33,7 +33,7 @@ func TestWebConfiguration(t *testing.T) {
 	write(t, file, secret.StringData["web-config.yml"])
 	roots := certificate(t, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	cmd := exec.CommandContext(t.Context(), binary(t), "serve", "--web.listen-address=127.0.0.1:0",
-		"--web.config.file="+file, "--path.sysfs="+t.TempDir(), "--path.procfs="+t.TempDir())
+		"--web.config.file="+file, "--path.sysfs="+bareSysfs(t), "--path.procfs="+t.TempDir())
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
