@@ -153,6 +153,7 @@ type GPU struct {
 	// Integrated is true for AMD's graphics of a processor, which share the memory of the machine. An MI300A is not
 	// integrated graphics, but shares the memory, too.
 	Integrated bool
+	unsure     bool // a display adapter of AMD, or graphics of a processor
 	path       string
 }
 
@@ -176,10 +177,10 @@ func GPUs(sysfsRoot string) (list []GPU, err error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b GPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
-	discrete := slices.ContainsFunc(list, func(g GPU) bool { return !g.Integrated })
+	discrete := slices.ContainsFunc(list, func(g GPU) bool { return !g.Integrated && !g.unsure })
 	accelerator := slices.ContainsFunc(list, func(g GPU) bool { return g.Compute && !g.NVIDIA && !g.Integrated })
 	return slices.DeleteFunc(list, func(g GPU) bool {
-		return g.Integrated && discrete || !g.Compute && accelerator
+		return (g.Integrated || g.unsure) && discrete || !g.Compute && accelerator
 	}), err
 }
 
@@ -205,16 +206,14 @@ func readGPU(dir, address string) (g *GPU, err error) {
 	g = &GPU{PCIAddress: address, NUMANode: numaNode(path), NVIDIA: vendor == nvidia, path: path}
 	vga := strings.HasPrefix(class, "0x0300")
 	g.Compute = g.NVIDIA || !vga
-	g.Integrated = !g.NVIDIA && display && integrated(path, vga)
+	if !g.NVIDIA && display {
+		// amdgpu gives the memory's activity of no processor's graphics but an MI300A's (default_attr_update in
+		// drivers/gpu/drm/amd/pm/amdgpu_pm.c, Linux 6.11). Without amdgpu, and in some guests, both files are missing.
+		exists := func(name string) bool { return sysfs.Exists(filepath.Join(path, name)) == nil }
+		known := exists("mem_busy_percent") || exists("gpu_busy_percent")
+		g.Integrated, g.unsure = known && !exists("mem_busy_percent"), vga && !known
+	}
 	return g, err
-}
-
-// integrated reports whether an AMD display controller is part of a processor: amdgpu gives the memory's activity of
-// none but those of the MI300A (default_attr_update in drivers/gpu/drm/amd/pm/amdgpu_pm.c, Linux 6.11). A VGA
-// controller without that file, as without the driver, is assumed to be.
-func integrated(path string, vga bool) bool {
-	exists := func(name string) bool { return sysfs.Exists(filepath.Join(path, name)) == nil }
-	return !exists("mem_busy_percent") && (vga || exists("gpu_busy_percent"))
 }
 
 func numaNode(function string) int {

@@ -339,6 +339,7 @@ func TestGPUsOfJobs(t *testing.T) {
 		{"radeon", true, "0000:21:00.0"},
 		{"processor", true, "0000:0f:00.0 integrated"}, // alone, it is the GPU of its machine
 		{"hybrid", true, "0000:0f:00.0 compute integrated"},
+		{"processor", false, "0000:0f:00.0"},
 		{"MI300X radeon processor", true, "0000:11:00.0 compute"},
 		{"MI300X radeon processor", false, "0000:11:00.0 compute"},
 		{"MI300A hybrid", true, "0000:11:00.0 compute"},
