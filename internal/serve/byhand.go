@@ -52,7 +52,6 @@ type BenchAsk struct {
 type BenchLine struct {
 	Progress  *result.Progress `json:"progress,omitempty"`
 	Result    *result.Result   `json:"result,omitempty"`
-	Error     string           `json:"error,omitempty"`
 	Simulated bool             `json:"simulated,omitempty"` // the result is from the demo
 }
 

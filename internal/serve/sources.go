@@ -134,13 +134,7 @@ func (h *Host) newKernelLog() collector.Source {
 	opts := kmsg.Options{Path: cmp.Or(h.Kmsg, "/dev/kmsg"), Rails: h.Finder.Rails}
 	boot, _ := os.ReadFile(filepath.Join(h.Procfs, "sys/kernel/random/boot_id")) // without it nothing is saved
 	opts.Boot = strings.TrimSpace(string(boot))
-	if h.Store != nil {
-		if _, err := h.Store.Get(kernelLogSection, &opts.Last); err != nil {
-			h.Store.Reject(kernelLogSection, err)
-			opts.Last = kmsg.Cursor{}
-		}
-		opts.Save = func(cursor kmsg.Cursor) { h.Store.Set(kernelLogSection, cursor) }
-	}
+	opts.Last, opts.Save = section[kmsg.Cursor](h.Store, kernelLogSection, nil)
 	return kmsg.New(opts)
 }
 

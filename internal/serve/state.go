@@ -23,6 +23,23 @@ const (
 	kernelLogSection = "kernel_log" // position in the kernel log
 )
 
+// section returns a section of the store, and what replaces it; nil without a store. A section that is missing or
+// invalid is empty, and an invalid one is reported. check may be nil.
+func section[T any](store *state.Store, name string, check func(T) error) (v T, save func(T)) {
+	if store == nil {
+		return v, nil
+	}
+	_, err := store.Get(name, &v)
+	if err == nil && check != nil {
+		err = check(v)
+	}
+	if err != nil {
+		store.Reject(name, err)
+		v = *new(T)
+	}
+	return v, func(v T) { store.Set(name, v) }
+}
+
 // OpenState opens the state directory of serve, or returns nil without one. The caller closes it.
 func OpenState(dir string, logger *slog.Logger) *state.Store {
 	if dir == "" {
@@ -46,15 +63,7 @@ func remember(finder *rail.Finder, store *state.Store) {
 	if finder.Foreign(recordedGUIDs(store)) {
 		store.SetAside(errForeign)
 	}
-	var known []rail.Record
-	_, err := store.Get(railsSection, &known)
-	save := func(list []rail.Record) { store.Set(railsSection, list) }
-	if err != nil {
-		known = nil
-	}
-	if err := errors.Join(err, finder.Remember(known, save)); err != nil {
-		store.Reject(railsSection, err)
-	}
+	_ = finder.Remember(section(store, railsSection, rail.CheckRecords)) // they are checked
 }
 
 // recordedGUIDs returns the node GUIDs of the adapters in the store. Users of invalid sections report them.
@@ -113,29 +122,13 @@ func expectConfig(c *config.Config) expect.Config {
 func newKeeper(sysfs string, cfg *config.Config, finder *rail.Finder, store *state.Store) *expect.Keeper {
 	opts := expect.Options{Sysfs: sysfs, Find: finder.Snapshot, Config: expectConfig(cfg), Budget: deviceBudget,
 		Forget: finder.Forget}
-	if store != nil {
-		_, err := store.Get(expectSection, &opts.Memory)
-		if err = errors.Join(err, opts.Memory.Check()); err != nil {
-			opts.Memory = expect.Memory{}
-			store.Reject(expectSection, err)
-		}
-		opts.Save = func(m expect.Memory) { store.Set(expectSection, m) }
-	}
+	opts.Memory, opts.Save = section(store, expectSection, expect.Memory.Check)
 	return expect.New(opts)
 }
 
 // Baselines returns the keeper of what rails carried, with the data of the store.
 func (h *Host) Baselines() *baseline.Keeper {
-	if h.Store == nil {
-		return baseline.New(nil, nil)
-	}
-	var known baseline.State
-	_, err := h.Store.Get(baselinesSection, &known)
-	if err = errors.Join(err, known.Check()); err != nil {
-		h.Store.Reject(baselinesSection, err)
-		known = nil
-	}
-	return baseline.New(known, func(s baseline.State) { h.Store.Set(baselinesSection, s) })
+	return baseline.New(section(h.Store, baselinesSection, baseline.State.Check))
 }
 
 // PathReset is the path of a request to drop what was seen of a rail, on the socket of the state directory.
