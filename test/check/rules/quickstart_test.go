@@ -31,7 +31,7 @@ func TestQuickstart(t *testing.T) {
 	}
 	switch job := jobs[0]; {
 	case !strings.Contains(job.JobName, "railscope"), job.HonorLabels, job.ScrapeInterval.String() != "15s",
-		!job.ScrapeNativeHistogramsEnabled(), len(c.RuleFiles) != 2:
+		!job.ScrapeNativeHistogramsEnabled(), len(c.RuleFiles) != 3:
 		t.Errorf("%+v, rules %v", job, c.RuleFiles)
 	}
 }
