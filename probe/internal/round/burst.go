@@ -225,8 +225,8 @@ func (s *Session) verify(ctx context.Context, stage failure.Stage, flows []*Flow
 func (s *Session) CheckVerified(stage failure.Stage, c *ExpectedWrites, v worker.Verified, err error,
 	who string) error {
 	var want int64
-	for i, one := range c.args.Rails {
-		k := slices.IndexFunc(v.Failures, func(f failure.Failure) bool { return f.Rail == one.Rail })
+	for i, written := range c.args.Rails {
+		k := slices.IndexFunc(v.Failures, func(f failure.Failure) bool { return f.Rail == written.Rail })
 		if k < 0 {
 			want += c.bytes[i]
 			continue

@@ -16,7 +16,9 @@ import (
 type measurement struct {
 	kind   result.Kind
 	counts bool // an extra of the kind needs counts
-	// bytes returns the most bytes that an extra moves.
+	// atOnce returns the number of bursts that an extra makes, counted in bursts over all rails; nil: see bytes.
+	atOnce func(p Plan, e result.Extra, rails int) int
+	// bytes returns the most bytes that an extra moves otherwise.
 	bytes func(p Plan, e result.Extra, over carriers) int64
 	// bursts returns the bursts of an extra over rails, in order and without figures; nil: not known in advance.
 	bursts func(p Plan, e result.Extra, rails []string) []result.Measured
@@ -25,16 +27,22 @@ type measurement struct {
 
 // measurements returns the table, one row for each of [result.Kinds].
 func measurements() []measurement {
+	times := func(n int) func(Plan, result.Extra, int) int { return func(Plan, result.Extra, int) int { return n } }
 	return []measurement{
-		{kind: result.Reads, bytes: ofAll(2), bursts: eachThenAll(result.Read), run: measureReads},
-		{kind: result.Both, bytes: ofAll(4), bursts: eachThenAll(result.Write, result.Read), run: measureBoth},
-		{kind: result.QueuePairs, counts: true, bytes: queuePairsBytes, bursts: queuePairsBursts,
-			run: measureQueuePairs},
-		{kind: result.Loopback, bytes: loopbackBytes, bursts: loopbackBursts, run: measureLoopbacks},
-		{kind: result.Paths, counts: true, bytes: labelsBytes, bursts: labelsBursts, run: measureLabels},
-		{kind: result.Contention, bytes: contentionBytes, bursts: contentionBursts, run: measureContention},
-		{kind: result.GPU, bytes: gpuBytes, bursts: eachThenAll(result.Write), run: measureGPU},
-		{kind: result.Subset, bytes: ofAll(1), bursts: allAtOnce, run: measureSubset},
+		{kind: result.Reads, atOnce: times(2), bursts: eachThenAll(result.Read), run: measureOps(true, result.Read)},
+		{kind: result.Both, atOnce: times(4), bursts: eachThenAll(result.Write, result.Read),
+			run: measureOps(true, result.Write, result.Read)},
+		{kind: result.QueuePairs, counts: true, bursts: queuePairsBursts, run: measureQueuePairs,
+			atOnce: func(_ Plan, e result.Extra, _ int) int { return len(e.Counts) }},
+		{kind: result.Loopback, bursts: loopbackBursts, run: measureLoopbacks,
+			atOnce: func(p Plan, _ result.Extra, rails int) int { return loopbacksPerRail(p, rails) }},
+		{kind: result.Paths, counts: true, bursts: labelsBursts, run: measureLabels,
+			atOnce: func(_ Plan, e result.Extra, _ int) int { return e.Counts[0] }},
+		{kind: result.Contention, bursts: contentionBursts, run: measureContention,
+			atOnce: func(_ Plan, _ result.Extra, rails int) int { return rails }},
+		{kind: result.GPU, bursts: eachThenAll(result.Write), run: measureGPU, // twice for a second kind of memory
+			atOnce: func(p Plan, _ result.Extra, _ int) int { return 2 * max(p.Runs, 1) }},
+		{kind: result.Subset, atOnce: times(1), bursts: allAtOnce, run: measureOps(false, result.Write)},
 		{kind: result.Messages, counts: true, bytes: messagesBytes, bursts: messagesBursts, run: measureMessages},
 		{kind: result.Sizes, counts: true, bytes: sizesBytes, bursts: sizesBursts, run: measureSizes},
 		{kind: result.Pages, counts: true, bytes: pagesBytes, bursts: pagesBursts, run: measurePages},
@@ -44,14 +52,14 @@ func measurements() []measurement {
 	}
 }
 
-// measurementOf returns the row of a kind. known is false if there is none.
-func measurementOf(kind result.Kind) (m measurement, known bool) {
-	all := measurements()
-	i := slices.IndexFunc(all, func(m measurement) bool { return m.kind == kind })
-	if i < 0 {
-		return m, false
+// measurementOf returns the row of a kind. An unknown kind has an empty one.
+func measurementOf(kind result.Kind) (none measurement) {
+	for _, m := range measurements() {
+		if m.kind == kind {
+			return m
+		}
 	}
-	return all[i], true
+	return none
 }
 
 // Limits of a list of extras.
@@ -68,8 +76,8 @@ func CheckExtras(list []result.Extra) error {
 	}
 	for _, e := range list {
 		unknown := func(memory string) bool { return !slices.Contains(result.Memories(), memory) }
-		switch m, known := measurementOf(e.Kind); {
-		case !known:
+		switch m := measurementOf(e.Kind); {
+		case m.run == nil:
 			return fmt.Errorf("unknown measurement %.40q", e.Kind)
 		case len(e.Counts) > maxCounts, m.counts && len(e.Counts) == 0,
 			slices.ContainsFunc(e.Counts, func(n int) bool { return n < 1 || n > maxCount }):
@@ -98,8 +106,8 @@ func (r *Round) extras(ctx context.Context) {
 	for i, e := range r.Plan.ExtrasNow {
 		t.Kind, t.Ours, t.upTo = e.Kind, t.Done, t.Done+max(len(plans[i]), 1)
 		err := failure.As(failure.StageExtra, timeUpError(ctx))
-		if m, known := measurementOf(e.Kind); known && err == nil {
-			err = failure.As(failure.StageExtra, m.run(ctx, r, e))
+		if err == nil {
+			err = failure.As(failure.StageExtra, measurementOf(e.Kind).run(ctx, r, e))
 		}
 		if err != nil {
 			missed(&r.Res, e.Kind, plans[i], t.Done-t.Ours, err)
@@ -177,6 +185,22 @@ func (r *Round) OpenFlows(ctx context.Context, plan Plan, memory string, flows [
 	return s, s.take(ctx, s.connect, s.reach, s.latency)
 }
 
+// openRails opens a session with a flow of each operation over each of the rails that an extra uses.
+func (r *Round) openRails(ctx context.Context, e result.Extra, plan Plan, memory string, samples int,
+	ops ...result.Op) (*ExtraSession, error) {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return nil, err
+	}
+	var flows []*Flow
+	for _, p := range rails {
+		for _, op := range ops {
+			flows = append(flows, p.newFlow(op, 0))
+		}
+	}
+	return r.OpenFlows(ctx, plan, memory, flows, samples)
+}
+
 // newSession returns a session for flows, each of which holds its own failure.
 func (r *Round) newSession(plan Plan, flows []*Flow, samples int) *ExtraSession {
 	plan.Rails, plan.LatencySamples = len(flows), min(r.Plan.LatencySamples, samples)
@@ -194,7 +218,7 @@ func (s *ExtraSession) take(ctx context.Context, steps ...func(context.Context) 
 		if err != nil {
 			return err
 		}
-		if len(s.Live()) == 0 {
+		if len(live(s.Flows)) == 0 {
 			break
 		}
 	}
@@ -235,11 +259,11 @@ func (s *ExtraSession) measure(ctx context.Context, m result.Measured, flows []*
 	m.QueuePairs, m.Memory = s.Plan.QueuePairs, s.memory
 	for i, f := range flows {
 		f.Result.Solo = Carried(f, loads, done, i)
-		one := f.measured()
-		if one.Goodput == nil && one.Failure == nil { // failure of this burst only
-			one.Failure = Disturbed(args, done)
+		carried := f.measured()
+		if carried.Goodput == nil && carried.Failure == nil { // failure of this burst only
+			carried.Failure = Disturbed(args, done)
 		}
-		m.Flows = append(m.Flows, one)
+		m.Flows = append(m.Flows, carried)
 	}
 	res.Extras = append(res.Extras, m)
 	return nil

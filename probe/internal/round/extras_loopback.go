@@ -14,13 +14,12 @@ import (
 // answerEnd is the suffix of the responding end's name in a loopback flow.
 const answerEnd = " answers"
 
-// loopbackBytes covers, in an interactive round, flows from each rail to each other.
-func loopbackBytes(p Plan, _ result.Extra, over carriers) int64 {
-	n := int64(1)
+// loopbacksPerRail returns how many flows leave each rail: in an interactive round, one to each rail.
+func loopbacksPerRail(p Plan, rails int) int {
 	if p.Runs > 1 {
-		n = int64(max(len(over.rails), 1))
+		return rails
 	}
-	return n * p.atOnceBytes(over)
+	return 1
 }
 
 func loopbackBursts(p Plan, _ result.Extra, rails []string) (list []result.Measured) {

@@ -30,7 +30,9 @@ func (p Plan) ExtraBytes(flows, tcp []*Flow, bonds []BondRoute) (sum int64) {
 		sum += 2 * over.latencyBytes()
 	}
 	for _, e := range p.ExtrasNow {
-		if m, known := measurementOf(e.Kind); known {
+		if m := measurementOf(e.Kind); m.atOnce != nil {
+			sum += int64(m.atOnce(p, e, len(over.rails))) * (p.BurstBytes(over.rails) + over.latencyBytes())
+		} else {
 			sum += m.bytes(p, e, over)
 		}
 	}
@@ -40,21 +42,13 @@ func (p Plan) ExtraBytes(flows, tcp []*Flow, bonds []BondRoute) (sum int64) {
 // Bursts returns the planned bursts of an extra over rails, in order and without figures. In an interactive round,
 // GPU may add a second kind of memory.
 func (p Plan) Bursts(e result.Extra, rails []string) (list []result.Measured) {
-	if m, known := measurementOf(e.Kind); known && m.bursts != nil {
+	if m := measurementOf(e.Kind); m.bursts != nil {
 		list = m.bursts(p, e, rails)
 	}
 	for i := range list {
 		list[i].Kind = e.Kind
 	}
 	return list
-}
-
-// atOnceBytes returns the most bytes of one burst over all rails, with the latencies before it.
-func (p Plan) atOnceBytes(over carriers) int64 { return p.BurstBytes(over.rails) + over.latencyBytes() }
-
-// ofAll returns the bytes of n bursts over all rails.
-func ofAll(n int64) func(Plan, result.Extra, carriers) int64 {
-	return func(p Plan, _ result.Extra, over carriers) int64 { return n * p.atOnceBytes(over) }
 }
 
 // planned returns a burst with one flow per rail and operation.
@@ -177,8 +171,8 @@ func (t *Tally) Begin(ctx context.Context, p Plan, rails []string) {
 	}
 }
 
-// leastBursts is the number of bursts after which the remaining time can be estimated.
-const leastBursts = 2
+// minMade is the number of bursts after which the remaining time can be estimated.
+const minMade = 2
 
 // Add adds to progress the number of the present burst and the remaining time, estimated from earlier bursts.
 func (t *Tally) Add(p result.Progress) result.Progress {
@@ -186,7 +180,7 @@ func (t *Tally) Add(p result.Progress) result.Progress {
 		p.Kind, p.Step, p.Steps = t.Kind, min(t.Done+1, t.all), t.all
 	}
 	made, all := min(t.Other, t.others)+t.Done, t.others+t.all
-	if made >= leastBursts && made < all {
+	if made >= minMade && made < all {
 		left := time.Duration(float64(time.Since(t.begun)) * float64(all-made) / float64(made))
 		p.Left = min(left, time.Until(t.end))
 	}

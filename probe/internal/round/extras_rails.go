@@ -10,43 +10,27 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-func measureReads(ctx context.Context, r *Round, e result.Extra) error {
-	return measureOps(ctx, r, e, result.Read)
-}
-
-func measureBoth(ctx context.Context, r *Round, e result.Extra) error {
-	return measureOps(ctx, r, e, result.Write, result.Read)
-}
-
-// measureOps measures each rail alone, with one flow per operation at once, then all rails.
-func measureOps(ctx context.Context, r *Round, e result.Extra, ops ...result.Op) error {
-	rails, err := r.chosen(e)
-	if err != nil {
-		return err
-	}
-	var flows []*Flow
-	for _, p := range rails {
-		for _, op := range ops {
-			flows = append(flows, p.newFlow(op, 0))
-		}
-	}
-	s, err := r.OpenFlows(ctx, r.Plan, "", flows, ExtraSamples)
-	if err != nil {
-		return err
-	}
-	s.addFailed(e.Kind, flows)
-	m := result.Measured{Kind: e.Kind}
-	for i := 0; i < len(flows) && len(rails) > 1; i += len(ops) {
-		if err := s.measure(ctx, m, flows[i:i+len(ops)]); err != nil {
+// measureOps returns a function that measures all rails at once, with one flow per operation. alone: each of several
+// rails is measured alone before.
+func measureOps(alone bool, ops ...result.Op) func(context.Context, *Round, result.Extra) error {
+	return func(ctx context.Context, r *Round, e result.Extra) error {
+		s, err := r.openRails(ctx, e, r.Plan, "", ExtraSamples, ops...)
+		if err != nil {
 			return err
 		}
-		r.Tally.next()
+		s.addFailed(e.Kind, s.Flows)
+		m := result.Measured{Kind: e.Kind}
+		for rail := range slices.Chunk(s.Flows, len(ops)) {
+			if !alone || len(rail) == len(s.Flows) {
+				break
+			}
+			if err := s.measure(ctx, m, rail); err != nil {
+				return err
+			}
+			r.Tally.next()
+		}
+		return s.measure(ctx, m, s.Flows)
 	}
-	return s.measure(ctx, m, flows)
-}
-
-func queuePairsBytes(p Plan, e result.Extra, over carriers) int64 {
-	return int64(len(e.Counts)) * p.atOnceBytes(over)
 }
 
 func queuePairsBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
@@ -60,44 +44,20 @@ func queuePairsBursts(_ Plan, e result.Extra, rails []string) (list []result.Mea
 
 // measureQueuePairs measures all rails at once with each number of queue pairs.
 func measureQueuePairs(ctx context.Context, r *Round, e result.Extra) error {
-	rails, err := r.chosen(e)
-	if err != nil {
-		return err
-	}
 	plan := r.Plan
 	for _, n := range e.Counts {
-		flows := newFlows(rails, result.Write)
 		plan.QueuePairs = min(n, worker.MaxQueuePairs)
-		s, err := r.OpenFlows(ctx, plan, "", flows, 1)
+		s, err := r.openRails(ctx, e, plan, "", 1, result.Write)
 		if err != nil {
 			return err
 		}
-		s.addFailed(result.QueuePairs, flows)
-		if err := s.measure(ctx, result.Measured{Kind: result.QueuePairs}, flows); err != nil {
+		s.addFailed(e.Kind, s.Flows)
+		if err := s.measure(ctx, result.Measured{Kind: e.Kind}, s.Flows); err != nil {
 			return err
 		}
 		r.Tally.next()
 	}
 	return nil
-}
-
-// measureSubset measures some rails at once.
-func measureSubset(ctx context.Context, r *Round, e result.Extra) error {
-	rails, err := r.chosen(e)
-	if err != nil {
-		return err
-	}
-	flows := newFlows(rails, result.Write)
-	s, err := r.OpenFlows(ctx, r.Plan, "", flows, ExtraSamples)
-	if err != nil {
-		return err
-	}
-	s.addFailed(result.Subset, flows)
-	return s.measure(ctx, result.Measured{Kind: result.Subset}, flows)
-}
-
-func labelsBytes(p Plan, e result.Extra, over carriers) int64 {
-	return int64(e.Counts[0]) * p.atOnceBytes(over)
 }
 
 func labelsBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
@@ -181,10 +141,6 @@ func (s *ExtraSession) peerEvents(ctx context.Context, f *Flow) (*uint64, error)
 	return nil, err
 }
 
-func contentionBytes(p Plan, _ result.Extra, over carriers) int64 {
-	return int64(len(over.rails)) * p.atOnceBytes(over)
-}
-
 func contentionBursts(_ Plan, _ result.Extra, rails []string) (list []result.Measured) {
 	for i, rail := range rails {
 		list = append(list, planned([]string{rail}, result.Write))
@@ -197,21 +153,16 @@ func contentionBursts(_ Plan, _ result.Extra, rails []string) (list []result.Mea
 
 // measureContention measures two rails at a time, after each alone.
 func measureContention(ctx context.Context, r *Round, e result.Extra) error {
-	rails, err := r.chosen(e)
+	s, err := r.openRails(ctx, e, r.Plan, "", ExtraSamples, result.Write)
 	if err != nil {
 		return err
 	}
-	flows := newFlows(rails, result.Write)
-	s, err := r.OpenFlows(ctx, r.Plan, "", flows, ExtraSamples)
-	if err != nil {
-		return err
-	}
-	for i, f := range flows {
-		if err := s.measure(ctx, result.Measured{Kind: result.Contention}, flows[i:i+1]); err != nil {
+	for i, f := range s.Flows {
+		if err := s.measure(ctx, result.Measured{Kind: result.Contention}, s.Flows[i:i+1]); err != nil {
 			return err
 		}
 		r.Tally.next()
-		for _, other := range flows[:i] {
+		for _, other := range s.Flows[:i] {
 			if other.Result.Failure == nil && f.Result.Failure == nil {
 				if err := measurePair(ctx, s, []*Flow{other, f}); err != nil {
 					return err
@@ -238,30 +189,21 @@ func measurePair(ctx context.Context, s *ExtraSession, pair []*Flow) error {
 	return nil
 }
 
-// gpuBytes covers two kinds of memory in an interactive round.
-func gpuBytes(p Plan, _ result.Extra, over carriers) int64 {
-	return 2 * p.atOnceBytes(over) * int64(max(p.Runs, 1))
-}
-
 // measureGPU measures RDMA WRITE from the GPU nearest to each rail to the peer's: each rail alone, then all at
 // once. It uses the first kind of memory that works. If that is pinned host memory, the adapters do not reach the
 // GPU, and an interactive round also measures copies. The memory is freed afterwards.
 func measureGPU(ctx context.Context, r *Round, e result.Extra) error {
-	rails, err := r.chosen(e)
-	if err != nil {
-		return err
-	}
 	defer func() { _ = r.session.worker.End() }() // frees GPU memory now, not with the next session
 	memories := e.Memories
 	if memories == nil {
 		memories = result.Memories()
 	}
 	for _, kind := range memories {
-		flows := newFlows(rails, result.Write)
-		s, err := r.OpenFlows(ctx, r.Plan, kind, flows, ExtraSamples)
+		s, err := r.openRails(ctx, e, r.Plan, kind, ExtraSamples, result.Write)
 		if err != nil {
 			return err
 		}
+		flows := s.Flows
 		if f := noneOf(flows); f != nil { // another kind may work
 			r.Res.Extras = append(r.Res.Extras, result.Measured{Kind: result.GPU, Memory: kind, Failure: f})
 			continue

@@ -14,11 +14,11 @@ import (
 const (
 	warmups = 3 // latencies and transfers that do not count
 
-	sizeTime    = 2 * time.Second        // time in which transfers of one size begin
-	sizesTime   = 600 * time.Millisecond // most rail time that transfers of all sizes take
-	sizeBurst   = 10 * time.Millisecond  // most time that the writes of a burst's window take
-	sizeInGreat = 4 << 20                // bytes that many small messages keep in flight
-	sizeDepth   = 256                    // most messages in flight
+	sizeTime     = 2 * time.Second        // time in which transfers of one size begin
+	sizesTime    = 600 * time.Millisecond // most rail time that transfers of all sizes take
+	sizeBurst    = 10 * time.Millisecond  // most time that the writes of a burst's window take
+	sizeInFlight = 4 << 20                // bytes that many small messages keep in flight
+	sizeDepth    = 256                    // most messages in flight
 )
 
 // messagesBytes covers writes and reads.
@@ -152,12 +152,12 @@ func measureSizes(ctx context.Context, r *Round, e result.Extra) error {
 			return err
 		}
 		used := min(int64(len(working)), max(int64(size)/minChunk, 1)) // a transfer of two pages goes over two rails
-		one, err := s.timeTransfers(ctx, working[:used], worker.Share{Chunk: chunk, Count: count}, counts[i])
+		took, err := s.timeTransfers(ctx, working[:used], worker.Share{Chunk: chunk, Count: count}, counts[i])
 		if err != nil {
 			return err
 		}
 		if len(r.Res.Extras) > at {
-			r.Res.Extras[at].Transfer = one
+			r.Res.Extras[at].Transfer = took
 		}
 		r.Tally.next()
 	}
@@ -193,7 +193,7 @@ func (p Plan) Longest(flows []*Flow) int64 {
 func (p Plan) OfMessages(chunk, most int64) Plan {
 	p.message = chunk
 	room := max(most*p.slots(p.QueuePairs)/chunk/2-int64(2*p.QueuePairs), 1)
-	p.Depth = max(p.Depth, int(min(sizeInGreat/chunk, sizeDepth, room)))
+	p.Depth = max(p.Depth, int(min(sizeInFlight/chunk, sizeDepth, room)))
 	return p
 }
 

@@ -51,10 +51,10 @@ func measureTCPTime(ctx context.Context, r *Round, e result.Extra) error {
 			}
 			l, err := s.worker.Current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: m.Size, N: ExtraSamples,
 				Limit: latencyTime})
-			one := result.MeasuredFlow{Rail: p.Local.Name, Latency: (*result.Latency)(nil).Add(l.Samples, nil)}
-			one.Failure = failure.As(failure.StageExtra, err)
+			timed := result.MeasuredFlow{Rail: p.Local.Name, Latency: (*result.Latency)(nil).Add(l.Samples, nil)}
+			timed.Failure = failure.As(failure.StageExtra, err)
 			r.Res.Bytes += m.Size * int64(len(l.Samples))
-			m.Flows = append(m.Flows, one)
+			m.Flows = append(m.Flows, timed)
 		}
 		r.Res.Extras = append(r.Res.Extras, m)
 		r.Tally.next()
@@ -208,11 +208,11 @@ func overBond(ctx context.Context, r *Round, b BondRoute, streams int) (result.T
 	after := sentSettled(ctx, r.Node, b.members, before, r.Res.Bytes-bytes)
 	res.Rails = nil
 	for i, m := range b.members {
-		one := result.TCPRail{Rail: m}
+		carried := result.TCPRail{Rail: m}
 		if before[i] >= 0 && after[i] >= before[i] {
-			one.Counted = new(after[i] - before[i])
+			carried.Counted = new(after[i] - before[i])
 		}
-		res.Rails = append(res.Rails, one)
+		res.Rails = append(res.Rails, carried)
 	}
 	return res, err
 }

@@ -255,12 +255,12 @@ func allVersions(here, there protocol.Versions, paths []*Flow) []result.Mismatch
 		{Component: "kernel", Here: here.Kernel, There: there.Kernel},
 		{Component: "rdma-core", Here: here.RDMACore, There: there.RDMACore}}
 	for _, p := range paths {
-		one := result.Mismatch{Component: "firmware", Here: p.Local.Firmware}
+		firmware := result.Mismatch{Component: "firmware", Here: p.Local.Firmware}
 		if p.Peer != nil {
-			one.There = p.Peer.Firmware
+			firmware.There = p.Peer.Firmware
 		}
-		if (one.Here != "" || one.There != "") && !slices.Contains(list, one) {
-			list = append(list, one)
+		if (firmware.Here != "" || firmware.There != "") && !slices.Contains(list, firmware) {
+			list = append(list, firmware)
 		}
 	}
 	return list

@@ -104,7 +104,7 @@ const TCPWindow = 40 * time.Millisecond
 
 const maxTCP = 200 * time.Millisecond // time in which a burst over TCP starts writes: enough for a slow lane
 
-const tcpMost = 2 * (TCPWarmup + TCPWindow) // limit of the bytes of a burst over TCP, as time at the lane's rate
+const tcpCapTime = 2 * (TCPWarmup + TCPWindow) // limit of the bytes of a burst over TCP, as time at the lane's rate
 
 // minSlack is how long the writes in flight must last beyond a round trip: no thread polls at shorter intervals
 // all the time.
@@ -179,7 +179,7 @@ func (p Plan) tcpLoad(f *Flow, streams, lanes int) worker.Load {
 		chunk = p.Chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
 	}
 	most := min(rate, p.Rate/float64(lanes)) // all lanes together: at most what the slower end carries in that time
-	return worker.Load{Rail: f.name(), Chunk: chunk, Cap: max(int64(most*tcpMost.Seconds()), chunk),
+	return worker.Load{Rail: f.name(), Chunk: chunk, Cap: max(int64(most*tcpCapTime.Seconds()), chunk),
 		Depth: max(p.Depth, 2*streams)}
 }
 

@@ -45,9 +45,6 @@ func (s *Session) another(plan Plan, flows []*Flow, res *result.Result) *Session
 	return &Session{ends: s.ends, Plan: plan, Flows: flows, Res: res}
 }
 
-// Live returns the flows that have not failed and have a partner.
-func (s *Session) Live() []*Flow { return live(s.Flows) }
-
 // flow returns the flow with that name, or nil.
 func flow(flows []*Flow, name string) *Flow {
 	if i := slices.IndexFunc(flows, func(p *Flow) bool { return p.name() == name }); i >= 0 {
@@ -78,7 +75,7 @@ func (s *Session) fail(p *Flow, stage failure.Stage, f *failure.Failure) {
 // connect connects the queue pairs of each flow. It opens this node's ends, then the peer's, and connects them.
 func (s *Session) connect(ctx context.Context) error {
 	s.progress(result.Progress{Stage: failure.StageConnect})
-	for _, p := range s.Live() {
+	for _, p := range live(s.Flows) {
 		if p.Peer == nil {
 			s.fail(p, failure.StageOpen, failure.New("", failure.NoPeerRail,
 				"the peer has no rail with this name or in this subnet (run railscope rails on both nodes)"))
@@ -89,13 +86,13 @@ func (s *Session) connect(ctx context.Context) error {
 				p.Peer.Device, p.Peer.Port, p.Peer.State).OnPeer())
 		}
 	}
-	if len(s.Live()) == 0 {
+	if len(live(s.Flows)) == 0 {
 		return nil
 	}
-	if err := s.openLocal(ctx); err != nil || len(s.Live()) == 0 {
+	if err := s.openLocal(ctx); err != nil || len(live(s.Flows)) == 0 {
 		return err
 	}
-	flows := s.Live()
+	flows := live(s.Flows)
 	remote, err := s.openPeer(ctx, flows)
 	if err != nil {
 		return err
@@ -138,7 +135,7 @@ func (s *Session) open(ctx context.Context, flows []*Flow, rails []worker.RailAr
 }
 
 func (s *Session) openLocal(ctx context.Context) error {
-	flows := s.Live()
+	flows := live(s.Flows)
 	var rails []worker.RailArg
 	for _, p := range flows {
 		arg := node.RDMARail(p.Local, p.GID)
@@ -173,14 +170,14 @@ func (s *Session) openPeer(ctx context.Context, flows []*Flow) ([]worker.End, er
 
 // reach writes 8 B over every queue pair at once: a flow that fails here carries nothing.
 func (s *Session) reach(ctx context.Context) error {
-	return s.writeSmall(ctx, failure.StageReach, s.Live(), smallWrite, 1)
+	return s.writeSmall(ctx, failure.StageReach, live(s.Flows), smallWrite, 1)
 }
 
 // fullPacket writes packets of the path MTU: a path with a smaller MTU between the ends drops them, although 8 B
 // passed.
 func (s *Session) fullPacket(ctx context.Context) error {
 	byMTU := map[int][]*Flow{}
-	for _, p := range s.Live() {
+	for _, p := range live(s.Flows) {
 		byMTU[p.Result.PathMTU] = append(byMTU[p.Result.PathMTU], p)
 	}
 	for mtu, flows := range byMTU {
@@ -223,7 +220,7 @@ func (s *Session) latency(ctx context.Context) error {
 		if n == 0 {
 			continue
 		}
-		for _, p := range s.Live() {
+		for _, p := range live(s.Flows) {
 			s.progress(result.Progress{Stage: failure.StageLatency, Rail: p.name()})
 			l, err := s.worker.Current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: smallWrite, N: n,
 				Limit: latencyTime / latencyPasses})

@@ -15,7 +15,11 @@ import (
 // rdma transfers by RDMA. It returns an error when no rail is left.
 func (r *Round) rdma(ctx context.Context) error {
 	s := r.session
-	steps := []func(context.Context) error{s.connect, s.reach, s.fullPacket, r.beginLoss, s.latency, r.waitForRing,
+	beginLoss := func(context.Context) error {
+		r.counted = r.Node.Traffic(r.Rails)
+		return nil
+	}
+	steps := []func(context.Context) error{s.connect, s.reach, s.fullPacket, beginLoss, s.latency, r.waitForRing,
 		r.solos, r.striped, r.confirmBottleneck} // the last three run bursts, which the target verifies
 	for _, step := range steps {
 		earlier := len(r.Res.Failures)
@@ -35,12 +39,6 @@ func (r *Round) rdma(ctx context.Context) error {
 		}
 	}
 	r.Res.Verified = true
-	return nil
-}
-
-// beginLoss makes the reading from which loss is counted.
-func (r *Round) beginLoss(context.Context) error {
-	r.counted = r.Node.Traffic(r.Rails)
 	return nil
 }
 
@@ -191,10 +189,10 @@ func restoreStriped(res, before *result.Result, rails []result.RailResult) {
 	res.Stealing, res.Static, res.Imbalance = before.Stealing, before.Static, before.Imbalance
 	res.Scaling, res.FinishSkew, res.Shared = before.Scaling, before.FinishSkew, before.Shared
 	for i := range rails {
-		one := &res.Rails[i]
-		one.Stealing, one.Share, one.Others = rails[i].Stealing, rails[i].Share, rails[i].Others
-		one.CounterBytes, one.CounterMismatch = rails[i].CounterBytes, rails[i].CounterMismatch
-		one.Retransmits = rails[i].Retransmits
+		rail := &res.Rails[i]
+		rail.Stealing, rail.Share, rail.Others = rails[i].Stealing, rails[i].Share, rails[i].Others
+		rail.CounterBytes, rail.CounterMismatch = rails[i].CounterBytes, rails[i].CounterMismatch
+		rail.Retransmits = rails[i].Retransmits
 	}
 }
 
