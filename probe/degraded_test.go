@@ -293,6 +293,12 @@ func TestThrottled(t *testing.T) {
 		if r.Throttled() != tc.want || r.Degraded() != tc.want {
 			t.Errorf("%s: throttled %v, degraded %v, want %v", tc.why, r.Throttled(), r.Degraded(), tc.want)
 		}
+		if tc.why == "the halves of one port" { // nothing shows what they carry
+			r.Stealing, r.Rails[0].Stealing, r.Rails[1].Stealing = nil, nil, nil
+			if !r.Throttled() {
+				t.Errorf("%s, without a striped burst: not throttled", tc.why)
+			}
+		}
 	}
 }
 

@@ -296,6 +296,8 @@ func TestLossyPaths(t *testing.T) {
 		{"one carries nothing", "0/1000 0/1000 retry_exceeded", "2"},
 		{"one waits for too long", "0/1000 0/1000 timeout", "2"},
 		{"all carry nothing", "retry_exceeded retry_exceeded retry_exceeded", ""},
+		{"most carry nothing", "0/1000 retry_exceeded retry_exceeded", ""},
+		{"half carry nothing", "0/1000 0/1000 timeout timeout", "2 3"},
 		{"one fails for another reason", "0/1000 0/1000 port_down", ""},
 		{"one is not counted", "0/1000 0/1000 -", ""},
 		{"two events", "0/1000 2/1000 0/1000", ""},
@@ -348,6 +350,25 @@ func TestGPUOf(t *testing.T) {
 		if ratio, memory := r.GPUOf(rail); fmt.Sprint(ratio, " ", memory) != want {
 			t.Errorf("rail %s: %v from %q, want %s", rail, ratio, memory, want)
 		}
+	}
+}
+
+// TestContended: what two rails carry together is compared with the sum of each alone, by the better of several bursts.
+func TestContended(t *testing.T) {
+	t.Parallel()
+	burst := func(goodput float64, rails ...string) result.Measured {
+		m := result.Measured{Kind: result.Contention}
+		for _, rail := range rails {
+			m.Flows = append(m.Flows, result.MeasuredFlow{Rail: rail, Op: result.Write, Goodput: new(goodput / float64(len(rails)))})
+		}
+		return m
+	}
+	loopback := burst(500, "0")
+	loopback.Kind = result.Loopback
+	got := fmt.Sprint(result.Contended([]result.Measured{burst(100, "0"), burst(100, "1"), loopback, burst(100, "0", "1"),
+		burst(180, "0", "1"), burst(150, "0", "1"), burst(100, "0", "2"), burst(100, "2"), burst(100, "1", "2")}))
+	if want := "[{0 1 0.9} {1 2 0.5}]"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
