@@ -68,6 +68,9 @@ func TestJudge(t *testing.T) {
 		{"one rail", 100, []judged{{100, 100, 0, false, false, 0}}, none, none},
 		{"two of three are left", 200, []judged{{100, 100, 0, false, false, 0}, {100, 100, 0, false, false, 0},
 			{none, none, 0, true, false, 0}}, 1, 1},
+		{"two of three are left, and the third has a solo", 200, []judged{{100, 100, 0, false, false, 0},
+			{100, 100, 0, false, false, 0}, {40, 100, 0, true, false, 0}}, 1, 1},
+		{"nothing alone", 200, []judged{{100, 0, 0, false, false, 0}, {100, 0, 0, false, false, 0}}, 0, none},
 		{"two rates", 140, []judged{{100, 100, 100, false, false, 100}, {40, 40, 50, false, false, 50}}, none, 1},
 		{"the worst group", 260, []judged{{100, 100, 100, false, false, 100}, {40, 40, 50, false, false, 50},
 			{20, 20, 50, false, false, 50}, {100, 100, 100, false, false, 100}}, 0.5, 1},
@@ -95,7 +98,7 @@ func TestJudge(t *testing.T) {
 // TestLowScaling: from 0.9 on, rails do not share a bottleneck. Below, the shared part is named and the burst
 // counts as low for later rounds.
 func TestLowScaling(t *testing.T) {
-	for scaling, low := range map[float64]bool{0.7: true, 0.81: true, 0.89: true, 0.91: false, 1: false} {
+	for scaling, low := range map[float64]bool{0.7: true, 0.81: true, 0.89: true, 0.9: false, 0.91: false, 1: false} {
 		r, past := round.Round{}, history.PastPeer{}
 		for i := range 2 {
 			p := judged{stealing: 100 * scaling, solo: 100}.path(i)

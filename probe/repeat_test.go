@@ -117,6 +117,31 @@ func TestBottleneckElse(t *testing.T) {
 	}
 }
 
+// TestOneIsLeft: a burst over one rail is no evidence of a bottleneck, and ends a row of bursts that agree on one.
+func TestOneIsLeft(t *testing.T) {
+	t.Parallel()
+	r := twoRails(&history.PastPeer{Low: history.Agreeing - 1}, true)
+	r.Res.Rails[0].Solo = &result.Flow{Bytes: 200e6, Active: time.Second}
+	r.Res.Rails[1].Failure, r.Res.Stealing = &result.Failure{}, new(120e6)
+	r.NoteScaling()
+	if r.Past.Low != 0 || r.Res.TogetherSeen != nil {
+		t.Errorf("%d bursts agree, together %v", r.Past.Low, value(r.Res.TogetherSeen))
+	}
+}
+
+// TestTogetherSeen: of several striped bursts, the best shows what the rails carry together.
+func TestTogetherSeen(t *testing.T) {
+	t.Parallel()
+	r := twoRails(&history.PastPeer{}, true)
+	for _, rate := range []float64{120e6, 150e6, 110e6} {
+		r.Res.Stealing = &rate
+		r.NoteScaling()
+	}
+	if got := value(r.Res.TogetherSeen); got != 0.75 {
+		t.Errorf("%v of what each carries alone, want 0.75", got)
+	}
+}
+
 // TestEvenAlone: behind one shaper, rails that are even alone are not imbalanced, whichever gets more.
 func TestEvenAlone(t *testing.T) {
 	t.Parallel()
@@ -255,6 +280,9 @@ func TestOthersCount(t *testing.T) {
 	round.Judge(&r.Res, r.Flows)
 	if !r.Res.Imbalanced() || len(r.Res.Shortfalls()) != 1 {
 		t.Errorf("imbalance %v, %v", value(r.Res.Imbalance), r.Res.Shortfalls())
+	}
+	if a, b := value(r.Res.Rails[0].Share), value(r.Res.Rails[1].Share); a != 1 || b != 0.6 {
+		t.Errorf("shares %v and %v", a, b)
 	}
 	r.Res.Rails[1].Others = new(38e6)
 	round.Judge(&r.Res, r.Flows)
