@@ -43,6 +43,14 @@ func TestPortBytes(t *testing.T) {
 		"irdma, the sum of two, and not its interface's": {files: map[string]string{hw + "ip4InOctets": "1",
 			hw + "ip6InOctets": "2", hw + "ip4OutOctets": "3", hw + "ip6OutOctets": "4",
 			net + "rx_bytes": "1000", net + "tx_bytes": "1000"}, want: [Directions]uint64{3, 7}},
+		"ionic, the sum of two": {files: map[string]string{hw + "rx_rdma_ucast_bytes": "1", hw + "rx_rdma_mcast_bytes": "2",
+			hw + "tx_rdma_ucast_bytes": "3", hw + "tx_rdma_mcast_bytes": "4"}, want: [Directions]uint64{3, 7}},
+		"ionic without multicast": {files: map[string]string{hw + "rx_rdma_ucast_bytes": "10",
+			hw + "tx_rdma_ucast_bytes": "20"}, want: [Directions]uint64{10, 20}},
+		"erdma": {files: map[string]string{hw + "rx_bytes_cnt": "10", hw + "tx_bytes_cnt": "20"},
+			want: [Directions]uint64{10, 20}},
+		"erdma of its vendor": {files: map[string]string{hw + "hw_rx_bytes_cnt": "10", hw + "hw_tx_bytes_cnt": "20"},
+			want: [Directions]uint64{10, 20}},
 		"rxe": {files: map[string]string{net + "rx_bytes": "10", net + "tx_bytes": "20"}, software: true,
 			want: [Directions]uint64{10, 20}, shared: true},
 		"hardware bypasses its interface": {files: map[string]string{net + "rx_bytes": "10", net + "tx_bytes": "20"},
@@ -72,6 +80,31 @@ func TestPortBytes(t *testing.T) {
 				t.Errorf("traffic: %+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestPortPackets: the packets whose bytes are counted, if the driver counts them.
+func TestPortPackets(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  uint64
+		err   error
+	}{
+		"mlx5": {files: map[string]string{"counters/port_rcv_data": "10", "counters/port_xmit_data": "20",
+			"counters/port_xmit_packets": "3"}, want: 3},
+		"irdma": {files: map[string]string{"hw_counters/ip4InOctets": "1", "hw_counters/ip6InOctets": "2",
+			"hw_counters/ip4OutOctets": "3", "hw_counters/ip6OutOctets": "4"}, err: ErrUncounted},
+		"no bytes": {files: map[string]string{"counters/port_xmit_packets": "3"}, err: ErrUncounted},
+	} {
+		dir := t.TempDir()
+		for path, content := range tc.files {
+			writeFile(t, content+"\n", dir, "ports/1", path)
+		}
+		p := NewPort(dir, Rail{Device: "x", Dir: dir, Port: 1}, nil)
+		if got, err := p.Packets(Transmit); got != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("%s: %d, %v; want %d, %v", name, got, err, tc.want, tc.err)
+		}
+		p.Close()
 	}
 }
 
