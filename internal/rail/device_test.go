@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,6 +116,52 @@ func TestNetdev(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestNetdevWithoutNumber: old kernels do not number interfaces, so the only one belongs to the first port.
+func TestNetdevWithoutNumber(t *testing.T) {
+	for names, want := range map[string]string{"eth0": "eth0", "eth0 eth1": ""} {
+		dir := t.TempDir()
+		for name := range strings.FieldsSeq(names) {
+			writeFile(t, "3\n", dir, "device/net", name, "ifindex")
+		}
+		if got := (device{sysfs: dir, dir: dir}).netdev(1, false); got != want {
+			t.Errorf("%s: %q, want %q", names, got, want)
+		}
+	}
+}
+
+// TestMembersOf: a bond's members are known by its links, or by theirs.
+func TestMembersOf(t *testing.T) {
+	const net = "class/net"
+	for why, links := range map[string][]string{"its links": {"bond0/lower_eth0", "bond0/lower_eth1"},
+		"their links": {"eth0/master", "eth1/master"}} {
+		dir := t.TempDir()
+		for _, name := range links {
+			link(t, "../bond0", dir, net, name)
+		}
+		link(t, "../bond1", dir, net, "eth2/master")
+		writeFile(t, "1\n", dir, net, "eth3/carrier")
+		got := (device{sysfs: dir}).membersOf("bond0")
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"eth0", "eth1"}) {
+			t.Errorf("by %s: %q", why, got)
+		}
+	}
+}
+
+// TestHiddenSiblings: functions of the adapter with its driver, and with neither an RDMA device nor an interface here.
+func TestHiddenSiblings(t *testing.T) {
+	dir := t.TempDir()
+	for function, driver := range map[string]string{"01:00.0": "mlx5_core", "01:00.1": "mlx5_core", "01:00.2": "mlx5_core",
+		"01:00.3": "mlx5_core", "01:00.4": "vfio-pci", "02:00.0": "mlx5_core"} {
+		link(t, "../drivers/"+driver, dir, function, "driver")
+	}
+	writeFile(t, "1\n", dir, "01:00.2/net/eth0/carrier")
+	writeFile(t, "1\n", dir, "01:00.3/infiniband/mlx5_0/node_type")
+	if got := (device{}).hiddenSiblings(dir + "/01:00.0"); !slices.Equal(got, []string{dir + "/01:00.1"}) {
+		t.Errorf("%q", got)
 	}
 }
 
