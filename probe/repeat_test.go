@@ -123,7 +123,7 @@ func TestOneIsLeft(t *testing.T) {
 	r := twoRails(&history.PastPeer{Low: history.Agreeing - 1}, true)
 	r.Res.Rails[0].Solo = &result.Flow{Bytes: 200e6, Active: time.Second}
 	r.Res.Rails[1].Failure, r.Res.Stealing = &result.Failure{}, new(120e6)
-	r.NoteScaling()
+	round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 	if r.Past.Low != 0 || r.Res.TogetherSeen != nil {
 		t.Errorf("%d bursts agree, together %v", r.Past.Low, value(r.Res.TogetherSeen))
 	}
@@ -135,7 +135,7 @@ func TestTogetherSeen(t *testing.T) {
 	r := twoRails(&history.PastPeer{}, true)
 	for _, rate := range []float64{120e6, 150e6, 110e6} {
 		r.Res.Stealing = &rate
-		r.NoteScaling()
+		round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 	}
 	if got := value(r.Res.TogetherSeen); got != 0.75 {
 		t.Errorf("%v of what each carries alone, want 0.75", got)
