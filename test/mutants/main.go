@@ -24,13 +24,14 @@ import (
 
 // judges are the packages that are changed, and the tests of each.
 var judges = []judge{
-	{dir: "internal/finding", tests: []string{"./internal/finding", "./cmd/railscope -run Finding|Surfaces"}},
+	{dir: "internal/finding", tests: []string{"./internal/finding", "./internal/serve", "./cmd/railscope -run Finding|Surfaces"}},
 	{dir: "internal/rail", tests: []string{"./internal/rail", "./internal/machines -run Zoo", "./collector/rdma"}},
 	{dir: "doctor/check", tests: []string{"./doctor/check", "./doctor/report", "./doctor/examine"}},
+	{dir: "doctor/verdict", tests: []string{"./doctor/verdict"}},
 	{dir: "exporter/probe", tests: []string{"./exporter/probe", "./exporter -run Probe|Golden"}},
 	{dir: "probe/internal/history", tests: []string{"./probe -run " + testsOfHistory}},
 	{dir: "probe/result", tests: []string{"./probe -run " + testsOfResult, "./bench", "./doctor/check", "./exporter/probe"}},
-	{dir: "probe/internal/round", files: []string{"judge", "repeat", "loss", "missing", "blame"},
+	{dir: "probe/internal/round", files: []string{"judge", "blame"},
 		tests: []string{"./probe -run " + testsOfRound}},
 }
 
