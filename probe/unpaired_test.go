@@ -244,7 +244,8 @@ func TestUnpairedFailed(t *testing.T) {
 	}
 }
 
-// TestUnpairedLoss: losses of jobs on an unpaired rail do not count as the round's.
+// TestUnpairedLoss: losses of jobs on an unpaired rail do not count as the round's. Nor do those of a rail that has
+// only one reading.
 func TestUnpairedLoss(t *testing.T) {
 	t.Parallel()
 	r := twoRails(&history.PastPeer{}, false)
@@ -255,6 +256,12 @@ func TestUnpairedLoss(t *testing.T) {
 	}
 	round.CountLoss(r.Flows, nil, reading(0)) // without a reference nothing is counted
 	round.CountLoss(r.Flows, reading(0), reading(1))
+	late := twoRails(&history.PastPeer{}, false)
+	round.CountLoss(late.Flows, map[string]rail.Traffic{"1": {CountsRetransmits: true}},
+		map[string]rail.Traffic{"0": {Retransmits: 9, CountsRetransmits: true}})
+	if late.Res.Rails[0].Loss != nil || late.Res.Rails[1].Loss != nil {
+		t.Errorf("rails with one reading each: %+v, %+v", late.Res.Rails[0].Loss, late.Res.Rails[1].Loss)
+	}
 	if l := r.Res.Rails[0].Loss; l == nil || l.Retransmits != 9 || r.Res.Rails[1].Loss != nil {
 		t.Errorf("%+v, unpaired %+v", l, r.Res.Rails[1].Loss)
 	}

@@ -37,8 +37,9 @@ func TestBinary(t *testing.T) {
 			t.Errorf("%s: its configuration: %s\n%s", from, out, configuration(t, list))
 		}
 		// kubectl exec runs a command with the container's variables, but without its arguments. The file does not
-		// exist here, so the error names the file that is read.
+		// exist here, so the error names the file that is read; nor does the host's root, which the volume mounts.
 		for i := range env {
+			env[i] = strings.Replace(env[i], "=/host", "="+dir, 1)
 			env[i] = strings.Replace(env[i], "=/etc/railscope/", "="+dir+"/none/", 1)
 		}
 		if out := run(bin, env, "rails"); !strings.Contains(out, "open "+dir+"/none/railscope.yml: no such file") {
