@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,28 +43,6 @@ func TestMain(m *testing.M) {
 	}
 	testenv.Setup()
 	os.Exit(m.Run())
-}
-
-// lines collects the stderr of workers. It has a lock for tests with synctest too: a Wait does not order what a goroutine
-// did before it ended (runtime/synctest.go of Go 1.26), and that of a timer ends.
-type lines struct {
-	mu   sync.Mutex
-	list []string
-}
-
-func (l *lines) add(line string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, line)
-}
-
-// take returns what was added since it was last called.
-func (l *lines) take() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	taken := l.list
-	l.list = nil
-	return taken
 }
 
 // newWorker returns a worker of this binary, in a role.

@@ -3,10 +3,33 @@ package worker
 import (
 	"bytes"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// lines collects the stderr of workers. It has a lock for tests with synctest too: a Wait does not order what a goroutine
+// did before it ended (runtime/synctest.go of Go 1.26), and that of a timer ends.
+type lines struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, line)
+}
+
+// take returns what was added since it was last called.
+func (l *lines) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.list
+	l.list = nil
+	return taken
+}
 
 // TestStderrLimited: of workers that print in a loop some lines are logged, and how many were not. A process that
 // replaces one that crashed has no lines of its own: the bound is the node's.
