@@ -221,6 +221,16 @@ func TestRoundAgain(t *testing.T) {
 	t.Error("no round of five repeats its striped burst until three agree")
 }
 
+// TestRunsByHand: an interactive round, which has no earlier ones, repeats its striped burst for the spread.
+func TestRunsByHand(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	p.chances(func(res result.Result) bool {
+		t.Logf("%s, %d runs", res.Outcome, len(res.Runs))
+		return res.Outcome == result.OK && len(res.Runs) == history.SingleRuns
+	})
+}
+
 func withPeer(opts options.Options, peer string) options.Options {
 	opts.Peers = []string{peer}
 	return opts
