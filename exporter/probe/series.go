@@ -104,7 +104,7 @@ func (p *peer) renderRail(r *result.RailResult) {
 	if !rdma {
 		return
 	}
-	for mode, flow := range map[string]*result.Flow{"stealing": r.Stealing, "static": r.Stealing, "solo": r.Solo} {
+	for mode, flow := range map[string]*result.Flow{"stealing": r.Stealing, "solo": r.Solo} {
 		if flow != nil {
 			p.put(rows.railGoodput, flow.BytesPerSecond(), r.Rail, mode)
 		}

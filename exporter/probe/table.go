@@ -84,8 +84,8 @@ func newRows() *rows {
 		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not. Absent for a rail without a "+
 			"partner because the peer has fewer rails.")
 	r.railGoodput = rail.With("mode").Gauge("probe_rail_goodput_bytes_per_second", "RDMA goodput of the rail at "+
-		"full depth. mode=solo: alone, in the last round that measured it (absent when the rail fails). mode=stealing and "+
-		"mode=static: in the last round, with all other rails; one burst gives both, so they are equal.")
+		"full depth. mode=solo: alone, in the last round that measured it (absent when the rail fails). "+
+		"mode=stealing: in the last round, with all other rails.")
 	r.railBytes = rail.Counter("probe_rail_bytes_total",
 		"Payload that the probe sent over the rail by RDMA, in all bursts: its part of the port's traffic.")
 	r.railRetransmits = rail.Ref("internal/rail/status.go").Counter("probe_rail_retransmits_total",

@@ -143,7 +143,6 @@ func (p pair) rail(r int) {
 	p.gauge("probe_rail_expected_bytes_per_second", is(capacity), path()...).only(p.rdma)
 	p.gauge("probe_rail_goodput_bytes_per_second", gives, path("mode", "solo")...).only(up)
 	p.gauge("probe_rail_goodput_bytes_per_second", gives, path("mode", "stealing")...).only(p.rdma)
-	p.gauge("probe_rail_goodput_bytes_per_second", gives, path("mode", "static")...).only(p.rdma)
 	p.gauge("probe_rail_degradation_ratio", func(t float64) float64 {
 		return math.Min(1.02, gives(t)/capacity/usual)
 	}, path()...).only(up)
