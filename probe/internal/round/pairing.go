@@ -235,13 +235,12 @@ func Mismatches(here, there protocol.Versions, paths []*Flow) []result.Mismatch 
 	compare("railscope", here.Railscope, there.Railscope, func(v string) string { return firstParts(v, 2) })
 	compare("kernel", here.Kernel, there.Kernel, func(v string) string { return firstParts(v, 2) })
 	compare("rdma-core", here.RDMACore, there.RDMACore, func(v string) string { return firstParts(v, 1) })
+	versions := len(list)
 	for _, p := range paths {
-		if p.Peer != nil && p.Local.Driver == p.Peer.Driver && len(list) < 16 {
-			before := len(list)
+		if p.Peer != nil && p.Local.Driver == p.Peer.Driver && len(list) == versions {
 			compare("firmware", p.Local.Firmware, p.Peer.Firmware, func(v string) string { return v })
-			if len(list) > before {
-				list[before].Here = fmt.Sprintf("%s (rail %s)", p.Local.Firmware, p.Local.Name)
-				break
+			if len(list) > versions {
+				list[versions].Here = fmt.Sprintf("%s (rail %s)", p.Local.Firmware, p.Local.Name)
 			}
 		}
 	}
