@@ -20,8 +20,8 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// TestFallbackAMD: on a node with AMD's GPUs, traffic of a rail's interface without RDMA is a suspected fallback while a
-// GPU computes, and none while all are idle.
+// TestFallbackAMD: on a node with AMD's GPUs, traffic of a rail's interface without RDMA is a suspected fallback while
+// a GPU computes, and none while all are idle.
 func TestFallbackAMD(t *testing.T) {
 	all := machines.All()
 	m := all[slices.IndexFunc(all, func(m machines.Machine) bool { return m.Name == "oci-mi300x" })]

@@ -146,7 +146,8 @@ func TestExtraPaths(t *testing.T) {
 	if ends.Outcome != result.OK {
 		t.Fatal(ends.Detail)
 	}
-	from, to := device("a", 0, func(*fakeverbs.Device) {}).GIDs[3].Addr, device("b", 0, func(*fakeverbs.Device) {}).GIDs[3].Addr
+	from := device("a", 0, func(*fakeverbs.Device) {}).GIDs[3].Addr
+	to := device("b", 0, func(*fakeverbs.Device) {}).GIDs[3].Addr
 	dead := verbs.SourcePort(from, to, 5)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.DropPort = dead })
 	res := p.bench(result.Extra{Kind: result.Paths, Counts: []int{8}})
@@ -268,7 +269,8 @@ func TestExtraTurns(t *testing.T) {
 func TestKeepBetter(t *testing.T) {
 	t.Parallel()
 	burst := func(path int, lost uint64) result.Measured {
-		return result.Measured{Kind: result.Paths, Flows: []result.MeasuredFlow{{Rail: "0", Path: path, Loss: &result.Loss{Retransmits: lost, Packets: 100}}}}
+		return result.Measured{Kind: result.Paths, Flows: []result.MeasuredFlow{{Rail: "0", Path: path,
+			Loss: &result.Loss{Retransmits: lost, Packets: 100}}}}
 	}
 	r := result.Result{Extras: []result.Measured{burst(0, 9), burst(1, 9), {Kind: result.Loopback}, burst(1, 2),
 		burst(1, 2), burst(2, 1), burst(3, 100), burst(3, 100)}}
@@ -359,7 +361,8 @@ func TestContended(t *testing.T) {
 	burst := func(goodput float64, rails ...string) result.Measured {
 		m := result.Measured{Kind: result.Contention}
 		for _, rail := range rails {
-			m.Flows = append(m.Flows, result.MeasuredFlow{Rail: rail, Op: result.Write, Goodput: new(goodput / float64(len(rails)))})
+			m.Flows = append(m.Flows, result.MeasuredFlow{Rail: rail, Op: result.Write,
+				Goodput: new(goodput / float64(len(rails)))})
 		}
 		return m
 	}

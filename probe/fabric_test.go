@@ -215,7 +215,8 @@ func (p *pairOfNodes) clean() {
 
 // scheduled runs one full round from a node to b as the schedule does, which does not wait for its turn.
 func (p *pairOfNodes) scheduled(from *node.Node) result.Result {
-	r := round.Round{Pairing: round.Pairing{Node: from}, Plan: round.Plan{Options: p.opts, Full: true, Runs: history.SingleRuns}, Peer: p.peer,
+	r := round.Round{Pairing: round.Pairing{Node: from}, Plan: round.Plan{Options: p.opts, Full: true,
+		Runs: history.SingleRuns}, Peer: p.peer,
 		Progress: func(result.Progress) {}}
 	return r.Run(context.Background())
 }

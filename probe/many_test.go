@@ -85,8 +85,8 @@ func TestManyRounds(t *testing.T) {
 	goroutines := 0
 	start := time.Now()
 	for i := range rounds {
-		r := round.Round{Pairing: round.Pairing{Node: p.a}, Plan: round.Plan{Options: p.opts, Full: i%p.opts.SoloEvery == 0}, Peer: p.peer,
-			Progress: func(result.Progress) {}}
+		r := round.Round{Pairing: round.Pairing{Node: p.a}, Plan: round.Plan{Options: p.opts, Full: i%p.opts.SoloEvery == 0},
+			Peer: p.peer, Progress: func(result.Progress) {}}
 		if res := r.Run(context.Background()); res.Outcome != result.OK || len(res.Failures) > 0 {
 			t.Fatalf("round %d: %s because of %q (%s), %v", i, res.Outcome, res.Reason, res.Detail, res.Failures)
 		}

@@ -25,8 +25,8 @@ const ringTries = 3 // bursts of all members at once: a disturbed member has no 
 const maxRing = 64 // members
 
 // Ring measures a ring over nodes: each node to its successor alone, then all at once. Nodes must allow it
-// ([options.Options.AllowRing]) and have their successor as a peer. progress is called with the measured member, and with
-// an empty name for all at once.
+// ([options.Options.AllowRing]) and have their successor as a peer. progress is called with the measured member, and
+// with an empty name for all at once.
 func Ring(ctx context.Context, security options.Security, nodes []string,
 	progress func(node string)) (result.RingResult, error) {
 	if len(nodes) < 2 || len(nodes) > maxRing {

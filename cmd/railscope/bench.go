@@ -154,8 +154,8 @@ func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts opt
 			h.ask.Set[key] = *value
 		}
 	}
-	out = bench.Options{Node: s.nodeFindings(ctx, s.host(cfg, listBudget).Gatherer(nil)), Color: page().Color, Caches: s.caches,
-		Settings:  append([]suite.Setting{commandLine(os.Args[1:])}, environment()...),
+	out = bench.Options{Node: s.nodeFindings(ctx, s.host(cfg, listBudget).Gatherer(nil)), Color: page().Color,
+		Caches: s.caches, Settings: append([]suite.Setting{commandLine(os.Args[1:])}, environment()...),
 		GPUsIfAny: s.extras.memory == hostMemory}
 	progress, clear, begin := func(result.Progress) {}, func() {}, func(int, int) {}
 	if isTerminal(os.Stderr) {

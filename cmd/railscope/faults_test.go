@@ -100,7 +100,8 @@ func serveCaptured(t *testing.T, f faults.Fault) *captured {
 	n.state = state.Open(root.Dir, nil)
 	t.Cleanup(func() { _ = n.state.Close() })
 	m := n.Machine
-	m.NVML, m.Kmsg, m.Sampled, m.Ethtool = gpus(t, root), filepath.Join(root.Dir, "kernel/kmsg"), n.sampled, statistics(root)
+	m.NVML, m.Kmsg = gpus(t, root), filepath.Join(root.Dir, "kernel/kmsg")
+	m.Sampled, m.Ethtool = n.sampled, statistics(root)
 	m.ProbeOptions = func(o *probe.NodeOptions) { o.Maintenance = func() bool { return true } } // no round starts
 	for path, content := range map[string]string{"kernel/kmsg": "", "proc/4242/ns/pid": "-> pid:[4026531836]\n",
 		"proc/self": "-> 4242\n"} {

@@ -140,7 +140,8 @@ func (t *shutdownTracker) setExit(code int, report func(limit time.Duration, sti
 
 // forceStop calls exit when ctx has been done for limit. A thread that sleeps in the kernel, as in a read from a
 // dead NFS server, cannot be ended: the process lasts until the kernel returns from the call.
-func (t *shutdownTracker) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (cancel func() bool) {
+func (t *shutdownTracker) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (
+	cancel func() bool) {
 	return context.AfterFunc(ctx, func() {
 		time.Sleep(limit)
 		t.mu.Lock()

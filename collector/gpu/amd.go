@@ -228,7 +228,7 @@ func (d *amdDevice) readFacts() {
 	}
 	ids, err := d.amd.ids(d.gpu)
 	if err == nil && len(ids) > 0 {
-		d.emit(d.table.partitions, float64(len(ids)))
+		d.emit(d.partitions, float64(len(ids)))
 	}
 }
 

@@ -38,7 +38,7 @@ func machine(t testing.TB, name string) *machines.Tree {
 
 // source returns the source of a machine whose NVIDIA GPUs have no library, except on a machine of both vendors.
 func source(tree *machines.Tree, nvidia, processes int) *Source {
-	var lib nvml.Library = nvml.NewLibrary(filepath.Join(tree.Root, "libnvidia-ml.so.1"))
+	lib := nvml.NewLibrary(filepath.Join(tree.Root, "libnvidia-ml.so.1"))
 	if nvidia > 0 {
 		lib = &nvmltest.GPUs{Number: nvidia}
 	}
@@ -83,7 +83,8 @@ func TestAMD(t *testing.T) {
 // addProcesses adds three processes with memory on partitions of the first GPU, and one without.
 func addProcesses(t *testing.T, tree *machines.Tree) {
 	t.Helper()
-	for pid, memory := range map[int][2]uint64{4711: {5 << 30, 7 << 30}, 4712: {1 << 30, 0}, 4713: {1 << 20, 0}, 4714: {}} {
+	for pid, memory := range map[int][2]uint64{4711: {5 << 30, 7 << 30}, 4712: {1 << 30, 0}, 4713: {1 << 20, 0},
+		4714: {}} {
 		dir := fmt.Sprintf("class/kfd/kfd/proc/%d", pid)
 		tree.Files(dir, "pasid", 32770, "vram_21948", memory[0], "vram_21955", memory[1])
 	}
@@ -122,8 +123,8 @@ func TestAMDUse(t *testing.T) {
 	}
 }
 
-// TestAMDHang: a file that hangs costs its own GPU one budget, once; the other GPUs are read. When the read returns, the
-// GPU is back.
+// TestAMDHang: a file that hangs costs its own GPU one budget, once; the other GPUs are read. When the read returns,
+// the GPU is back.
 func TestAMDHang(t *testing.T) {
 	for _, file := range []string{"gpu_busy_percent", "mem_info_vram_used", "hwmon/hwmon1/power1_input",
 		"ras/umc_err_count", "class/kfd/kfd/topology/nodes/1/properties"} {
@@ -258,7 +259,9 @@ func TestAMDReset(t *testing.T) {
 	}
 	d.number(amdgpu.Busy, 100, d.busy)
 	d.sensor(d.power, nil, amdgpu.PowerInput)
-	faults := collector.Faults(errors.Join(out.Emit(func(s collector.Sample) { t.Errorf("%s was read", s.Metric.Name) })...))
+	faults := collector.Faults(errors.Join(out.Emit(func(s collector.Sample) {
+		t.Errorf("%s was read", s.Metric.Name)
+	})...))
 	if len(faults) != 1 || faults[0].Reason != reasonReset || faults[0].Expected {
 		t.Errorf("%v", faults)
 	}

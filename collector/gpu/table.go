@@ -71,7 +71,8 @@ func newTable() *table {
 			"read with per-process memory and on a GPU that shares the memory of the machine, and only in the host's pid "+
 			"namespace. AMD's driver reports all of them.", "nvmlDeviceGetComputeRunningProcesses",
 			"nvmlDeviceGetGraphicsRunningProcesses", "kfd/proc/*/vram_*")
-	t.processMemory = gpu.Ref("nvml.h nvmlProcessInfo_v2_t usedGpuMemory"+refKFD).With("pid").Gauge("gpu_process_memory_bytes",
+	t.processMemory = gpu.Ref("nvml.h nvmlProcessInfo_v2_t usedGpuMemory"+refKFD).With("pid").Gauge(
+		"gpu_process_memory_bytes",
 		"GPU memory of the processes that hold most, by the pid that the driver reports, and of all others under pid other; "+
 			"only with --collector.gpu.processes.", "nvmlDeviceGetComputeRunningProcesses",
 		"nvmlDeviceGetGraphicsRunningProcesses", "kfd/proc/*/vram_*")
@@ -139,9 +140,10 @@ func (t *table) addMIG(gpu collector.Group) {
 
 func (t *table) addPartitions(gpu collector.Group) {
 	t.partitions = gpu.Ref("AMD's driver of 2026-01, amdkfd/kfd_topology.c node_show").Gauge("gpu_partitions",
-		"Devices that ROCm makes of an AMD GPU: more than 1 if it is partitioned. The other series are those of the whole GPU.",
-		"kfd/topology/nodes/*/properties")
-	t.partitionInfo = gpu.Ref("Linux 6.11 drivers/gpu/drm/amd/amdgpu/amdgpu_gfx.c, amdgpu_gmc.c").With("compute", "memory").
+		"Devices that ROCm makes of an AMD GPU: more than 1 if it is partitioned. The other series are those of the whole "+
+			"GPU.", "kfd/topology/nodes/*/properties")
+	t.partitionInfo = gpu.Ref("Linux 6.11 drivers/gpu/drm/amd/amdgpu/amdgpu_gfx.c, amdgpu_gmc.c").
+		With("compute", "memory").
 		Gauge("gpu_partition_info", "How an AMD GPU is partitioned, always 1: compute is SPX, DPX, TPX, QPX or CPX, memory "+
 			"NPS1 to NPS8.", "current_compute_partition", "current_memory_partition")
 }
@@ -162,8 +164,8 @@ func (t *table) addUse(gpu collector.Group) {
 		"Part of the driver's last sample period, 1/6 s to 1 s, in which a kernel ran; not how much of the GPU it used. "+
 			"On AMD, how busy the engines are, as the firmware computes it.")
 	t.memoryBusy = ratio.Scaled(0.01, amdgpu.MemoryBusy).Ref("nvml.h nvmlUtilization_t memory"+refPM).Gauge(
-		"gpu_memory_utilization_ratio", "Part of the driver's last sample period, 1/6 s to 1 s, in which GPU memory was read "+
-			"or written; not how full it is. On AMD, how busy the memory is, as the firmware computes it.")
+		"gpu_memory_utilization_ratio", "Part of the driver's last sample period, 1/6 s to 1 s, in which GPU memory was "+
+			"read or written; not how full it is. On AMD, how busy the memory is, as the firmware computes it.")
 	t.query(nvml.QueryUtilization, field{row: t.busy, most: 100}, field{row: t.memoryBusy, most: 100})
 }
 
@@ -175,9 +177,9 @@ func (t *table) addHealth(gpu collector.Group) {
 	t.query(nvml.QueryECCCorrected, field{row: total, label: "corrected"})
 	t.query(nvml.QueryECCUncorr, field{row: total, label: "uncorrected"})
 	t.volatileECC = gpu.Ref("nvml.h nvmlDeviceGetTotalEccErrors NVML_VOLATILE_ECC"+refAMD+"amdgpu/amdgpu_ras.c").
-		With("kind").Counter("gpu_ecc_volatile_errors_total", "Memory errors since the driver was loaded or the GPU was reset "+
-		"(volatile); NVIDIA's are included in gpu_ecc_errors_total. AMD also has deferred: uncorrectable, in data that nothing "+
-		"has used.", ecc, "ras/umc_err_count", "ras/aca_umc")
+		With("kind").Counter("gpu_ecc_volatile_errors_total", "Memory errors since the driver was loaded or the GPU was "+
+		"reset (volatile); NVIDIA's are included in gpu_ecc_errors_total. AMD also has deferred: uncorrectable, in data "+
+		"that nothing has used.", ecc, "ras/umc_err_count", "ras/aca_umc")
 	t.query(nvml.QueryECCVolatile, field{row: t.volatileECC, label: "corrected"})
 	t.query(nvml.QueryECCVolUncorr, field{row: t.volatileECC, label: "uncorrected"})
 	rows := gpu.Ref("nvml.h nvmlDeviceGetRemappedRows corrRows, uncRows").With("cause").Gauge("gpu_remapped_rows",

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-const resource = `# Generated from conditions-node.yml, conditions-probe.yml and alerts.yml by ` + "`make docs`" + `. DO NOT EDIT.
+const resource = `# Generated from conditions-node.yml, conditions-probe.yml and alerts.yml by ` +
+	"`make docs`" + `. DO NOT EDIT.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:

@@ -118,7 +118,8 @@ func TestHidden(t *testing.T) {
 	}
 	f = facts.New(facts.Options{Sysfs: "/no/such/sys", Procfs: root.Proc(), Rootfs: root.Dir,
 		Rails: doctortest.Rails("/no/such/sys")}).Gather(t.Context(), facts.All)
-	if want := []string{"stat /no/such/sys/class: no such file or directory: --path.sysfs names where sysfs is mounted"}; !slices.Equal(f.Unread, want) {
+	want := []string{"stat /no/such/sys/class: no such file or directory: --path.sysfs names where sysfs is mounted"}
+	if !slices.Equal(f.Unread, want) {
 		t.Errorf("not read: %q, want %q", f.Unread, want)
 	}
 }
@@ -275,7 +276,8 @@ func TestFixText(t *testing.T) {
 	if len(list) != 1 || strings.Contains(strings.Join(list[0].Fix, "\n"), "active-backup") {
 		t.Errorf("members that hear LACP get the advice to do without: %+v", list)
 	}
-	if whole, half := (&pcieLink{need: 50e9, rate: 50e9}).part(), (&pcieLink{need: 25e9, rate: 50e9}).part(); whole != "" ||
+	whole, half := (&pcieLink{need: 50e9, rate: 50e9}).part(), (&pcieLink{need: 25e9, rate: 50e9}).part()
+	if whole != "" ||
 		half != ", of which this link should carry 200 Gb/s" {
 		t.Errorf("a link's part of a port: %q of all, %q of a half", whole, half)
 	}

@@ -176,11 +176,12 @@ func FuzzParseNode(f *testing.F) {
 	})
 }
 
-// TestProcesses: the memory of a process on all partitions of a GPU; one that went away during the read, or has no memory
-// there, is not listed.
+// TestProcesses: the memory of a process on all partitions of a GPU; one that went away during the read, or has no
+// memory there, is not listed.
 func TestProcesses(t *testing.T) {
 	tree := machines.NewTree(t)
-	for pid, memory := range map[string]string{"10": "1000", "11": "0", "12": "7", "13": "18446744073709551616", "x": "1"} {
+	for pid, memory := range map[string]string{"10": "1000", "11": "0", "12": "7", "13": "18446744073709551616",
+		"x": "1"} {
 		tree.Files("class/kfd/kfd/proc/"+pid, "vram_1", memory, "vram_2", 5, "vram_3", 0, "queues/0/size", 4096)
 	}
 	tree.Remove("class/kfd/kfd/proc/12/vram_1")
@@ -226,7 +227,8 @@ func FuzzParseErrors(f *testing.F) {
 	f.Add("ue: 0\nce: 0\nde: 0\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		e, err := ParseErrors(text)
-		if err != nil && e != (Errors{}) || err == nil && (!strings.Contains(text, "ue: ") || !strings.Contains(text, "ce: ")) {
+		whole := strings.Contains(text, "ue: ") && strings.Contains(text, "ce: ")
+		if err != nil && e != (Errors{}) || err == nil && !whole {
 			t.Errorf("%q: %+v, %v", text, e, err)
 		}
 	})
@@ -238,7 +240,8 @@ func gpu(t *testing.T, files map[string]string) GPU {
 	g := GPU{dir: t.TempDir()}
 	for name, text := range files {
 		path := filepath.Join(g.dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o600)); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,7 +256,8 @@ func TestMemory(t *testing.T) {
 		integrated       bool
 		want             Memory
 	}{
-		"MI300X":         {"206141652992", "297000960", "5", false, Memory{205844652032 + 297000960, 205844652032, 297000960, false}},
+		"MI300X": {"206141652992", "297000960", "5", false, Memory{205844652032 + 297000960, 205844652032, 297000960,
+			false}},
 		"MI300A":         {"0", "0", "4096", false, Memory{1024000, 614400, 4096, true}},
 		"integrated":     {"512", "100", "4096", true, Memory{1024512, 614812, 4196, true}},
 		"more than all":  {"512", "513", "0", false, Memory{}},
@@ -328,7 +332,8 @@ func TestModes(t *testing.T) {
 		{map[string]string{"current_compute_partition": "CPX", "current_memory_partition": "NPS4"}, "CPX", "NPS4", true},
 		{map[string]string{"current_compute_partition": "UNKNOWN"}, "UNKNOWN", "", true},
 		{nil, "", "", true},
-		{map[string]string{"current_compute_partition": "something long", "current_memory_partition": "NPS1"}, "", "NPS1", false},
+		{map[string]string{"current_compute_partition": "something long", "current_memory_partition": "NPS1"}, "", "NPS1",
+			false},
 	} {
 		compute, memory, err := gpu(t, tt.files).Modes()
 		if compute != tt.compute || memory != tt.memory || (err == nil) != tt.ok {

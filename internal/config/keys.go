@@ -132,8 +132,8 @@ func keys(c *Config, extras *[]string) []Key {
 			item: "one of " + strings.Join(words, ", "),
 			About: "Additional [measurements](probe.md#extras) of full rounds, one per round, in turn. They count against " +
 				"the budget. `gpu` allocates GPU memory while it measures, and allows peers to do so here."},
-		file("tls.cert_file", &s.CertFile, "Certificate of this node in PEM, with the intermediate ones. Enables "+
-			"TLS 1.3."),
+		file("tls.cert_file", &s.CertFile, "Certificate of this node in PEM, with the intermediate ones. Without it, "+
+			"TLS uses a certificate that the process makes, and only the token authenticates."),
 		file("tls.key_file", &s.KeyFile, "Key of the certificate."),
 		file("tls.client_ca_file", &s.ClientCAFile, "Authorities that sign the certificates of all peers, in both "+
 			"directions: mutual TLS. A peer without such a certificate is not answered. Without it, peers that are "+

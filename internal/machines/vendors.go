@@ -125,7 +125,8 @@ func partitionedAndMixed() []Machine {
 			},
 			Truth: Truth{Rails: each(8, "bnxt_re%[1]d/1 ens%[1]dnp0 compute 400 rx_bytes PIX")}},
 
-		{Name: "mixed-gpus", Source: "akash-network/support#142, transformerlab/transformerlab-app#2383 (GPUs of both vendors)",
+		{Name: "mixed-gpus", Source: "akash-network/support#142, transformerlab/transformerlab-app#2383 (GPUs of both " +
+			"vendors)",
 			About: "two GPUs of NVIDIA and two MI300X, each behind a switch with a ConnectX-7, and the graphics of the " +
 				"processor, which are no GPU of jobs",
 			Build: func(t *Tree) {

@@ -43,7 +43,7 @@ type Options struct {
 	SoloEvery      int            // rounds between solo bursts, and between TCP baselines
 	Budget         Budget         // budget of rounds that this node asks, and a second one for those that it answers
 	BusyAbove      float64        // fraction of a rail's capacity from which use by others prevents rounds
-	MinOfExpected  float64        // a round below this fraction of the expected goodput is [result.Degraded]; 0: not judged
+	MinOfExpected  float64        // a round below this part of the expected goodput is [result.Degraded]; 0: not judged
 	TrafficClass   int            // DSCP<<2 and ECN of RDMA packets, or Auto: that of the jobs
 	ServiceLevel   int            // 0 to 15, or Auto
 	PKey           uint16         // partition on InfiniBand; 0: the first of each port

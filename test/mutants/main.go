@@ -24,22 +24,25 @@ import (
 
 // judges are the packages that are changed, and the tests of each.
 var judges = []judge{
-	{dir: "internal/finding", tests: []string{"./internal/finding", "./internal/serve", "./cmd/railscope -run Finding|Surfaces"}},
+	{dir: "internal/finding", tests: []string{"./internal/finding", "./internal/serve",
+		"./cmd/railscope -run Finding|Surfaces"}},
 	{dir: "internal/rail", tests: []string{"./internal/rail", "./internal/machines -run Zoo", "./collector/rdma"}},
 	{dir: "doctor/check", tests: []string{"./doctor/check", "./doctor/report", "./doctor/examine"}},
 	{dir: "doctor/verdict", tests: []string{"./doctor/verdict"}},
 	{dir: "exporter/probe", tests: []string{"./exporter/probe", "./exporter -run Probe|Golden"}},
 	{dir: "probe/internal/history", tests: []string{"./probe -run " + testsOfHistory}},
-	{dir: "probe/result", tests: []string{"./probe -run " + testsOfResult, "./bench", "./doctor/check", "./exporter/probe"}},
+	{dir: "probe/result", tests: []string{"./probe -run " + testsOfResult, "./bench", "./doctor/check",
+		"./exporter/probe"}},
 	{dir: "probe/internal/round", files: []string{"judge", "blame"},
 		tests: []string{"./probe -run " + testsOfRound}},
 }
 
 // All tests of the probe take minutes. These are the ones that judge what a room of it judges.
 const (
-	testsOfHistory = "Agreement|Bottleneck|EvenAlone|OneIsLeft|TogetherSeen|SlowerThanTCP|Los[st]|Uneven|Past|NoteExtras|" +
-		"MissingRemembered|Compare"
-	testsOfResult = testsOfHistory + "|Degraded|Expect|Shortfalls|Slowed|Throttled|Others|Reordered|KeepBetter|Contended|" +
+	testsOfHistory = "Agreement|Bottleneck|EvenAlone|OneIsLeft|TogetherSeen|SlowerThanTCP|Los[st]|Uneven|Past|" +
+		"NoteExtras|MissingRemembered|Compare"
+	testsOfResult = testsOfHistory +
+		"|Degraded|Expect|Shortfalls|Slowed|Throttled|Others|Reordered|KeepBetter|Contended|" +
 		"GPUOf|Shares$|RateAtEnd|RingSeconds|Flow|WireBytes|UnpairedFailed"
 	testsOfRound = testsOfHistory + "|Judge|Scaling|Shared|EqualParts|Mismatches|Disturbed|FailIdle|RoundAgain|Others|" +
 		"Missing|OrdinaryInterface|Unpaired|Blame|Explain|RoundImbalance|Share$"

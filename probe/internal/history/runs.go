@@ -6,8 +6,8 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// A short burst on a healthy pair finds a scaling below [result.SharedBelow] in 4 of 30 rounds, and is slower than TCP in
-// 13 of 30. So a single burst does not decide: several have to agree.
+// A short burst on a healthy pair finds a scaling below [result.SharedBelow] in 4 of 30 rounds, and is slower than TCP
+// in 13 of 30. So a single burst does not decide: several have to agree.
 const (
 	Agreeing     = 3 // striped bursts in a row, of this round or of earlier ones, that must agree
 	rememberRuns = 5 // striped bursts remembered

@@ -30,8 +30,8 @@ const Alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 // Every connection of the control channel is TLS 1.3, and begins with a proof of the token by each end:
 // docs/adr/0021-control-channel.md.
 const (
-	// ProtocolVersion is the version of the control channel. Later versions of railscope add optional fields to its messages
-	// and keep the number.
+	// ProtocolVersion is the version of the control channel. Later versions of railscope add optional fields to its
+	// messages and keep the number.
 	ProtocolVersion = 4
 
 	HeaderProtocol = "Railscope-Protocol" // header of every answer, with the version

@@ -35,7 +35,8 @@ type Pairing struct {
 // Live returns the flows that have not failed and have a partner.
 func (r *Pairing) Live() []*Flow { return live(r.Flows) }
 
-// noFlow returns nil while a flow is left, else the first of the failures: that of the lowest rail in the earliest step.
+// noFlow returns nil while a flow is left, else the first of the failures: that of the lowest rail in the earliest
+// step.
 func (r *Pairing) noFlow(failures []failure.Failure) *failure.Failure {
 	switch {
 	case len(r.Rails) == 0 && len(failures) > 0:

@@ -17,9 +17,9 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// Round is one visit to one peer. It starts and ends in Run; all other methods are steps, whose sizes and times are those
-// of the [Plan]. A step returns an error, a [*failure.Failure], when the round cannot continue. The failure of a rail
-// is recorded with the rail, and the other rails continue.
+// Round is one visit to one peer. It starts and ends in Run; all other methods are steps, whose sizes and times are
+// those of the [Plan]. A step returns an error, a [*failure.Failure], when the round cannot continue. The failure of a
+// rail is recorded with the rail, and the other rails continue.
 type Round struct {
 	Pairing
 	Plan      Plan

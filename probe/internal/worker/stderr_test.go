@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lines collects the stderr of workers. It has a lock for tests with synctest too: a Wait does not order what a goroutine
-// did before it ended (runtime/synctest.go of Go 1.26), and that of a timer ends.
+// lines collects the stderr of workers. It has a lock for tests with synctest too: a Wait does not order what a
+// goroutine did before it ended (runtime/synctest.go of Go 1.26), and that of a timer ends.
 type lines struct {
 	mu   sync.Mutex
 	list []string
