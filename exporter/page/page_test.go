@@ -109,7 +109,7 @@ func TestParts(t *testing.T) {
 				page := drawnPage(t, o, e)
 				var out strings.Builder
 				fmt.Fprintf(&out, "parts: %s\n", strings.Join(page.last.order, " "))
-				for _, id := range strings.FieldsSeq(tc.parts) {
+				for id := range strings.FieldsSeq(tc.parts) {
 					element, ok := page.last.parts[id]
 					if !ok {
 						t.Errorf("no part %s", id)
