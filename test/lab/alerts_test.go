@@ -300,7 +300,7 @@ func hasten(t *testing.T) string {
 	duration := regexp.MustCompile(`(\[|for: |interval: |offset )(\d+)([mhd])\b`)
 	units := map[string]time.Duration{"m": minute, "h": 60 * minute, "d": 24 * 60 * minute}
 	files, err := filepath.Glob("/out/rules/*.yml")
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 3 {
 		t.Fatalf("rules: %v, %v", files, err)
 	}
 	if err := os.MkdirAll("/out/hastened", 0o755); err != nil {

@@ -16,10 +16,12 @@ func TestTrafficCounted(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	sender, receiver := serve(t, 1), serve(t, 2)
-	sent, received := sender.scrape(t), receiver.scrape(t)
+	known := want{`port_transmit_bytes_total{rail="0"}`: some, `port_receive_bytes_total{rail="0"}`: some,
+		`port_transmit_bytes_total{rail="1"}`: some}
+	sent, received := sender.shows(t, known), receiver.shows(t, known)
 	b := burst{rail: 0, messages: 200, size: 64 << 10}
 	t.Logf("payload at %.1f MB/s", b.send(t)/1e6)
-	sentAfter, receivedAfter := sender.scrape(t), receiver.scrape(t)
+	sentAfter, receivedAfter := sender.shows(t, known), receiver.shows(t, known)
 
 	for _, c := range []struct {
 		series        string

@@ -192,7 +192,8 @@ func readLatency(t *testing.T, rail int) float64 {
 	return 0
 }
 
-// TestProbeMemory checks the memory of an exporter and its worker after a round, at both ends.
+// TestProbeMemory checks the memory of an exporter and its worker after a round, at both ends. They share the pages of
+// the program, which are counted once.
 func TestProbeMemory(t *testing.T) {
 	freshRails(t, 2)
 	e := answer(t)
@@ -205,7 +206,7 @@ func TestProbeMemory(t *testing.T) {
 		eventually(t, commandTime, func() error { // garbage is released gradually
 			all = 0
 			for _, pid := range pids {
-				all += resident(t, p.node, pid)
+				all += proportional(t, p.node, pid)
 			}
 			if all > 48 {
 				return fmt.Errorf("node %d: exporter and idle worker hold %.1f MB, want 48 at most", p.node, all)
@@ -213,18 +214,17 @@ func TestProbeMemory(t *testing.T) {
 			return nil
 		})
 		t.Logf("node %d: exporter and idle worker hold %.1f MB: %s", p.node, all,
-			strings.Join(lines(p.node.Run(t, "grep", "-hE", "^Rss(Anon|File)", "/proc/"+pids[0]+"/status",
+			strings.Join(lines(p.node.Run(t, "grep", "-hE", "^(VmRSS|Rss(Anon|File))", "/proc/"+pids[0]+"/status",
 				"/proc/"+pids[1]+"/status")), ", "))
 	}
 }
 
-// resident returns the memory of a process, in MB.
-func resident(t *testing.T, n node, pid string) float64 {
+// proportional returns the memory of a process in MB, with its part of the pages that processes share.
+func proportional(t *testing.T, n node, pid string) float64 {
 	t.Helper()
-	out := n.Run(t, "grep", "-E", "^(VmRSS|RssAnon|RssFile)", "/proc/"+pid+"/status")
-	f := strings.Fields(out)
+	f := strings.Fields(n.Run(t, "grep", "^Pss:", "/proc/"+pid+"/smaps_rollup"))
 	if len(f) < 2 {
-		t.Fatalf("process %s: %q", pid, out)
+		t.Fatalf("process %s: %q", pid, f)
 	}
 	kib, err := strconv.Atoi(f[1])
 	if err != nil {
