@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,18 +51,24 @@ func (c *common) define(app *kingpin.Application) {
 	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(c.log.Format)
 }
 
-// checkPaths returns an error for a mount point that is no directory, and for a sysfs without classes: a node without
-// sysfs is not one without rails.
+// checkPaths returns an error for a mount point that is a file, and for a sysfs that is none: a node without sysfs is not
+// one without rails. An empty sysfs is that of a machine without devices. What procfs and the root lack is unknown.
 func (c *common) checkPaths() error {
-	for _, p := range []struct{ flag, dir string }{{"sysfs", c.Sysfs}, {"sysfs", filepath.Join(c.Sysfs, "class")},
-		{"procfs", c.Procfs}, {"rootfs", c.Rootfs}} {
+	const cure = "mount the host's file system there"
+	for _, p := range []struct{ flag, dir string }{{"sysfs", c.Sysfs}, {"procfs", c.Procfs}, {"rootfs", c.Rootfs}} {
 		info, err := os.Stat(p.dir)
-		if err != nil {
-			return fmt.Errorf("--path.%s: %w: mount the host's file system there", p.flag, err)
+		if err != nil && p.flag == "sysfs" {
+			return fmt.Errorf("--path.%s: %w: %s", p.flag, err, cure)
 		}
-		if !info.IsDir() {
-			return fmt.Errorf("--path.%s: %s is not a directory: mount the host's file system there", p.flag, p.dir)
+		if err == nil && !info.IsDir() {
+			return fmt.Errorf("--path.%s: %s is not a directory: %s", p.flag, p.dir, cure)
 		}
+	}
+	inside, _ := os.ReadDir(c.Sysfs) // unreadable: the readers say so
+	if len(inside) > 0 && !slices.ContainsFunc(inside, func(e os.DirEntry) bool {
+		return slices.Contains([]string{"class", "bus", "devices"}, e.Name())
+	}) {
+		return fmt.Errorf("--path.sysfs: %s is not a sysfs, it has no class: %s", c.Sysfs, cure)
 	}
 	return nil
 }
