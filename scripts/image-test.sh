@@ -50,7 +50,7 @@ grep -q ' / [^ ]* ro,' "/proc/$pid/mounts" || fail "its root file system can be 
 
 # The worker must have opened libibverbs and reported its version.
 for _ in $(seq 50); do
-	curl -fsS "http://$peers/v2/node" >"$work/hello" || fail "it does not answer peers"
+	curl -fsSk "https://$peers/v2/node" >"$work/hello" || fail "it does not answer peers"
 	grep -q '"rdma_core":"[0-9]' "$work/hello" && break
 	sleep 0.2
 done
