@@ -122,7 +122,8 @@ func TestNeeds(t *testing.T) {
 	}
 	slices.Sort(absent)
 	want := []string{"bond_aggregator_ports", "bond_member_port_state", "bond_member_up", "bond_members",
-		"bond_members_missing", "bond_members_up", "bond_partner_present", "gpu_memory_source_info", "gpudirect_info",
+		"bond_members_missing", "bond_members_up", "bond_partner_present", "gpu_ecc_volatile_errors_total",
+		"gpu_memory_source_info", "gpudirect_info",
 		"port_global_pause_seconds_total", "port_pause_storm_events_total", "port_retransmitted_packets_total",
 		"probe_dns_lookups_total", "probe_fallback_info", "probe_gpu_ratio", "probe_latency_seconds",
 		"probe_loopback_goodput_bytes_per_second", "probe_skipped_total", "process_gpu_without_rdma", "rail_excluded_info",
