@@ -37,7 +37,7 @@ func TestFallbackAMD(t *testing.T) {
 		kernel := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{}}
 		for i, r := range rails {
 			function := filepath.Base(rail.Function(filepath.Join(r.Dir, "device")))
-			link := filepath.Join(tree.Sys(), "class/net", r.Netdev, "device") // as the kernel makes it, with the address
+			link := filepath.Join(tree.Sys(), "class/net", r.Netdev, "device") // the kernel's link ends in the PCI address
 			if err := errors.Join(os.Remove(link), os.Symlink("../../../"+function, link)); err != nil {
 				t.Fatal(err)
 			}

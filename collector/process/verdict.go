@@ -69,7 +69,7 @@ type spanCache struct {
 // spanKnown holds what is known about a process after an attempt to read its environment, permitted or not.
 type spanKnown struct {
 	jobSpan
-	same      bool     // it is in our network namespace
+	same      bool     // whether it is in the network namespace of this process
 	permitted bool     // its environment could be read
 	variables []string // names of the RailVariables that are set there
 }

@@ -52,7 +52,7 @@ func SourceList() []SourceInfo {
 		{"bond", "bonds, their members and LACP", true},
 		{"netdev", "network interfaces of rails and bond members: PFC, discards, ECN, carrier", true},
 		{"pcie", "PCIe links of rails and GPUs", true},
-		{"gpu", "GPU memory, errors, clocks and power, by NVML", true},
+		{"gpu", "GPU memory, errors, clocks and power: NVIDIA by NVML, AMD by the files of amdgpu", true},
 		{"gpudirect", "how RDMA can reach GPU memory", true},
 		{"process", "which processes hold which queue pairs and how much GPU memory, with their pods; " +
 			"needs the host's PID namespace", false},
