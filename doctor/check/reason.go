@@ -135,8 +135,9 @@ func processCures() []Cure {
 
 func channelCures() []Cure {
 	return []Cure{
-		{[]result.Reason{"peer_unreachable"}, "the control channel: no connection", "start railscope on the peer with " +
-			"probe.listen, and open its port in the firewalls between", []string{"ss -ltn"}},
+		{[]result.Reason{"peer_unreachable"}, "the control channel: no connection", "correct the name of the peer if " +
+			"it is not found; else start railscope there with probe.listen, and open its port in the firewalls between",
+			[]string{"ss -ltn"}},
 		{[]result.Reason{"unauthorized"}, "the control channel: token or certificate refused", "give both nodes the same " +
 			"token (probe.token_file, here also --token-file) or certificates of one authority; with " +
 			"[address translation](security.md#address-translation), name no address that leads back to the node itself", nil},
