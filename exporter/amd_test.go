@@ -14,6 +14,7 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/machines"
@@ -48,7 +49,7 @@ func TestFallbackAMD(t *testing.T) {
 			}
 			kernel.Netdevs[r.Netdev] = n
 		}
-		gpus := gpu.New(tree.Sys(), tree.Procfs(), noGPUs(), time.Second, 0)
+		gpus := gpu.New(amdgpu.NewFinder(tree.Sys()), tree.Procfs(), noGPUs(), time.Second, 0)
 		smp := sampler.New(sampler.Options{Sysfs: tree.Sys(), Rails: finder.Rails, Interval: sampler.DefaultInterval,
 			Alarm: sampler.RuntimeAlarm, Ethtool: kernel.Ioctl,
 			GPUs: func() ([]collector.GPUUse, bool) { return gpus.Use(time.Second) }})

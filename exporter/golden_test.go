@@ -26,6 +26,7 @@ import (
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
@@ -46,7 +47,7 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
 		netdev.New(root.Sys(), finder.Rails, budget, nil),
 		pcie.New(root.Sys(), finder.Snapshot, budget),
-		gpu.New(root.Sys(), root.Proc(), noGPUs(), budget, 0),
+		gpu.New(amdgpu.NewFinder(root.Sys()), root.Proc(), noGPUs(), budget, 0),
 		gpudirect.New(root.Sys(), root.Proc(), budget),
 		process.New(process.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails,
 			NVML:   noGPUs(),

@@ -26,6 +26,7 @@ import (
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
@@ -108,7 +109,7 @@ type gpus struct {
 
 func newGPUs(t *testing.T, name string, n int) *gpus {
 	t.Helper()
-	g := &gpus{Source: gpu.New(t.TempDir(), "/proc", noGPUs(), time.Second, 0), n: n}
+	g := &gpus{Source: gpu.New(amdgpu.NewFinder(t.TempDir()), "/proc", noGPUs(), time.Second, 0), n: n}
 	archive, err := txtar.ParseFile("../collector/gpu/testdata/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)

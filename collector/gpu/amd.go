@@ -22,7 +22,6 @@ const reasonReset = "in_reset"
 // amdGPUs reads AMD's GPUs, each in a lane of its own.
 type amdGPUs struct {
 	source *Source
-	sysfs  string
 	finder *amdgpu.Finder
 	find   [2]lane.Group[found] // lanes of Read, and of Use
 	gpus   *collector.Set[amdgpu.GPU, *amdDevice]
@@ -45,8 +44,8 @@ type nodes struct {
 	at   time.Time
 }
 
-func newAMDGPUs(s *Source, sysfsRoot string) *amdGPUs {
-	a := &amdGPUs{source: s, sysfs: sysfsRoot, finder: amdgpu.NewFinder(sysfsRoot)}
+func newAMDGPUs(s *Source, finder *amdgpu.Finder) *amdGPUs {
+	a := &amdGPUs{source: s, finder: finder}
 	a.gpus = collector.NewSet(s.budget, func(g amdgpu.GPU) string { return "gpu" + strconv.Itoa(g.Index) },
 		func(g amdgpu.GPU) *amdDevice { return &amdDevice{amd: a, gpu: g} })
 	return a
@@ -91,7 +90,7 @@ func (a *amdGPUs) readNodes() {
 		return
 	}
 	res := a.topology.Run(a.source.budget, []string{"amdkfd"}, func(string) nodes {
-		list, err := amdgpu.Nodes(a.sysfs)
+		list, err := a.finder.Nodes()
 		return nodes{list, err, time.Now()}
 	})[0]
 	if res.State != lane.Done {
@@ -257,7 +256,7 @@ func (d *amdDevice) readProcesses() {
 	if len(ids) == 0 {
 		return
 	}
-	list, err := amdgpu.Processes(d.amd.sysfs, ids)
+	list, err := d.amd.finder.Processes(ids)
 	if d.failed(err) {
 		return
 	}

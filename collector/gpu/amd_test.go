@@ -42,7 +42,7 @@ func source(tree *machines.Tree, nvidia, processes int) *Source {
 	if nvidia > 0 {
 		lib = &nvmltest.GPUs{Number: nvidia}
 	}
-	return New(tree.Sys(), tree.Procfs(), nvml.NewSession(lib), 20*time.Second, processes)
+	return New(amdgpu.NewFinder(tree.Sys()), tree.Procfs(), nvml.NewSession(lib), 20*time.Second, processes)
 }
 
 // TestAMD reads machines of the zoo, and compares the samples with testdata/amd. RAILSCOPE_UPDATE=1 writes the files.
@@ -132,7 +132,8 @@ func TestAMDHang(t *testing.T) {
 			t.Parallel()
 			tree, mount := machine(t, "mi300x-thor2"), t.TempDir()
 			const budget = 2 * time.Second
-			src := New(tree.Sys(), tree.Procfs(), nvml.NewSession(nvml.NewLibrary(filepath.Join(mount, "none"))), budget, 0)
+			none := nvml.NewSession(nvml.NewLibrary(filepath.Join(mount, "none")))
+			src := New(amdgpu.NewFinder(tree.Sys()), tree.Procfs(), none, budget, 0)
 			path, topology := filepath.Join(tree.Sys(), "bus/pci/devices/0000:19:00.0", file), strings.HasPrefix(file, "class")
 			if topology {
 				path = filepath.Join(tree.Sys(), file)

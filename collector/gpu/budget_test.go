@@ -5,6 +5,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/collectortest"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
@@ -16,6 +17,6 @@ func TestBudget(t *testing.T) {
 		if slow {
 			lib.FindTakes = collectortest.Slow
 		}
-		return New(t.TempDir(), t.TempDir(), nvml.NewSession(lib), collectortest.Budget, 0)
+		return New(amdgpu.NewFinder(t.TempDir()), t.TempDir(), nvml.NewSession(lib), collectortest.Budget, 0)
 	})
 }

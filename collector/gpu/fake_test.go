@@ -34,5 +34,5 @@ func newFakeNVML(l *nvmltest.Library) *fakeNVML {
 
 // source returns a gpu source that uses the fake.
 func (f *fakeNVML) source(budget time.Duration, processes int) collector.Source {
-	return New(noSysfs, f.Procfs, f.session, budget, processes)
+	return New(noAMD(), f.Procfs, f.session, budget, processes)
 }

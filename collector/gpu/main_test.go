@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/testenv"
 )
@@ -19,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// noSysfs is a sysfs without AMD's driver.
-const noSysfs = "/nonexistent"
+// noAMD finds no GPU: its sysfs has no amdgpu.
+func noAMD() *amdgpu.Finder { return amdgpu.NewFinder("/nonexistent") }
 
 // readLines reads a source and returns the samples, sorted, and then the faults, one per line.
 func readLines(src collector.Source) []string {

@@ -19,7 +19,7 @@ func TestGPUWithoutCgo(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(procfs, "driver/nvidia/version"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err := New(noSysfs, procfs, nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).
+	err := New(noAMD(), procfs, nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).
 		Read(func(s collector.Sample) { t.Error(s) })
 	if !errors.Is(err, collector.ErrAbsent) || !strings.Contains(err.Error(), "built without cgo") {
 		t.Errorf("Read: %v", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -29,19 +30,19 @@ type Source struct {
 	amd       *amdGPUs
 }
 
-// New returns the source of the GPUs of session, and of those that amdgpu drives. sysfsRoot and procfs are mount
-// points; meminfo describes a GPU without memory of its own. A Read waits up to budget for NVML, and up to budget for
-// the GPUs of each vendor. The processes of each GPU with the most memory get series of their own. Nothing is loaded
+// New returns the source of the GPUs of session, and of those that amd finds. procfs is a mount point; its meminfo
+// describes a GPU without memory of its own. A Read waits up to budget for NVML, and up to budget for the GPUs of each
+// vendor. The processes of each GPU with the most memory get series of their own. Nothing is loaded
 // before the first Read or Use.
 //
 // If NVML needs longer than budget to initialize, as without persistence mode, the first Reads fail and later ones
 // succeed. Read returns [collector.ErrAbsent] if there is neither driver nor GPU and never was. If the kernel driver is
 // loaded and NVML is not available, as in a container without its library, Read returns a fault.
-func New(sysfsRoot, procfs string, session *nvml.Session, budget time.Duration, processes int) *Source {
+func New(amd *amdgpu.Finder, procfs string, session *nvml.Session, budget time.Duration, processes int) *Source {
 	s := &Source{table: newTable(), procfs: procfs, budget: budget, processes: processes}
 	s.reader = nvml.NewReader(session, s.readGPU)
 	s.users, s.watcher = nvml.NewReader(session, s.readUse), nvml.NewWatcher(session)
-	s.amd = newAMDGPUs(s, sysfsRoot)
+	s.amd = newAMDGPUs(s, amd)
 	return s
 }
 

@@ -100,7 +100,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	names := make(map[string]bool)
-	for _, row := range New(noSysfs, "/proc", nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).Metrics() {
+	for _, row := range New(noAMD(), "/proc", nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).Metrics() {
 		switch {
 		case names[row.Name]:
 			t.Errorf("%s is there twice", row.Name)
@@ -121,7 +121,7 @@ func TestRows(t *testing.T) {
 func TestGPUNoLibrary(t *testing.T) {
 	procfs := t.TempDir()
 	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
-	err := New(noSysfs, procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
+	err := New(noAMD(), procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
 		Read(func(s collector.Sample) { t.Error(s) })
 	if !errors.Is(err, collector.ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
 		t.Errorf("without a driver: %v", err)
@@ -133,7 +133,7 @@ func TestGPUNoLibrary(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(procfs, "driver/nvidia/version"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = New(noSysfs, procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
+	err = New(noAMD(), procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
 		Read(func(s collector.Sample) { t.Error(s) })
 	var f *collector.Fault
 	if errors.Is(err, collector.ErrAbsent) || !errors.As(err, &f) || f.Reason != nvml.ReasonLibrary || f.Expected {

@@ -31,7 +31,7 @@ func TestUse(t *testing.T) {
 			if f == nil {
 				return
 			}
-			g := New(noSysfs, f.Procfs, f.session, 10*time.Second, 0)
+			g := New(noAMD(), f.Procfs, f.session, 10*time.Second, 0)
 			first, firstKnown := g.Use(10 * time.Second)
 			used := map[string]float64{}
 			_ = g.Read(func(s collector.Sample) { // invalid captures have their own test
@@ -68,7 +68,7 @@ func TestUseHangs(t *testing.T) {
 	if f == nil {
 		return
 	}
-	g := New(noSysfs, f.Procfs, f.session, 10*time.Second, 0)
+	g := New(noAMD(), f.Procfs, f.session, 10*time.Second, 0)
 	if err := g.Read(func(collector.Sample) {}); err != nil {
 		t.Fatal(err)
 	}

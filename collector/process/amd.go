@@ -13,10 +13,9 @@ import (
 
 // gpuReader lists the processes that hold memory of GPUs of any vendor.
 type gpuReader struct {
-	nvml  *nvml.Reader[gpuHeld]
-	sysfs string
-	amd   *amdgpu.Finder
-	lane  lane.Group[amdHeld]
+	nvml *nvml.Reader[gpuHeld]
+	amd  *amdgpu.Finder
+	lane lane.Group[amdHeld]
 }
 
 type amdHeld struct {
@@ -39,7 +38,7 @@ func (g *gpuReader) read(budget time.Duration) (list []*gpuHolding, present bool
 }
 
 func (g *gpuReader) readAMD(budget time.Duration) amdHeld {
-	res := g.lane.Run(budget, []string{"amdgpu"}, func(string) amdHeld { return amdHoldings(g.sysfs, g.amd) })[0]
+	res := g.lane.Run(budget, []string{"amdgpu"}, func(string) amdHeld { return amdHoldings(g.amd) })[0]
 	if res.State != lane.Done {
 		return amdHeld{err: collector.LaneFault("", res.State, res.Err)}
 	}
@@ -47,18 +46,18 @@ func (g *gpuReader) readAMD(budget time.Duration) amdHeld {
 }
 
 // amdHoldings lists the processes that allocated memory through amdkfd, as programs that compute do.
-func amdHoldings(sysfsRoot string, finder *amdgpu.Finder) (held amdHeld) {
+func amdHoldings(finder *amdgpu.Finder) (held amdHeld) {
 	gpus, err := finder.GPUs(time.Now())
 	held.present, held.err = len(gpus) > 0, err
 	if !held.present {
 		return held
 	}
-	nodes, err := amdgpu.Nodes(sysfsRoot)
+	nodes, err := finder.Nodes()
 	if err != nil {
 		held.err = err
 	}
 	for _, gpu := range gpus {
-		list, err := amdgpu.Processes(sysfsRoot, gpu.IDs(nodes))
+		list, err := finder.Processes(gpu.IDs(nodes))
 		if err != nil {
 			held.err = err
 		}

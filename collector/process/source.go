@@ -33,6 +33,7 @@ type Options struct {
 	// sysfs.
 	Kernel func() Kernel
 	NVML   *nvml.Session
+	AMD    *amdgpu.Finder // finds AMD's GPUs, and gives them their indexes; nil: one of its own
 	// Budget is the time that a Read waits for the list of devices, and then for devices and GPUs; 0 means 1 s.
 	Budget time.Duration
 	Limit  int // maximum number of series of one row; at least 2, 0 means 256
@@ -64,13 +65,13 @@ type Source struct {
 func New(opts Options) *Source {
 	opts.Budget = cmp.Or(opts.Budget, time.Second)
 	opts.Limit = max(cmp.Or(opts.Limit, 256), 2)
+	opts.AMD = cmp.Or(opts.AMD, amdgpu.NewFinder(opts.Sysfs))
 	if opts.Kernel == nil && sysfs.Live(opts.Sysfs) {
 		opts.Kernel = func() Kernel { return rdmanl.NewForDumps(opts.Budget) }
 	}
 	t := newTable()
 	p := &Source{opts: opts, table: t, clock: proc.Now, names: podNames{rootfs: opts.Rootfs},
-		gpus: &gpuReader{nvml: nvml.NewReader(opts.NVML, readHoldings), sysfs: opts.Sysfs,
-			amd: amdgpu.NewFinder(opts.Sysfs)},
+		gpus:       &gpuReader{nvml: nvml.NewReader(opts.NVML, readHoldings), amd: opts.AMD},
 		owners:     ownerCache{procfs: opts.Procfs, kept: map[int]*keptTask{}},
 		spans:      spanCache{procfs: opts.Procfs, known: map[proc.Instance]spanKnown{}},
 		queuePairs: newSeriesKeeper(t.queuePairs), memory: newSeriesKeeper(t.memory),

@@ -41,6 +41,7 @@ type Finder struct {
 
 	mu      sync.Mutex // protects all following fields
 	bound   []string   // names in the driver's directory
+	missing time.Time  // when there was last no driver; zero after there was one
 	scanned time.Time
 	gpus    []GPU // those in bound
 	nvidia  int
@@ -50,15 +51,22 @@ type Finder struct {
 // NewFinder returns a finder of the GPUs below the mount point of sysfs.
 func NewFinder(sysfs string) *Finder { return &Finder{sysfs: sysfs} }
 
-// GPUs returns the GPUs, in order of their indexes. Without amdgpu, it tries to open one directory.
+// GPUs returns the GPUs, in order of their indexes. Where amdgpu never was, it looks for one directory each
+// [ScanEvery].
 func (f *Finder) GPUs(now time.Time) ([]GPU, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.missing.IsZero() && now.Sub(f.missing) < ScanEvery {
+		return nil, nil
+	}
 	entries, err := sysfs.List(filepath.Join(f.sysfs, "bus/pci/drivers/amdgpu"))
 	if err != nil {
 		f.bound, f.gpus = nil, nil
 		if errors.Is(err, unix.ENOENT) {
 			err = nil
+			if f.index == nil {
+				f.missing = now
+			}
 		}
 		return nil, err
 	}
@@ -76,7 +84,7 @@ func (f *Finder) GPUs(now time.Time) ([]GPU, error) {
 	if len(bound) > 0 {
 		err = f.scan(bound)
 	}
-	f.bound, f.scanned = bound, now
+	f.bound, f.scanned, f.missing = bound, now, time.Time{}
 	return f.gpus, err
 }
 

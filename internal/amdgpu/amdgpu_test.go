@@ -47,6 +47,29 @@ func find(t *testing.T, f *Finder, at time.Time) string {
 	return strings.Join(list, ", ")
 }
 
+// TestDriverLoaded: where there was no driver, one is seen after a while.
+func TestDriverLoaded(t *testing.T) {
+	tree := machine(t, "mixed-gpus")
+	sys, driver := tree.Sys(), filepath.Join(tree.Sys(), "bus/pci/drivers/amdgpu")
+	aside := filepath.Join(t.TempDir(), "amdgpu")
+	if err := os.Rename(driver, aside); err != nil {
+		t.Fatal(err)
+	}
+	f, now := NewFinder(sys), time.Now()
+	if got := find(t, f, now); got != "" {
+		t.Error("without a driver:", got)
+	}
+	if err := os.Rename(aside, driver); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(t, f, now.Add(ScanEvery-1)); got != "" {
+		t.Error("it looked again too early:", got)
+	}
+	if got := find(t, f, now.Add(ScanEvery)); got != "2 0000:29:00.0, 3 0000:49:00.0" {
+		t.Error("with the driver:", got)
+	}
+}
+
 // TestIndexes: AMD's GPUs have the indexes after NVIDIA's, and keep them while a driver or a GPU is away.
 func TestIndexes(t *testing.T) {
 	tree := machine(t, "mixed-gpus")
@@ -108,7 +131,7 @@ func TestNodes(t *testing.T) {
 		tree := machine(t, name)
 		tree.Files("class/kfd/kfd/topology/nodes/99", "gpu_id", 0, "properties", "cpu_cores_count 96\nsimd_count 0\n"+
 			"location_id 0\ndomain 0") // a processor
-		nodes, err := Nodes(tree.Sys())
+		nodes, err := NewFinder(tree.Sys()).Nodes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,12 +155,12 @@ func TestNodes(t *testing.T) {
 		// A node that cannot be read hides no other.
 		tree.Remove("class/kfd/kfd/topology/nodes/3/properties")
 		tree.Refuse("class/kfd/kfd/topology/nodes/3/properties")
-		less, err := Nodes(tree.Sys())
+		less, err := NewFinder(tree.Sys()).Nodes()
 		if err == nil || len(less) != len(nodes)-1 {
 			t.Errorf("%s: %d nodes of %d: %v", name, len(less), len(nodes), err)
 		}
 	}
-	if nodes, err := Nodes(t.TempDir()); nodes != nil || err != nil { // no amdkfd
+	if nodes, err := NewFinder(t.TempDir()).Nodes(); nodes != nil || err != nil { // no amdkfd
 		t.Error(nodes, err)
 	}
 }
@@ -185,17 +208,17 @@ func TestProcesses(t *testing.T) {
 		tree.Files("class/kfd/kfd/proc/"+pid, "vram_1", memory, "vram_2", 5, "vram_3", 0, "queues/0/size", 4096)
 	}
 	tree.Remove("class/kfd/kfd/proc/12/vram_1")
-	list, err := Processes(tree.Sys(), []uint64{1, 3})
+	list, err := NewFinder(tree.Sys()).Processes([]uint64{1, 3})
 	if want := []Process{{10, 1000}}; !slices.Equal(list, want) || sysfs.Reason(err) != sysfs.ReasonRange {
 		t.Errorf("%v, %v", list, err)
 	}
 	tree.Remove("class/kfd/kfd/proc/13")
-	list, err = Processes(tree.Sys(), []uint64{1, 2})
+	list, err = NewFinder(tree.Sys()).Processes([]uint64{1, 2})
 	slices.SortFunc(list, func(a, b Process) int { return int(a.PID) - int(b.PID) })
 	if want := []Process{{10, 1005}, {11, 5}, {12, 5}}; !slices.Equal(list, want) || err != nil {
 		t.Errorf("%v, %v", list, err)
 	}
-	if list, err := Processes(t.TempDir(), []uint64{1}); list != nil || err != nil {
+	if list, err := NewFinder(t.TempDir()).Processes([]uint64{1}); list != nil || err != nil {
 		t.Error(list, err)
 	}
 }

@@ -24,15 +24,16 @@ type Node struct {
 	SIMDs    uint64 // 0: a processor
 }
 
-// Nodes reads the nodes of amdkfd below the mount point of sysfs; none without amdkfd. The error is about the first
-// node that could not be read; in a container, these are the nodes whose devices it may not open (EPERM).
-func Nodes(root string) (list []Node, err error) {
-	entries, err := sysfs.List(filepath.Join(root, kfdNodes))
+// Nodes reads the nodes of amdkfd; none without amdkfd. The error is about the first node that could not be read; in a
+// container, these are the nodes whose devices it may not open (EPERM).
+func (f *Finder) Nodes() (list []Node, err error) {
+	dir := filepath.Join(f.sysfs, kfdNodes)
+	entries, err := sysfs.List(dir)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		n, oneErr := readNode(filepath.Join(root, kfdNodes, e.Name))
+		n, oneErr := readNode(filepath.Join(dir, e.Name))
 		switch {
 		case errors.Is(oneErr, unix.ENOENT): // the partitions changed
 		case oneErr != nil && err == nil:
@@ -99,8 +100,8 @@ type Process struct {
 
 // Processes returns the processes that allocated memory through amdkfd on the nodes with these IDs. A process has a
 // file for every GPU that it may use, with 0 for those that it does not use (kfd_procfs_show in amdkfd/kfd_process.c).
-func Processes(root string, ids []uint64) (list []Process, err error) {
-	dir := filepath.Join(root, kfdProcesses)
+func (f *Finder) Processes(ids []uint64) (list []Process, err error) {
+	dir := filepath.Join(f.sysfs, kfdProcesses)
 	entries, err := sysfs.List(dir)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil

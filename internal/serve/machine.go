@@ -15,6 +15,7 @@ import (
 	"github.com/railscope/railscope/doctor/examine"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/exporter/scrape"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/expect"
@@ -58,13 +59,15 @@ type Host struct {
 	Finder *rail.Finder
 	Keeper *expect.Keeper
 	Store  *state.Store // nil: the state ends with the process
+	amd    *amdgpu.Finder
 }
 
 // NewHost returns the host of a machine. Rails keep their names of the store, which may be nil, and stays open. budget
 // limits the wait for one device.
 func NewHost(m Machine, cfg *config.Config, store *state.Store, budget time.Duration) *Host {
 	m.NVML = cmp.Or(m.NVML, nvml.NewSession(nvml.NewLibrary("")))
-	h := &Host{Machine: m, Finder: rail.NewFinder(m.Sysfs, railOptions(cfg), m.RDMA, budget), Store: store}
+	h := &Host{Machine: m, Finder: rail.NewFinder(m.Sysfs, railOptions(cfg), m.RDMA, budget), Store: store,
+		amd: amdgpu.NewFinder(m.Sysfs)}
 	remember(h.Finder, store)
 	h.Keeper = newKeeper(m.Sysfs, cfg, h.Finder, store)
 	return h
@@ -94,7 +97,7 @@ func (h *Host) gatherer(budget time.Duration, jobs func() ([]facts.GPUJob, bool)
 // newProcesses returns the source of processes, with at most limit series per row; 0: its default.
 func (h *Host) newProcesses(limit int) *process.Source {
 	opts := process.Options{Sysfs: h.Sysfs, Procfs: h.Procfs, Rootfs: h.Rootfs, Rails: h.Finder.Rails, NVML: h.NVML,
-		Budget: deviceBudget, Limit: limit}
+		AMD: h.amd, Budget: deviceBudget, Limit: limit}
 	if h.ProcessOptions != nil {
 		h.ProcessOptions(&opts)
 	}

@@ -87,7 +87,7 @@ func (s *Sources) open(h *Host, u users, logger *slog.Logger) (list []collector.
 	if s.GPUProcesses {
 		gpuProcesses = maxGPUProcesses
 	}
-	gpus := gpu.New(h.Sysfs, h.Procfs, h.NVML, deviceBudget, gpuProcesses)
+	gpus := gpu.New(h.amd, h.Procfs, h.NVML, deviceBudget, gpuProcesses)
 	ports := rdma.New(h.Sysfs, h.Finder.Snapshot, deviceBudget)
 	ports.MaxMTU, ports.Expected, ports.Node = u.probe.MaxMTU, h.Keeper.Expected, h.Keeper.Node
 	opened := map[string]collector.Source{
