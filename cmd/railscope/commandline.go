@@ -51,9 +51,9 @@ func (c *common) define(app *kingpin.Application) {
 	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(c.log.Format)
 }
 
-// checkPaths returns an error for a mount point that is a file, and for a directory that is no sysfs: without sysfs, the
-// rails of a node are unknown. An empty one is that of a machine without devices. The readers report what procfs and the
-// root lack.
+// checkPaths returns an error for a mount point that is a file, and for a directory that is no sysfs: without sysfs,
+// the rails of a node are unknown. An empty one is that of a machine without devices. The readers report what procfs
+// and the root lack.
 func (c *common) checkPaths() error {
 	const cure = "mount the host's file system there"
 	for _, p := range []struct{ flag, dir string }{{"sysfs", c.Sysfs}, {"procfs", c.Procfs}, {"rootfs", c.Rootfs}} {
