@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// protocol3 is the last commit whose railscope speaks protocol 3 on the control channel.
-const protocol3 = "61c79ba6366f5234d19600ca133b8f7012975c8a"
+// protocol3 is the last commit on main whose railscope speaks protocol 3 on the control channel.
+const protocol3 = "a9060509674893e5e73a90c43b4df2cc3cec5d3f"
 
 // TestRollingUpgrade: while only one of two nodes has the new railscope, both skip their rounds with that reason.
 // When both have it, they probe each other, with a token and without.
