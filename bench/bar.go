@@ -23,9 +23,9 @@ type Bar struct {
 const (
 	redrawEvery = 100 * time.Millisecond
 	lineWidth   = 79 // columns: a line that wraps cannot be erased
-	mostGraph   = 24
-	leastGraph  = 8
-	leastName   = 6 // least columns for the name of a rail
+	maxGraph    = 24
+	minGraph    = 8
+	minName     = 6 // least columns for the name of a rail
 	eraseLine   = "\r\x1b[K"
 )
 
@@ -79,8 +79,8 @@ func (b *Bar) line(p result.Progress) string {
 	if n := utf8.RuneCountInString(line + percent); n <= room {
 		tail, room = percent+tail, room-len(percent)
 	}
-	width := min(room-utf8.RuneCountInString(line)-len(" []"), mostGraph)
-	if p.Total > 0 && width >= leastGraph {
+	width := min(room-utf8.RuneCountInString(line)-len(" []"), maxGraph)
+	if p.Total > 0 && width >= minGraph {
 		full := int(part(p) * float64(width))
 		line += " [" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
 	}
@@ -113,7 +113,7 @@ func (b *Bar) step(p result.Progress, room int) string {
 		}
 	}
 	room -= utf8.RuneCountInString(before + after)
-	return before + grid.Shorten(rail, max(room, leastName)) + after
+	return before + grid.Shorten(rail, max(room, minName)) + after
 }
 
 // about formats an estimated time.

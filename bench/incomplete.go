@@ -93,8 +93,8 @@ func memoryGaps(r result.Result, o Options) (gaps []gap, figures int) {
 	return gaps, figures
 }
 
-// mostNames is the largest number of figures that a note names.
-const mostNames = 8
+// maxNames is the largest number of figures that a note names.
+const maxNames = 8
 
 // gapNotes returns one note per reason.
 func gapNotes(gaps []gap) []string {
@@ -119,8 +119,8 @@ func gapNotes(gaps []gap) []string {
 	}
 	notes := []string{}
 	for _, n := range list {
-		names := strings.Join(n.names[:min(len(n.names), mostNames)], "; ")
-		if more := len(n.names) - mostNames; more > 0 {
+		names := strings.Join(n.names[:min(len(n.names), maxNames)], "; ")
+		if more := len(n.names) - maxNames; more > 0 {
 			names += fmt.Sprintf("; and %d more", more)
 		}
 		notes = append(notes, names+": not measured: "+n.why)

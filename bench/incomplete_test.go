@@ -51,14 +51,14 @@ func TestIncomplete(t *testing.T) {
 			r.TCP, r.TCPFailed = r.TCP[1:], []result.TCPResult{{Streams: 1, Failure: usedUp}}
 			r.Extras = []result.Measured{{Kind: result.Reads, Failure: usedUp, Flows: flows(nil, "0")}}
 		}, 2, []string{"TCP, 1 stream budget", "rail 0, READ budget"}},
-		{"sizes", extra(result.Measured{Kind: result.Sizes, Size: 65536, Failure: usedUp, Flows: flows(nil, "0", "1")},
-			result.Measured{Kind: result.Sizes, Size: 131072, Flows: flows(disturbed, "0", "1")}), 2,
+		{"sizes", extra(result.Measured{Kind: result.Sweep, Size: 65536, Failure: usedUp, Flows: flows(nil, "0", "1")},
+			result.Measured{Kind: result.Sweep, Size: 131072, Flows: flows(disturbed, "0", "1")}), 2,
 			[]string{"64 KiB budget", "128 KiB disturbed"}},
 		{"pages", func(r *result.Result, o *Options) {
 			o.Caches = []Cache{{Model: "1GB", Bytes: 1e9, Page: 4096}}
-			r.Extras = []result.Measured{{Kind: result.Pages, Size: 4096, Flows: flows(disturbed, "0")},
-				{Kind: result.Pages, Size: 4096, Failure: usedUp, Flows: flows(nil, "0", "1")},
-				{Kind: result.Pages, Size: 4096, Failure: usedUp, TCP: &result.TCPResult{Streams: 4}}}
+			r.Extras = []result.Measured{{Kind: result.KVCache, Size: 4096, Flows: flows(disturbed, "0")},
+				{Kind: result.KVCache, Size: 4096, Failure: usedUp, Flows: flows(nil, "0", "1")},
+				{Kind: result.KVCache, Size: 4096, Failure: usedUp, TCP: &result.TCPResult{Streams: 4}}}
 		}, 3, []string{"1GB - 953.67 MiB 4 KiB disturbed budget budget"}},
 		{"times", extra(result.Measured{Kind: result.Messages, Size: 4096, Flows: flows(disturbed, "0", "1")},
 			result.Measured{Kind: result.TCPTime, Size: 8, Failure: usedUp}), 3, []string{"time of 4096 B, rail 0; time of"}},
@@ -110,8 +110,8 @@ func TestIncomplete(t *testing.T) {
 func TestDisturbedRound(t *testing.T) {
 	r := round(92.6, 92.9)
 	r.Outcome, r.Transport, r.Reason, r.Detail = result.Skipped, result.NoTransport, disturbed.Reason, disturbed.Detail
-	r.Stealing, r.Static, r.Scaling, r.Imbalance, r.FinishSkew, r.Speedup = nil, nil, nil, nil, nil, nil
-	r.Rails[0].Stealing, r.Rails[1].Stealing, r.StripedFailure = nil, nil, disturbed
+	r.Striped, r.Static, r.Scaling, r.Imbalance, r.FinishSkew, r.Speedup = nil, nil, nil, nil, nil, nil
+	r.Rails[0].Striped, r.Rails[1].Striped, r.StripedFailure = nil, nil, disturbed
 	r.Extras = extras()[:3]
 	var b bytes.Buffer
 	if err := WriteTable(&b, r, Options{}); err != nil {

@@ -21,7 +21,7 @@ type jsonResult struct {
 	Reason     *string          `json:"reason"`
 	Detail     *string          `json:"detail"`
 	Verified   bool             `json:"verified"`
-	Stealing   *float64         `json:"stealing_bytes_per_second"`
+	Striped    *float64         `json:"stealing_bytes_per_second"`
 	Static     *float64         `json:"static_bytes_per_second"`
 	Imbalance  *float64         `json:"imbalance_ratio"`
 	Scaling    *float64         `json:"scaling_ratio"`
@@ -45,27 +45,26 @@ type jsonResult struct {
 }
 
 type jsonRail struct {
-	Rail          string       `json:"rail"`
-	Device        *string      `json:"device"`
-	Port          *int         `json:"port"`
-	PeerDevice    *string      `json:"peer_device"`
-	Unpaired      bool         `json:"unpaired"`
-	GIDIndex      *int         `json:"gid_index"`
-	PathMTU       *int         `json:"path_mtu_bytes"`
-	Latency       *jsonLatency `json:"latency_seconds"`
-	Solo          *float64     `json:"solo_bytes_per_second"`
-	Slow          bool         `json:"slow"`
-	StealingBytes *int64       `json:"stealing_bytes"`
-	Stealing      *float64     `json:"stealing_bytes_per_second"`
-	Static        *float64     `json:"static_bytes_per_second"`
-	Capacity      *float64     `json:"capacity_bytes_per_second"`
-	Expected      *float64     `json:"expected_bytes_per_second"`
-	Share         *float64     `json:"share_ratio"`
-	CounterBytes  *int64       `json:"counter_bytes"`
-	Retransmits   *uint64      `json:"retransmits"`
-	Loss          *jsonLoss    `json:"loss"`
-	Others        *float64     `json:"others_bytes_per_second"`
-	Failure       *jsonFailure `json:"failure"`
+	Rail         string       `json:"rail"`
+	Device       *string      `json:"device"`
+	Port         *int         `json:"port"`
+	PeerDevice   *string      `json:"peer_device"`
+	Unpaired     bool         `json:"unpaired"`
+	GIDIndex     *int         `json:"gid_index"`
+	PathMTU      *int         `json:"path_mtu_bytes"`
+	Latency      *jsonLatency `json:"latency_seconds"`
+	Solo         *float64     `json:"solo_bytes_per_second"`
+	Slow         bool         `json:"slow"`
+	StripedBytes *int64       `json:"stealing_bytes"`
+	Striped      *float64     `json:"stealing_bytes_per_second"`
+	Capacity     *float64     `json:"capacity_bytes_per_second"`
+	Expected     *float64     `json:"expected_bytes_per_second"`
+	Share        *float64     `json:"share_ratio"`
+	CounterBytes *int64       `json:"counter_bytes"`
+	Retransmits  *uint64      `json:"retransmits"`
+	Loss         *jsonLoss    `json:"loss"`
+	Others       *float64     `json:"others_bytes_per_second"`
+	Failure      *jsonFailure `json:"failure"`
 
 	SoloFailure    *jsonFailure `json:"solo_failure"`    // why Solo has no figure
 	StripedFailure *jsonFailure `json:"striped_failure"` // why the striped burst has no figure
@@ -113,7 +112,7 @@ func WriteJSON(w io.Writer, r result.Result, o Options) error {
 	out := jsonResult{
 		Suite: s, Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason)),
 		Detail: nonZero(r.Detail), Verified: r.Verified, Duration: r.Duration.Seconds(),
-		Stealing: stats.Finite(r.Stealing), Static: stats.Finite(r.Static), Imbalance: stats.Finite(r.Imbalance),
+		Striped: stats.Finite(r.Striped), Static: stats.Finite(r.Static), Imbalance: stats.Finite(r.Imbalance),
 		Scaling: stats.Finite(r.Scaling), FinishSkew: stats.Finite(r.FinishSkew), Speedup: stats.Finite(r.Speedup),
 		Rails: []jsonRail{}, Failures: []jsonFailure{},
 		Shared: append([]result.Shared{}, r.Shared...), Mismatches: append([]result.Mismatch{}, r.Mismatches...),
@@ -150,9 +149,8 @@ func WriteJSON(w io.Writer, r result.Result, o Options) error {
 func newJSONRail(r *result.RailResult) jsonRail {
 	out := jsonRail{
 		Rail: r.Rail, Device: nonZero(r.Device), Port: nonZero(r.Port), PeerDevice: nonZero(r.PeerDevice),
-		Unpaired: r.Unpaired, PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Stealing: rate(r.Stealing),
-		Static: rate(r.Stealing),
-		Slow:   fewWrites(r), Capacity: stats.Finite(r.Capacity), Expected: stats.Finite(r.Expected),
+		Unpaired: r.Unpaired, PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Striped: rate(r.Striped),
+		Slow: fewWrites(r), Capacity: stats.Finite(r.Capacity), Expected: stats.Finite(r.Expected),
 		Share:        stats.Finite(r.Share),
 		CounterBytes: r.CounterBytes, Retransmits: r.Retransmits, Failure: newJSONFailure(r.Failure),
 		Others: stats.Finite(r.Others), SoloFailure: newJSONFailure(r.SoloFailure),
@@ -163,8 +161,8 @@ func newJSONRail(r *result.RailResult) jsonRail {
 	if r.GID != "" {
 		out.GIDIndex = &r.GIDIndex
 	}
-	if r.Stealing != nil {
-		out.StealingBytes = &r.Stealing.Moved
+	if r.Striped != nil {
+		out.StripedBytes = &r.Striped.Moved
 	}
 	out.Latency = newJSONLatency(r.Latency)
 	return out
@@ -211,7 +209,7 @@ func rate(f *result.Flow) *float64 {
 
 // fewWrites reports whether a figure of the rail is based on few writes.
 func fewWrites(r *result.RailResult) bool {
-	return r.Solo != nil && r.Solo.Slow || r.Stealing != nil && r.Stealing.Slow
+	return r.Solo != nil && r.Solo.Slow || r.Striped != nil && r.Striped.Slow
 }
 
 // seconds rounds to 1 ns, which removes the error of the division.

@@ -61,7 +61,7 @@ func round(gigabits ...float64) result.Result {
 			PeerRail: fmt.Sprint(i), PeerDevice: fmt.Sprintf("rocep1s0f%d", i), GIDIndex: 3,
 			GID: "::ffff:192.168.101.1", PathMTU: 4096,
 			Latency: &result.Latency{Samples: samples}, Capacity: new(100.0 * gb), Expected: new(100.0 * gb),
-			Solo: burst(64, g+1), Stealing: burst(int64(g), g),
+			Solo: burst(64, g+1), Striped: burst(int64(g), g),
 			CounterBytes: new(int64(33 * mb)), CounterMismatch: new(0.001),
 		}
 		sum, solos = sum+g, solos+g+1
@@ -69,7 +69,7 @@ func round(gigabits ...float64) result.Result {
 		r.Rails = append(r.Rails, one)
 	}
 	slowest, fastest := slices.Min(gigabits), slices.Max(gigabits)
-	r.Stealing, r.Static, r.Speedup = new(sum*gb), new(float64(len(gigabits))*slowest*gb), new(sum/12.4)
+	r.Striped, r.Static, r.Speedup = new(sum*gb), new(float64(len(gigabits))*slowest*gb), new(sum/12.4)
 	r.Scaling, r.FinishSkew = new(sum/solos), new(1-slowest/fastest)
 	if imbalance, known := rail.Imbalance(loads); known {
 		r.Imbalance = &imbalance
@@ -115,7 +115,7 @@ func results() map[string]result.Result {
 			for i := range r.Rails {
 				r.Rails[i].Expected = nil
 			}
-			r.Rails[1].Stealing.Slow = true
+			r.Rails[1].Striped.Slow = true
 			r.Scaling, r.Speedup = new(0.95), nil
 			*r = judged(*r)
 		}),
@@ -127,7 +127,7 @@ func results() map[string]result.Result {
 		}),
 		"rail-down": changed(withFailure(round(92, 92), 1, result.Failure{Stage: "open", Reason: "port_down",
 			Detail: "rocep1s0f1 port 1 is DOWN: is the cable in?"}), func(r *result.Result) {
-			r.Stealing, r.Static, r.Imbalance, r.Scaling, r.FinishSkew = new(92.0*gb), nil, new(1.0), nil, nil
+			r.Striped, r.Static, r.Imbalance, r.Scaling, r.FinishSkew = new(92.0*gb), nil, new(1.0), nil, nil
 		}),
 		"single": changed(round(97), func(r *result.Result) { r.TCP, r.Speedup, r.Scaling = nil, nil, nil }),
 		"many-faults": changed(round(90, 90, 90), func(r *result.Result) {
@@ -141,8 +141,8 @@ func results() map[string]result.Result {
 		"fallback": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: result.Fallback, Transport: result.TCP,
 			Reason: noDevice.Reason, Detail: noDevice.Detail, Verified: true, Bytes: 64 * mb,
 			Failures: []result.Failure{noDevice}, TCP: []result.TCPResult{{Streams: 4, BytesPerSecond: 9.41 * gb}},
-			Rails: []result.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Stealing: burst(32, 4.7)},
-				{Rail: "1", Netdev: "enp1s0f1np1", Stealing: burst(32, 4.71)}}},
+			Rails: []result.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Striped: burst(32, 4.7)},
+				{Rail: "1", Netdev: "enp1s0f1np1", Striped: burst(32, 4.71)}}},
 		"all-rails-failed": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: result.Fallback,
 			Transport: result.TCP, Reason: "retry_exceeded", Detail: "rail 0: no answer", Verified: true,
 			Failures: []result.Failure{{Rail: "0", Stage: "reach", Reason: "retry_exceeded", Detail: "no answer"},
@@ -207,7 +207,7 @@ func extras() (list []result.Measured) {
 	add(result.Reads, 1, flow("0", result.Read, 91.2))
 	add(result.Reads, 1, flow("1", result.Read, 91.4))
 	add(result.Reads, 1, flow("0", result.Read, 90.9), flow("1", result.Read, 91.1))
-	add(result.Both, 1, flow("0", result.Write, 90.1), flow("0", result.Read, 89.5), flow("1", result.Write, 0),
+	add(result.Bidirectional, 1, flow("0", result.Write, 90.1), flow("0", result.Read, 89.5), flow("1", result.Write, 0),
 		flow("1", result.Read, 92.5))
 	for _, n := range []int{1, 2, 4, 8} {
 		add(result.QueuePairs, n, flow("0", result.Write, 90+float64(n)/10), flow("1", result.Write, 90.5))
@@ -240,7 +240,7 @@ func extras() (list []result.Measured) {
 	add(result.Contention, 1, flow("0", result.Write, 92))
 	add(result.Contention, 1, flow("1", result.Write, 92.4))
 	add(result.Contention, 1, flow("0", result.Write, 55), flow("1", result.Write, 54))
-	return append(list, result.Measured{Kind: result.Both, Failure: &result.Failure{Stage: "extra", Reason: "peer_version",
+	return append(list, result.Measured{Kind: result.Bidirectional, Failure: &result.Failure{Stage: "extra", Reason: "peer_version",
 		Detail: "the railscope of the peer opens one flow of writes per rail: install this version there"}})
 }
 

@@ -51,7 +51,7 @@ func single(r result.Result, o Options) suite.Suite {
 		row, ok := one.row(&b, m)
 		switch {
 		case !ok:
-		case m.Kind == result.Sizes:
+		case m.Kind == result.Sweep:
 			s.Sweep = append(s.Sweep, row)
 		default:
 			s.Rows = append(s.Rows, row)
@@ -169,7 +169,7 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 		return nil
 	}
 	all := suite.Row{Name: "all rails, WRITE", Transport: string(result.RDMA), Op: string(result.Write), Memory: host,
-		QueuePairs: b.result.QueuePairs, Goodput: stats.Finite(b.result.Stealing),
+		QueuePairs: b.result.QueuePairs, Goodput: stats.Finite(b.result.Striped),
 		Runs: append([]float64{}, b.result.Runs...)}
 	for i := range b.result.Rails {
 		one := &b.result.Rails[i]
@@ -188,13 +188,13 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 		}
 		row.LineRate = b.lineRate(row.Rails)
 		rows = append(rows, row)
-		if one.Stealing == nil && b.result.StripedFailure != nil && one.Failure == nil {
+		if one.Striped == nil && b.result.StripedFailure != nil && one.Failure == nil {
 			all.Rails = append(all.Rails, one.Rail)
 		}
-		if one.Stealing != nil {
+		if one.Striped != nil {
 			all.Rails = append(all.Rails, one.Rail)
-			all.PerRail = append(all.PerRail, suite.Part{Rail: one.Rail, Device: one.Device, Goodput: rate(one.Stealing),
-				CounterBytes: cmp.Or(one.Stealing.Counted, one.CounterBytes)})
+			all.PerRail = append(all.PerRail, suite.Part{Rail: one.Rail, Device: one.Device, Goodput: rate(one.Striped),
+				CounterBytes: cmp.Or(one.Striped.Counted, one.CounterBytes)})
 		}
 	}
 	if len(rows) < 2 {

@@ -21,13 +21,13 @@ func rails(r result.Result) []suite.Rail {
 	for i := range r.Rails {
 		one := &r.Rails[i]
 		row := suite.Rail{Rail: one.Rail, Device: cmp.Or(one.Device, one.Netdev), Peer: peerDevice(one),
-			Latency: latency(one.Latency, 0), Solo: rate(one.Solo), Striped: rate(one.Stealing),
+			Latency: latency(one.Latency, 0), Solo: rate(one.Solo), Striped: rate(one.Striped),
 			Expected: stats.Finite(one.Expected),
 			WhySolo:  why(one.SoloFailure)}
 		if one.Port > 1 {
 			row.Device += "/" + strconv.Itoa(one.Port)
 		}
-		if one.Stealing == nil && one.Failure == nil && !one.Unpaired {
+		if one.Striped == nil && one.Failure == nil && !one.Unpaired {
 			row.WhyStriped = why(r.StripedFailure)
 		}
 		list = append(list, row)
@@ -147,7 +147,7 @@ func (b *rowBuilder) who(rails []string, kind result.Kind) string {
 	switch {
 	case len(rails) == 1:
 		return "rail " + rails[0]
-	case len(rails) == live && kind != result.Subset:
+	case len(rails) == live && kind != result.Rails:
 		return "all rails"
 	}
 	return "rails " + strings.Join(rails, ", ")
@@ -184,7 +184,7 @@ func (b *rowBuilder) caches(s suite.Suite, o Options) (list []suite.KVCache) {
 	measured := map[key]result.Measured{}
 	var ways []string
 	for _, m := range b.result.Extras {
-		if m.Kind != result.Pages {
+		if m.Kind != result.KVCache {
 			continue
 		}
 		row := tables.OneRail

@@ -40,7 +40,7 @@ func everything() (result.Result, Options) {
 	}
 	add(result.Measured{Kind: result.Reads, QueuePairs: 1,
 		Flows: []result.MeasuredFlow{flow("0", result.Read, 90), flow("1", result.Read, 90.5)}})
-	add(result.Measured{Kind: result.Subset, QueuePairs: 1,
+	add(result.Measured{Kind: result.Rails, QueuePairs: 1,
 		Flows: []result.MeasuredFlow{flow("0", result.Write, 92), flow("1", result.Write, 91)}})
 	add(result.Measured{Kind: result.Messages, Size: 4096, Flows: []result.MeasuredFlow{
 		{Rail: "0", Op: result.Write, Latency: samples(100, 4000)}, {Rail: "1", Op: result.Write, Latency: samples(100, 4100)},
@@ -51,15 +51,15 @@ func everything() (result.Result, Options) {
 			n = 12 // too few for a P95
 		}
 		took := time.Duration(float64(size)/(150*gb)*1e9) + 3*time.Microsecond
-		add(result.Measured{Kind: result.Sizes, Size: size, Transfer: samples(n, took),
+		add(result.Measured{Kind: result.Sweep, Size: size, Transfer: samples(n, took),
 			Flows: []result.MeasuredFlow{flow("0", result.Write, 90), flow("1", result.Write, 91)}})
 	}
 	for _, page := range []int64{4 << 10, 32 << 10} {
-		add(result.Measured{Kind: result.Pages, Size: page, Flows: []result.MeasuredFlow{flow("0", result.Read, 60)}})
-		add(result.Measured{Kind: result.Pages, Size: page,
+		add(result.Measured{Kind: result.KVCache, Size: page, Flows: []result.MeasuredFlow{flow("0", result.Read, 60)}})
+		add(result.Measured{Kind: result.KVCache, Size: page,
 			Flows: []result.MeasuredFlow{flow("0", result.Read, 59), flow("1", result.Read, 61)}})
 	}
-	add(result.Measured{Kind: result.Pages, Size: 32 << 10, TCP: &result.TCPResult{Streams: 4, BytesPerSecond: 9 * gb}})
+	add(result.Measured{Kind: result.KVCache, Size: 32 << 10, TCP: &result.TCPResult{Streams: 4, BytesPerSecond: 9 * gb}})
 	for _, size := range []int64{8, 4096} {
 		add(result.Measured{Kind: result.TCPTime, Size: size, TCP: &result.TCPResult{Streams: 1},
 			Flows: []result.MeasuredFlow{

@@ -170,7 +170,7 @@ func totals(r result.Result, ratios []suite.Ratio) [][]grid.Cell {
 			add(title, format(*v), unit, off != nil && off(*v))
 		}
 	}
-	addFigure("striped", r.Stealing, grid.Gigabits, "Gb/s, each rail as much as it can", nil)
+	addFigure("striped", r.Striped, grid.Gigabits, "Gb/s, each rail as much as it can", nil)
 	addFigure("in equal parts", r.Static, grid.Gigabits, "Gb/s, rails × the slowest", nil)
 	if best := bestTCP(r); best != nil {
 		add("TCP", grid.Gigabits(best.BytesPerSecond), "Gb/s, "+terminal.Count(best.Streams, "stream")+" per rail", false)

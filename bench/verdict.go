@@ -48,8 +48,8 @@ func verdict(r result.Result) (text, colour string, found []finding.Finding) {
 		}
 	}
 	carry := ""
-	if used > 0 && r.Stealing != nil {
-		carry = throughput(used, len(r.Rails), *r.Stealing)
+	if used > 0 && r.Striped != nil {
+		carry = throughput(used, len(r.Rails), *r.Striped)
 	}
 	switch text = fmt.Sprintf("RDMA to %s works%s", r.Peer, carry); {
 	case r.Outcome == result.Degraded:

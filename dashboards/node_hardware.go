@@ -120,7 +120,7 @@ func nodeUsers() []*panel {
 	return []*panel{
 		stat("Jobs without RDMA", docProcess,
 			"Jobs that hold GPU memory and have no connected queue pair on any rail 2 minutes after their "+
-				"start: they use TCP. Needs `--collector.process`.").size(4, 8).
+				"start: they use TCP. Needs `--source.process`.").size(4, 8).
 			query(`sum(railscope_process_gpu_without_rdma{<node>})`, "").unit("none").colours(green, from(1, orange)).
 			nothing("not enabled"),
 		table("Queue pairs by process", docProcess,
@@ -135,36 +135,36 @@ func nodeUsers() []*panel {
 			"Queue pairs in state rts by process, over all rails. A drop to 0 while the process lives: its "+
 				"connections broke.").size(12, 8).
 			query(`sum by (`+who+`) (railscope_process_queue_pairs{<rail>, state="rts"})`, name).unit("none").from(0).
-			decimals(0).stacked().nothing("not enabled: --collector.process"),
+			decimals(0).stacked().nothing("not enabled: --source.process"),
 		timeseries("GPU memory by process", docProcess,
 			"Memory of each process on all GPUs. Memory that no process of the job holds belongs to someone "+
 				"else.").size(12, 8).
 			query(`sum by (`+who+`) (railscope_process_gpu_memory_bytes{<node>})`, name).unit("bytes").from(0).
 			stacked().
-			nothing("not enabled: --collector.process"),
+			nothing("not enabled: --source.process"),
 		timeseries("Traffic of jobs", docProcess,
 			"Traffic of each job over the rails that it has alone, both directions. A rail that jobs share counts for "+
 				"none of them.").size(24, 8).
 			query(bits("process_job_rail_bytes_total", "<rail>", who), name).unit("bps").from(0).
-			stacked().nothing("not enabled: --collector.process, or all rails are shared"),
+			stacked().nothing("not enabled: --source.process, or all rails are shared"),
 		timeseries("Networks used by NCCL", docNCCL,
-			"Jobs by the network in their NCCL log (`--collector.nccl`). Socket beside IB: a job fell back.").
+			"Jobs by the network in their NCCL log (`--source.nccl`). Socket beside IB: a job fell back.").
 			query(`count by (instance, network) (railscope_nccl_network_info{<node>})`, "{{network}} · {{instance}}").
 			unit("none").from(0).decimals(0).
-			style("Socket .*", fixed(orange)).nothing("not enabled: --collector.nccl"),
+			style("Socket .*", fixed(orange)).nothing("not enabled: --source.nccl"),
 		timeseries("Why NCCL uses sockets", docNCCL,
 			"Jobs by the reason in their NCCL log, and adapters without GPUDirect RDMA.").
 			query(`count by (instance, reason) (railscope_nccl_fallback_reason_info{<node>})`,
 				"{{reason}} · {{instance}}").
 			query(`sum by (instance, device) (1 - railscope_nccl_gdr_enabled{<node>})`,
 				"{{device}} without GPUDirect · {{instance}}").unit("none").from(0).decimals(0).
-			nothing("not enabled: --collector.nccl"),
+			nothing("not enabled: --source.nccl"),
 		timeseries("NCCL warnings", docNCCL,
 			"Warnings per minute by kind, and completion errors by status. retry_exc: a peer or path does not "+
 				"respond.").
 			query(`60 * `+perSecond("nccl_warnings_total", "<node>", "instance, kind"), "{{kind}} · {{instance}}").
 			query(`60 * `+perSecond("nccl_completion_errors_total", "<node>", "instance, status"),
-				"{{status}} · {{instance}}").unit(perMinute).from(0).nothing("not enabled: --collector.nccl"),
+				"{{status}} · {{instance}}").unit(perMinute).from(0).nothing("not enabled: --source.nccl"),
 	}
 }
 

@@ -50,7 +50,7 @@ func healthy(peer string) result.Result {
 	r := result.Result{
 		Peer: peer, PeerNode: "node-a", Start: noon, Duration: 1500 * time.Millisecond,
 		Outcome: result.OK, Transport: result.RDMA, Verified: true,
-		Stealing: new(2.2e10), Static: new(2e10), Imbalance: new(0.02), Scaling: new(0.98), FinishSkew: new(0.05),
+		Striped: new(2.2e10), Static: new(2e10), Imbalance: new(0.02), Scaling: new(0.98), FinishSkew: new(0.05),
 		Speedup: new(8.0),
 		TCP: []result.TCPResult{{Streams: 1, BytesPerSecond: 1e9, Retransmits: 3, PathMTU: 9000},
 			{Streams: 4, BytesPerSecond: 2.75e9, Retransmits: 4, PathMTU: 1500}},
@@ -62,7 +62,7 @@ func healthy(peer string) result.Result {
 			Latency: &result.Latency{Samples: []time.Duration{900, 2000, 2100, 2100, 5000 * time.Duration(i+1),
 				200 * time.Millisecond}},
 			Solo: flow(64, 5*time.Millisecond), Bytes: 128 << 20, Retransmits: new(uint64(2)),
-			Stealing: flow(32, 3*time.Millisecond),
+			Striped:  flow(32, 3*time.Millisecond),
 			Expected: new(1.25e10), CounterMismatch: new(0.001 * float64(i+1)),
 		})
 	}
@@ -98,7 +98,7 @@ func withExtras(r result.Result) result.Result {
 func brief(peer string) result.Result {
 	r := healthy(peer)
 	r.Start = noon.Add(time.Minute)
-	r.Scaling, r.Speedup, r.TCP, r.Stealing = nil, nil, nil, new(2.1e10)
+	r.Scaling, r.Speedup, r.TCP, r.Striped = nil, nil, nil, new(2.1e10)
 	for i := range r.Rails {
 		r.Rails[i].Solo = nil
 	}
@@ -111,7 +111,7 @@ func fallback(peer string) result.Result {
 		Transport: result.TCP, Reason: "no_device", Detail: "the peer has none",
 		Failures: []result.Failure{{Stage: "open", Reason: "no_device"}},
 		TCP:      []result.TCPResult{{Streams: 1, BytesPerSecond: 1.1e9, Retransmits: 1, PathMTU: 1500}},
-		Rails: []result.RailResult{{Rail: "0", Netdev: "eth0", Stealing: flow(64, time.Second),
+		Rails: []result.RailResult{{Rail: "0", Netdev: "eth0", Striped: flow(64, time.Second),
 			Failure: &result.Failure{Stage: "open", Reason: "no_device"}}},
 	}
 }
@@ -299,7 +299,7 @@ func TestProbeVanish(t *testing.T) {
 			`failures_total{peer="a:10092",reason="peer_unreachable",stage="other"}`: "1"}},
 		{"no numbers", []result.Result{with(healthy(peerA), func(r *result.Result) {
 			zero := 0.0
-			r.Imbalance, r.FinishSkew, r.Rails[1].Stealing = new(zero/zero), new(-1/zero), flow(1, 0)
+			r.Imbalance, r.FinishSkew, r.Rails[1].Striped = new(zero/zero), new(-1/zero), flow(1, 0)
 		})}, map[string]string{balance: "", skew: "", rail1: "0"}},
 		{"TCP without a path MTU", []result.Result{with(healthy(peerA), func(r *result.Result) { r.TCP[1].PathMTU = 0 })},
 			map[string]string{tcpMTU: "9000"}},

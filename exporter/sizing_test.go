@@ -285,8 +285,8 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	root, _ = capture(t, "hgx", "")
 	logs := exportertest.Text(t, exportertest.Scraper(t, ncclLogs(t, root)))
 	const ofJob = `[{,]job="`
-	row("node: `--collector.nccl`", count(logs, "nccl").minus(count(logs, ofJob)), "256 jobs at most")
-	row("job: `--collector.nccl`", count(logs, ofJob).classic/2, "mean of 2")
+	row("node: `--source.nccl`", count(logs, "nccl").minus(count(logs, ofJob)), "256 jobs at most")
+	row("job: `--source.nccl`", count(logs, ofJob).classic/2, "mean of 2")
 	withOne := probed(2, one).minus(probed(1, one))
 	hgx.peerRail = probed(2, two).minus(probed(1, two)).minus(withOne)
 	hgx.peer = withOne.minus(hgx.peerRail)

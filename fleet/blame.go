@@ -14,15 +14,15 @@ const (
 	// mostly is the share of bad paths above which their common part is blamed. Other paths may be missing, or have
 	// another fault at their far end.
 	mostly = 0.75
-	// leastDrop is the minimum drop of a bad path below the typical ratio, as a share of it, even if other paths hardly
+	// minDrop is the minimum drop of a bad path below the typical ratio, as a share of it, even if other paths hardly
 	// vary.
-	leastDrop = 0.12
+	minDrop = 0.12
 	// spreads is the minimum drop in standard deviations, which the median of deviations estimates.
 	spreads = 6
-	// leastLoss is the number of retransmissions in 30 minutes above which a path is lossy, if they also exceed
+	// minLoss is the number of retransmissions in 30 minutes above which a path is lossy, if they also exceed
 	// lossTimes the median of all paths and tailTimes their third quartile: some fabrics lose packets everywhere,
 	// unevenly.
-	leastLoss = 20
+	minLoss   = 20
 	lossTimes = 20
 	tailTimes = 5
 	// leafMembers is the minimum number of affected rails to blame a leaf; fewer are blamed one by one.
@@ -96,7 +96,7 @@ func newCut(figures []float64) cut {
 		off = append(off, math.Abs(v-m))
 	}
 	const deviations = 1.4826 // standard deviation ÷ median of deviations, for a normal distribution
-	return cut{m, m - max(leastDrop*m, spreads*deviations*median(off))}
+	return cut{m, m - max(minDrop*m, spreads*deviations*median(off))}
 }
 
 func median(list []float64) float64 {
@@ -132,7 +132,7 @@ func (j *judge) findTypical() {
 	j.typical = typical{cuts(ratios), cuts(loops), cuts(gpus), map[string]float64{}}
 	for cluster, list := range resent {
 		slices.Sort(list)
-		j.retransmits[cluster] = max(leastLoss, lossTimes*list[len(list)/2], tailTimes*list[len(list)*3/4])
+		j.retransmits[cluster] = max(minLoss, lossTimes*list[len(list)/2], tailTimes*list[len(list)*3/4])
 	}
 }
 

@@ -76,12 +76,12 @@ func TestDegraded(t *testing.T) {
 			}
 			return &result.Flow{Bytes: int64(v * 1e6), Active: time.Second}
 		}
-		res.Stealing = figure(tc.stealing)
+		res.Striped = figure(tc.stealing)
 		if tc.imbalance >= 0 {
 			res.Imbalance = &tc.imbalance
 		}
 		for i, r := range tc.rails {
-			rr := result.RailResult{Rail: fmt.Sprint(i), Solo: flow(r.solo), Stealing: flow(r.stealing),
+			rr := result.RailResult{Rail: fmt.Sprint(i), Solo: flow(r.solo), Striped: flow(r.stealing),
 				Expected: figure(r.expected)}
 			if r.failed {
 				rr.Failure = &failure.Failure{}
@@ -106,10 +106,10 @@ func TestDegraded(t *testing.T) {
 func TestUnpairedNotExpected(t *testing.T) {
 	slow := func(stealing float64) result.RailResult {
 		f := &result.Flow{Bytes: int64(stealing * 1e6), Active: time.Second}
-		return result.RailResult{Rail: "0", PeerRail: "0", Solo: f, Stealing: f, Expected: new(100e6)}
+		return result.RailResult{Rail: "0", PeerRail: "0", Solo: f, Striped: f, Expected: new(100e6)}
 	}
 	for stealing, want := range map[float64]string{95: "[]", 13: "[{0 1.3e+07 1e+08}]"} {
-		res := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, Stealing: new(stealing * 1e6)}
+		res := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, Striped: new(stealing * 1e6)}
 		res.Rails = []result.RailResult{slow(stealing), {Rail: "1", Unpaired: true}, {Rail: "2", Unpaired: true}}
 		if got := fmt.Sprint(res.Shortfalls()); got != want || res.Degraded() != (want != "[]") {
 			t.Errorf("%v MB/s: shortfalls %s, degraded %v", stealing, got, res.Degraded())
@@ -216,9 +216,9 @@ func TestExpectation(t *testing.T) {
 func TestShortfallsShared(t *testing.T) {
 	flow := func(rate int64) *result.Flow { return &result.Flow{Bytes: rate, Active: time.Second} }
 	for solo, want := range map[*result.Flow]int{nil: 1, flow(90): 1, flow(50): 3} {
-		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, EvenAlone: true, Stealing: new(100.0)}
+		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, EvenAlone: true, Striped: new(100.0)}
 		for range 2 {
-			r.Rails = append(r.Rails, result.RailResult{Solo: solo, Stealing: flow(50), Expected: new(100.0)})
+			r.Rails = append(r.Rails, result.RailResult{Solo: solo, Striped: flow(50), Expected: new(100.0)})
 		}
 		if got := r.Shortfalls(); len(got) != want || got[0].Rail != "" {
 			t.Errorf("alone %v: %+v, want %d", solo, got, want)
@@ -241,9 +241,9 @@ func TestSlowed(t *testing.T) {
 		"just too little": {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 100, Latest: 69.9}}, true},
 		"half":            {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, true},
 		"striped as ever": {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 48e9, Latest: 30e9},
-			Stealing: &result.Flow{Bytes: 48e9, Active: time.Second}}, false},
+			Striped: &result.Flow{Bytes: 48e9, Active: time.Second}}, false},
 		"striped low, too": {result.RailResult{Expected: &expected, Past: &baseline.Past{Best: 48e9, Latest: 30e9},
-			Stealing: &result.Flow{Bytes: 29e9, Active: time.Second}}, true},
+			Striped: &result.Flow{Bytes: 29e9, Active: time.Second}}, true},
 		"less is expected now": {result.RailResult{Expected: new(25e9), Past: &baseline.Past{Best: 48e9, Latest: 24e9}}, false},
 		"less than that":       {result.RailResult{Expected: new(25e9), Past: &baseline.Past{Best: 48e9, Latest: 17e9}}, true},
 		"software":             {result.RailResult{Past: &baseline.Past{Best: 45e9, Latest: 22e9}}, false},
@@ -278,9 +278,9 @@ func TestThrottled(t *testing.T) {
 		{"the halves of one port", 0.5, true, rate / 2, true, false},
 	} {
 		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.1, Bottleneck: tc.found, EvenAlone: tc.found,
-			Stealing: new(2 * rate * tc.together)}
+			Striped: new(2 * rate * tc.together)}
 		for range 2 {
-			one := result.RailResult{Stealing: &result.Flow{Bytes: int64(rate * tc.together), Active: time.Second}}
+			one := result.RailResult{Striped: &result.Flow{Bytes: int64(rate * tc.together), Active: time.Second}}
 			if tc.expected > 0 {
 				one.Expected = new(tc.expected)
 			}
@@ -294,7 +294,7 @@ func TestThrottled(t *testing.T) {
 			t.Errorf("%s: throttled %v, degraded %v, want %v", tc.why, r.Throttled(), r.Degraded(), tc.want)
 		}
 		if tc.why == "the halves of one port" { // nothing shows what they carry
-			r.Stealing, r.Rails[0].Stealing, r.Rails[1].Stealing = nil, nil, nil
+			r.Striped, r.Rails[0].Striped, r.Rails[1].Striped = nil, nil, nil
 			if !r.Throttled() {
 				t.Errorf("%s, without a striped burst: not throttled", tc.why)
 			}
@@ -316,7 +316,7 @@ func TestOthersExcuse(t *testing.T) {
 		{"others in another burst", func(one *result.RailResult) { one.SeenOthers = new(1e6) }, false},
 	} {
 		r := twoRails(&history.PastPeer{}, true)
-		r.Res.MinOfExpected, r.Res.Imbalance, r.Res.Stealing = 0.7, new(0.29), new(120e6)
+		r.Res.MinOfExpected, r.Res.Imbalance, r.Res.Striped = 0.7, new(0.29), new(120e6)
 		for i, latency := range []time.Duration{343 * time.Microsecond, 82 * time.Millisecond} {
 			one := &r.Res.Rails[i]
 			one.Latency, one.Share = (*result.Latency)(nil).Add([]time.Duration{latency}, nil), new(1-0.29*float64(i))

@@ -40,13 +40,13 @@ func TestSweepFits(t *testing.T) {
 				p.Local.Name = fmt.Sprint(i)
 				paths = append(paths, p)
 			}
-			e := result.Extra{Kind: result.Sizes, Counts: usualSizes()}
+			e := result.Extra{Kind: result.Sweep, Values: usualSizes()}
 			p := round.Plan{Options: options.DefaultOptions(), Full: true, Runs: history.SingleRuns, Rails: rails,
 				ExtrasNow: []result.Extra{e},
 				Rate:      float64(rails) * rate * 1e9 / 8}
 			r := round.Reservation{MaxBytes: p.ExtraBytes(paths, paths, nil), Spare: p.Repeats(paths)}
-			moved := round.SizesBytes(e.Counts, paths) // bytes that the transfers take
-			for _, size := range e.Counts {
+			moved := round.SweepBytes(e.Values, paths) // bytes that the transfers take
+			for _, size := range e.Values {
 				chunk, _ := round.Part(int64(size), rails, p.Longest(paths))
 				of := p.OfMessages(chunk, p.Longest(paths))
 				if !r.Affords(moved, of.Loads(paths)) {
@@ -76,7 +76,7 @@ func TestSweepOfSlowRails(t *testing.T) {
 	})
 	p.b.SetBudget(options.Budget{Share: 0.25})
 	p.serve()
-	res := p.bench(result.Extra{Kind: result.Sizes, Counts: usualSizes()})
+	res := p.bench(result.Extra{Kind: result.Sweep, Values: usualSizes()})
 	p.clean()
 	var sizes []int
 	for _, m := range res.Extras {
@@ -96,10 +96,10 @@ func TestMissed(t *testing.T) {
 	p := newPair(t, 2, nil)
 	sizes := []int{64 << 10, 128 << 10, 256 << 10}
 	r := schedule.NewBench(p.a, p.opts, p.peer, func(result.Progress) {})
-	r.Plan.ExtrasNow = []result.Extra{{Kind: result.Sizes, Counts: sizes}, {Kind: result.Reads}}
+	r.Plan.ExtrasNow = []result.Extra{{Kind: result.Sweep, Values: sizes}, {Kind: result.Reads}}
 	r.Plan.Extras = r.Plan.ExtrasNow
 	r.Progress = func(at result.Progress) { // the second size uses up the bytes
-		if r.Tally.Kind == result.Sizes && r.Tally.Done-r.Tally.Ours == 1 {
+		if r.Tally.Kind == result.Sweep && r.Tally.Done-r.Tally.Ours == 1 {
 			r.Reserved.MaxBytes = 0
 		}
 	}
@@ -124,16 +124,16 @@ func TestMissed(t *testing.T) {
 func TestPlannedBursts(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	list := []result.Extra{{Kind: result.Reads}, {Kind: result.Both}, {Kind: result.QueuePairs, Counts: []int{1, 2}},
+	list := []result.Extra{{Kind: result.Reads}, {Kind: result.Bidirectional}, {Kind: result.QueuePairs, Values: []int{1, 2}},
 		{Kind: result.Loopback},
-		{Kind: result.Paths, Counts: []int{2}}, {Kind: result.Subset, Rails: []string{"0", "1"}}, {Kind: result.Messages,
-			Counts: []int{4096}},
-		{Kind: result.Sizes, Counts: []int{65536}}, {Kind: result.Pages, Counts: []int{4096}}, {Kind: result.TCPTime,
-			Counts: []int{8}}}
+		{Kind: result.Paths, Values: []int{2}}, {Kind: result.Rails, Rails: []string{"0", "1"}}, {Kind: result.Messages,
+			Values: []int{4096}},
+		{Kind: result.Sweep, Values: []int{65536}}, {Kind: result.KVCache, Values: []int{4096}}, {Kind: result.TCPTime,
+			Values: []int{8}}}
 	res := p.bench(list...)
 	p.clean()
 	text := func(m result.Measured) string {
-		s := fmt.Sprint(m.Kind, " ", m.Size, " TCP ", m.TCP != nil && m.Kind == result.Pages)
+		s := fmt.Sprint(m.Kind, " ", m.Size, " TCP ", m.TCP != nil && m.Kind == result.KVCache)
 		for _, f := range m.Flows {
 			s += fmt.Sprintf(", %s %s %s %d", f.Op, f.Rail, f.Other, f.Path)
 		}
@@ -179,7 +179,7 @@ func TestProgress(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
 	opts := p.opts
-	opts.Extras, opts.Budget = []result.Extra{{Kind: result.Reads}, {Kind: result.QueuePairs, Counts: []int{1, 2}}},
+	opts.Extras, opts.Budget = []result.Extra{{Kind: result.Reads}, {Kind: result.QueuePairs, Values: []int{1, 2}}},
 		options.Budget{Share: 1}
 	var steps []string
 	var rates []float64

@@ -16,7 +16,7 @@ func TestSizes(t *testing.T) {
 	p := newPair(t, 2, nil)
 	sizes := []int{8 << 10, 64 << 10, 1 << 20, 4 << 20}
 	for _, read := range []bool{false, true} {
-		res := p.bench(result.Extra{Kind: result.Sizes, Counts: sizes, Read: read})
+		res := p.bench(result.Extra{Kind: result.Sweep, Values: sizes, Read: read})
 		var got []int
 		var last *result.Latency
 		for _, m := range res.Extras {
@@ -68,10 +68,10 @@ func TestPart(t *testing.T) {
 func TestSomeRails(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 3, nil)
-	res := p.bench(result.Extra{Kind: result.Subset, Rails: []string{"0", "2"}},
-		result.Extra{Kind: result.Sizes, Counts: []int{65536}, Rails: []string{"7"}})
-	equalBursts(t, res, result.Subset, "write 0, write 2")
-	equalBursts(t, res, result.Sizes, string(failure.NoDevice))
+	res := p.bench(result.Extra{Kind: result.Rails, Rails: []string{"0", "2"}},
+		result.Extra{Kind: result.Sweep, Values: []int{65536}, Rails: []string{"7"}})
+	equalBursts(t, res, result.Rails, "write 0, write 2")
+	equalBursts(t, res, result.Sweep, string(failure.NoDevice))
 	p.clean()
 }
 
@@ -79,8 +79,8 @@ func TestSomeRails(t *testing.T) {
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(result.Extra{Kind: result.Messages, Counts: []int{4096}}, result.Extra{Kind: result.TCPTime,
-		Counts: []int{8, 4096}})
+	res := p.bench(result.Extra{Kind: result.Messages, Values: []int{4096}}, result.Extra{Kind: result.TCPTime,
+		Values: []int{8, 4096}})
 	var got []string
 	for _, m := range res.Extras {
 		if m.Failure != nil {
@@ -123,8 +123,8 @@ func TestOneTCP(t *testing.T) {
 func TestChosenOrder(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(result.Extra{Kind: result.Subset, Rails: []string{"1", "0", "1"}})
-	equalBursts(t, res, result.Subset, "write 0, write 1")
+	res := p.bench(result.Extra{Kind: result.Rails, Rails: []string{"1", "0", "1"}})
+	equalBursts(t, res, result.Rails, "write 0, write 1")
 	p.clean()
 }
 
@@ -132,7 +132,7 @@ func TestChosenOrder(t *testing.T) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(result.Extra{Kind: result.Pages, Counts: []int{2048, 18432, 32 << 10}})
+	res := p.bench(result.Extra{Kind: result.KVCache, Values: []int{2048, 18432, 32 << 10}})
 	var flows, sizes []int
 	for _, m := range res.Extras {
 		n := len(m.Flows)

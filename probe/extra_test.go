@@ -65,7 +65,7 @@ func bursts(res result.Result, kind result.Kind) (list []string) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for _, kind := range append(result.Kinds(), "none") {
-		err := round.CheckExtras([]result.Extra{{Kind: kind, Counts: []int{1}}})
+		err := round.CheckExtras([]result.Extra{{Kind: kind, Values: []int{1}}})
 		if (err == nil) != (kind != "none") {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -87,12 +87,12 @@ func equalBursts(t *testing.T, res result.Result, kind result.Kind, want ...stri
 func TestExtras(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	res := p.bench(result.Extra{Kind: result.Reads}, result.Extra{Kind: result.Both},
-		result.Extra{Kind: result.QueuePairs, Counts: []int{1, 2, 8}},
+	res := p.bench(result.Extra{Kind: result.Reads}, result.Extra{Kind: result.Bidirectional},
+		result.Extra{Kind: result.QueuePairs, Values: []int{1, 2, 8}},
 		result.Extra{Kind: result.Contention})
 	p.clean()
 	equalBursts(t, res, result.Reads, "read 0", "read 1", "read 0, read 1")
-	equalBursts(t, res, result.Both, "write 0, read 0", "write 1, read 1", "write 0, read 0, write 1, read 1")
+	equalBursts(t, res, result.Bidirectional, "write 0, read 0", "write 1, read 1", "write 0, read 0, write 1, read 1")
 	equalBursts(t, res, result.QueuePairs, "write 0, write 1", "write 0, write 1", "write 0, write 1")
 	// Repeated if the rails seem to share something on a busy machine.
 	pairs := slices.Compact(bursts(res, result.Contention))
@@ -115,9 +115,9 @@ func TestExtras(t *testing.T) {
 func TestExtraBothDirections(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	res := p.bench(result.Extra{Kind: result.Both})
+	res := p.bench(result.Extra{Kind: result.Bidirectional})
 	p.clean()
-	equalBursts(t, res, result.Both, "write 0, read 0")
+	equalBursts(t, res, result.Bidirectional, "write 0, read 0")
 	if len(res.Extras) == 0 {
 		return
 	}
@@ -150,7 +150,7 @@ func TestExtraPaths(t *testing.T) {
 	to := device("b", 0, func(*fakeverbs.Device) {}).GIDs[3].Addr
 	dead := verbs.SourcePort(from, to, 5)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.DropPort = dead })
-	res := p.bench(result.Extra{Kind: result.Paths, Counts: []int{8}})
+	res := p.bench(result.Extra{Kind: result.Paths, Values: []int{8}})
 	p.clean()
 	if len(res.Extras) != 8 {
 		t.Fatalf("%d bursts: %q", len(res.Extras), bursts(res, result.Paths))

@@ -36,7 +36,7 @@ func (l judged) path(i int) *round.Flow {
 		}
 		return &result.Flow{Bytes: int64(rate * 1e6), Active: time.Second}
 	}
-	p.Result.Stealing, p.Result.Solo, p.Result.Capacity = flow(l.stealing), flow(l.solo), stats.Positive(l.capacity)
+	p.Result.Striped, p.Result.Solo, p.Result.Capacity = flow(l.stealing), flow(l.solo), stats.Positive(l.capacity)
 	p.Peer.Rate = l.rate
 	if l.failed {
 		p.Result.Failure = &failure.Failure{}
@@ -86,7 +86,7 @@ func TestJudge(t *testing.T) {
 		if tc.stealing >= 0 {
 			tc.stealing *= 1e6
 		}
-		for what, v := range map[string][2]float64{"stealing": {value(r.Res.Stealing), tc.stealing}, "imbalance": {value(r.Res.Imbalance), tc.imbalance},
+		for what, v := range map[string][2]float64{"stealing": {value(r.Res.Striped), tc.stealing}, "imbalance": {value(r.Res.Imbalance), tc.imbalance},
 			"scaling": {value(r.Res.Scaling), tc.scaling}} {
 			if math.Abs(v[0]-v[1]) > 1e-9 {
 				t.Errorf("%s: %s %v, want %v", tc.why, what, v[0], v[1])

@@ -146,7 +146,7 @@ func TestMissingLoad(t *testing.T) {
 		r := twoRails(&history.PastPeer{}, false)
 		r.Res.Missing = []result.MissingRail{tc.missing}
 		for i, p := range r.Flows {
-			p.Local.Role, r.Res.Rails[i].Stealing = rail.Compute, &result.Flow{Bytes: 1e9, Active: time.Second}
+			p.Local.Role, r.Res.Rails[i].Striped = rail.Compute, &result.Flow{Bytes: 1e9, Active: time.Second}
 		}
 		round.Judge(&r.Res, r.Flows)
 		if (value(r.Res.Imbalance) == 1) != tc.want {

@@ -49,7 +49,7 @@ func TestAgreement(t *testing.T) {
 				if _, err := fmt.Sscan(run, &rate); err != nil {
 					t.Fatal(err)
 				}
-				r.Res.Stealing = new(rate * 1e6)
+				r.Res.Striped = new(rate * 1e6)
 				round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 			}
 			p.Note(&r.Res, false)
@@ -107,7 +107,7 @@ func TestBottleneckElse(t *testing.T) {
 		r := twoRails(&history.PastPeer{}, true)
 		tc.change(r)
 		for range history.Agreeing {
-			r.Res.Stealing = new(120e6)
+			r.Res.Striped = new(120e6)
 			round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 		}
 		r.Past.Note(&r.Res, false)
@@ -122,7 +122,7 @@ func TestOneIsLeft(t *testing.T) {
 	t.Parallel()
 	r := twoRails(&history.PastPeer{Low: history.Agreeing - 1}, true)
 	r.Res.Rails[0].Solo = &result.Flow{Bytes: 200e6, Active: time.Second}
-	r.Res.Rails[1].Failure, r.Res.Stealing = &result.Failure{}, new(120e6)
+	r.Res.Rails[1].Failure, r.Res.Striped = &result.Failure{}, new(120e6)
 	round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 	if r.Past.Low != 0 || r.Res.TogetherSeen != nil {
 		t.Errorf("%d bursts agree, together %v", r.Past.Low, value(r.Res.TogetherSeen))
@@ -134,7 +134,7 @@ func TestTogetherSeen(t *testing.T) {
 	t.Parallel()
 	r := twoRails(&history.PastPeer{}, true)
 	for _, rate := range []float64{120e6, 150e6, 110e6} {
-		r.Res.Stealing = &rate
+		r.Res.Striped = &rate
 		round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 	}
 	if got := value(r.Res.TogetherSeen); got != 0.75 {
@@ -153,7 +153,7 @@ func TestEvenAlone(t *testing.T) {
 		r.Res.MinOfExpected, r.Res.Imbalance = 0.7, new(0.41)
 		r.Res.Rails[1].Solo = &result.Flow{Bytes: int64(tc.solo * 1e6), Active: time.Second}
 		for range history.Agreeing {
-			r.Res.Stealing = new(100e6)
+			r.Res.Striped = new(100e6)
 			round.NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
 		}
 		r.Past.Note(&r.Res, false)
@@ -214,7 +214,7 @@ func TestRoundAgain(t *testing.T) {
 			t.Errorf("%d bytes of %d reserved", res.Bytes, most)
 		}
 		if len(res.Runs) == history.Agreeing && res.Bottleneck && res.EvenAlone && res.Outcome == result.OK &&
-			math.Abs(slices.Max(res.Runs)-*res.Stealing) < 1 {
+			math.Abs(slices.Max(res.Runs)-*res.Striped) < 1 {
 			return
 		}
 	}
@@ -266,7 +266,7 @@ func TestNoteOthers(t *testing.T) {
 		for _, p := range r.Flows {
 			p.Local.LinkLayer, p.Result.PathMTU = cmp.Or(tc.link, "Ethernet"), 4096
 			p.Result.Others = new(1e9) // value of an earlier burst
-			p.Result.Stealing = &result.Flow{Bytes: moved, Active: time.Second, Moved: moved}
+			p.Result.Striped = &result.Flow{Bytes: moved, Active: time.Second, Moved: moved}
 			r.Rails = append(r.Rails, p.Local)
 		}
 		before := map[string]rail.Traffic{"0": reading(0, 0, 0, 0), "1": reading(0, 0, 0, tc.after.Period)}
@@ -284,7 +284,7 @@ func TestOthersCount(t *testing.T) {
 	r := twoRails(&history.PastPeer{}, false)
 	r.Res.MinOfExpected = 0.7
 	for i, rate := range []int64{100e6, 60e6} {
-		r.Res.Rails[i].Stealing = &result.Flow{Bytes: rate, Active: time.Second}
+		r.Res.Rails[i].Striped = &result.Flow{Bytes: rate, Active: time.Second}
 		r.Res.Rails[i].Expected, r.Res.Rails[i].Capacity = new(100e6), new(100e6)
 	}
 	round.Judge(&r.Res, r.Flows)
@@ -296,9 +296,9 @@ func TestOthersCount(t *testing.T) {
 	}
 	r.Res.Rails[1].Others = new(38e6)
 	round.Judge(&r.Res, r.Flows)
-	if r.Res.Imbalanced() || len(r.Res.Shortfalls()) != 0 || *r.Res.Stealing != 160e6 {
+	if r.Res.Imbalanced() || len(r.Res.Shortfalls()) != 0 || *r.Res.Striped != 160e6 {
 		t.Errorf("with others: imbalance %v, %v, stealing %v", value(r.Res.Imbalance), r.Res.Shortfalls(),
-			*r.Res.Stealing)
+			*r.Res.Striped)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestOthersCapped(t *testing.T) {
 		r.Res.Rails = make([]result.RailResult, len(tc.rails))
 		for i, rate := range tc.rails {
 			one := &r.Res.Rails[i]
-			*one = result.RailResult{Rail: fmt.Sprint(i), Stealing: &result.Flow{Bytes: rate * 1e9, Active: time.Second},
+			*one = result.RailResult{Rail: fmt.Sprint(i), Striped: &result.Flow{Bytes: rate * 1e9, Active: time.Second},
 				Expected: new(50e9), Capacity: new(50e9)}
 			r.Flows = append(r.Flows, &round.Flow{Peer: &protocol.HelloRail{}, Result: one})
 		}

@@ -142,9 +142,9 @@ func TestBudgetOfLease(t *testing.T) {
 	for size := 64 << 10; size <= 64<<20; size *= 2 {
 		sizes = append(sizes, size)
 	}
-	suite := []result.Extra{{Kind: result.Reads}, {Kind: result.Messages, Counts: []int{4096}}, {Kind: result.Sizes,
-		Counts: sizes}, {Kind: result.GPU},
-		{Kind: result.Pages, Counts: []int{16 << 10, 18 << 10, 32 << 10}}, {Kind: result.TCPTime, Counts: []int{8, 4096}},
+	suite := []result.Extra{{Kind: result.Reads}, {Kind: result.Messages, Values: []int{4096}}, {Kind: result.Sweep,
+		Values: sizes}, {Kind: result.GPU},
+		{Kind: result.KVCache, Values: []int{16 << 10, 18 << 10, 32 << 10}}, {Kind: result.TCPTime, Values: []int{8, 4096}},
 		{Kind: result.Bond},
 		{Kind: result.OneTCP}}
 	for _, tc := range []struct {

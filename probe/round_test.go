@@ -30,7 +30,7 @@ func TestRoundByRDMA(t *testing.T) {
 	if res.PeerNode != "b" || res.Peer != p.peer {
 		t.Errorf("peer %s calls itself %q", res.Peer, res.PeerNode)
 	}
-	for what, v := range map[string]*float64{"stealing": res.Stealing, "static": res.Static, "imbalance": res.Imbalance,
+	for what, v := range map[string]*float64{"stealing": res.Striped, "static": res.Static, "imbalance": res.Imbalance,
 		"scaling": res.Scaling, "skew": res.FinishSkew} {
 		if v == nil {
 			t.Errorf("%s was not measured", what)
@@ -38,8 +38,8 @@ func TestRoundByRDMA(t *testing.T) {
 	}
 	for i, r := range res.Rails {
 		if r.PeerRail != r.Rail || r.PathMTU != 4096 || r.GIDIndex != 3 || r.GID != address4("a",
-			i) || r.Latency == nil || len(r.Latency.Samples) != 20 || r.Solo == nil || r.Stealing == nil ||
-			r.Bytes < r.Solo.Bytes+r.Stealing.Bytes {
+			i) || r.Latency == nil || len(r.Latency.Samples) != 20 || r.Solo == nil || r.Striped == nil ||
+			r.Bytes < r.Solo.Bytes+r.Striped.Bytes {
 			t.Errorf("rail %d: %+v", i, r)
 		}
 		if r.CounterMismatch == nil || *r.CounterMismatch > 0.01 {
@@ -148,7 +148,7 @@ func TestRoundFallsBack(t *testing.T) {
 			if f := res.Failures[0]; f.Stage != tc.stage || f.Reason != tc.reason {
 				t.Errorf("first failure %v, want %s: %s", f, tc.stage, tc.reason)
 			}
-			if res.Stealing != nil || res.Imbalance != nil {
+			if res.Striped != nil || res.Imbalance != nil {
 				t.Errorf("figures of RDMA where there was none: %+v", res)
 			}
 			if !strings.Contains(res.Detail, " ") {
@@ -205,7 +205,7 @@ func TestRoundOfOneRail(t *testing.T) {
 				}
 			})
 			res := p.round()
-			if res.Outcome != result.Degraded || res.Transport != result.RDMA || !res.Verified || res.Stealing == nil ||
+			if res.Outcome != result.Degraded || res.Transport != result.RDMA || !res.Verified || res.Striped == nil ||
 				res.Reason != "" {
 				t.Fatalf("%s by %s because of %q (%s), failures %v", res.Outcome, res.Transport, res.Reason, res.Detail,
 					res.Failures)
@@ -231,12 +231,12 @@ func TestRoundImbalance(t *testing.T) {
 		}
 	})
 	p.chances(func(res result.Result) bool {
-		if res.Outcome != result.OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
+		if res.Outcome != result.OK || res.Striped == nil || res.Static == nil || res.Scaling == nil {
 			t.Fatalf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res)
 		}
-		t.Logf("stealing %.1f MB/s of 20, static %.1f, skew %.3f, imbalance %.3f, scaling %.3f", *res.Stealing/1e6,
+		t.Logf("stealing %.1f MB/s of 20, static %.1f, skew %.3f, imbalance %.3f, scaling %.3f", *res.Striped/1e6,
 			*res.Static/1e6, *res.FinishSkew, *res.Imbalance, *res.Scaling)
-		return *res.Imbalance > 0.5 && *res.Imbalance < 0.8 && *res.FinishSkew > 0.5 && *res.Static < *res.Stealing*0.7
+		return *res.Imbalance > 0.5 && *res.Imbalance < 0.8 && *res.FinishSkew > 0.5 && *res.Static < *res.Striped*0.7
 	})
 }
 

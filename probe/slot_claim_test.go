@@ -64,7 +64,7 @@ func TestGreedyPair(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, leases := greedyNode(t, tc.peers, tc.hold)
 			time.Sleep(20 * time.Second)
-			// All have it once before one that had its turn has a claim again, and once more. It asks each retryMost.
+			// All have it once before one that had its turn has a claim again, and once more. It asks each maxRetry.
 			bound := 2*time.Duration(tc.peers+1)*tc.hold + 2*protocol.RetryMost
 			for name, turn := range map[string]func() bool{
 				"a third": func() bool { return takeTurn(t, r, 99, 0) },

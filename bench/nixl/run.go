@@ -102,8 +102,8 @@ func (row *Row) addRails(rec *record.Record) {
 	}
 }
 
-// leastBytes is the minimum that a run moves by RDMA if it uses RDMA.
-const leastBytes = 1 << 20
+// minBytes is the minimum that a run moves by RDMA if it uses RDMA.
+const minBytes = 1 << 20
 
 // almostAll is the share of the bytes above which the remaining rails count as unused: connections are made over all
 // rails.
@@ -133,9 +133,9 @@ func (r *Runner) doubts(row Row) (list []string) {
 	}
 	percent := func(part int64) string { return terminal.Percent(float64(part) / float64(sum)) }
 	switch {
-	case sum < leastBytes || row.TCP > sum:
+	case sum < minBytes || row.TCP > sum:
 		list = append(list, "nothing went by RDMA: the figures are those of another transport")
-		if sum >= leastBytes {
+		if sum >= minBytes {
 			list[len(list)-1] = "most went by TCP: the figures are not those of RDMA"
 		}
 		list = append(list, Environment(r.Environment)...)

@@ -102,8 +102,8 @@ func (c Comparison) seconds(transport string) (list []float64) {
 
 func (c Comparison) sentence() (string, bool) {
 	failed := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.ExitCode != 0 })
-	without := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Transport == RDMA && r.RDMA < leastBytes })
-	leaks := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Transport == TCP && r.RDMA >= leastBytes })
+	without := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Transport == RDMA && r.RDMA < minBytes })
+	leaks := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Transport == TCP && r.RDMA >= minBytes })
 	switch {
 	case failed:
 		return "runs failed: nothing is compared", false

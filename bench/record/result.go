@@ -76,9 +76,9 @@ func (w *watched) longer(header int64) int64 {
 
 // Thresholds of the verdict.
 const (
-	leastBytes = 1 << 20 // bytes below which a rail carried nothing relevant
-	idlePart   = 0.02    // share of the best rail's bytes below which a rail was idle
-	tcpPart    = 0.5     // share of all bytes above which the job used TCP
+	minBytes = 1 << 20 // bytes below which a rail carried nothing relevant
+	idlePart = 0.02    // share of the best rail's bytes below which a rail was idle
+	tcpPart  = 0.5     // share of all bytes above which the job used TCP
 )
 
 // judge sets the verdict. It considers the readable rails of each role in which some rail carried data.
@@ -97,7 +97,7 @@ func (r *Record) judge() {
 	}
 	carries := func(one Rail) bool {
 		n := one.carried()
-		return n >= leastBytes && float64(n) >= idlePart*float64(best)
+		return n >= minBytes && float64(n) >= idlePart*float64(best)
 	}
 	var used, idle []string
 	for _, one := range r.Rails {
@@ -116,7 +116,7 @@ func (r *Record) judge() {
 		}
 		loads = append(loads, load)
 	}
-	if imbalance, known := rail.Imbalance(loads); known && all >= leastBytes {
+	if imbalance, known := rail.Imbalance(loads); known && all >= minBytes {
 		r.Imbalance = &imbalance
 	}
 	r.Verdict, r.Good = r.sentence(all, tcp, used, idle)
@@ -147,13 +147,13 @@ func (r *Record) sentence(all, tcp int64, used, idle []string) (string, bool) {
 	switch {
 	case len(r.Rails) == 0:
 		return "this node has no rails to observe", false
-	case all < leastBytes && tcp >= leastBytes:
+	case all < minBytes && tcp >= minBytes:
 		return fmt.Sprintf("nothing went by RDMA: TCP carried %s over the rails' interfaces, %s", units.Mebibytes(tcp),
 			mean(tcp)), false
-	case all < leastBytes && len(uncounted) > 0:
+	case all < minBytes && len(uncounted) > 0:
 		return fmt.Sprintf("nothing went by RDMA, and what TCP carried over %s cannot be counted: the command used TCP, "+
 			"other interfaces, or did not communicate", names(uncounted)), false
-	case all < leastBytes:
+	case all < minBytes:
 		return "the rails carried nothing: the command used other interfaces, or did not communicate", false
 	case float64(tcp) > tcpPart*float64(all+tcp):
 		return fmt.Sprintf("most went by TCP: %s, and %s by RDMA", units.Mebibytes(tcp), units.Mebibytes(all)), false

@@ -126,14 +126,14 @@ func memories(s suite.Suite) *figure {
 
 // Bounds on what can be plotted: a file may have any value, and a logarithmic scale has no zero.
 const (
-	mostRate  = 1e15 // bytes per second
-	leastTime = 1e-9 // seconds
-	mostTime  = 1e6
+	maxRate = 1e15 // bytes per second
+	minTime = 1e-9 // seconds
+	maxTime = 1e6
 )
 
 // drawable reports whether a rate can be plotted.
 func drawable(bytesPerSecond *float64) bool {
-	return bytesPerSecond != nil && *bytesPerSecond >= 0 && *bytesPerSecond <= mostRate
+	return bytesPerSecond != nil && *bytesPerSecond >= 0 && *bytesPerSecond <= maxRate
 }
 
 // limit returns a line rate in bytes per second; 0 if unknown.
@@ -150,7 +150,7 @@ func latencies(s suite.Suite) *figure {
 		for _, l := range row.Latency {
 			name := row.Name + ", " + grid.Size(l.Bytes)
 			switch {
-			case l.P50 < leastTime || l.P99 < l.P50 || l.P99 > mostTime:
+			case l.P50 < minTime || l.P99 < l.P50 || l.P99 > maxTime:
 			case l.Samples < tables.LeastSamples:
 				list = append(list, span{fmt.Sprintf("%s (P50 of %d)", name, l.Samples), l.P50, l.P50})
 			default:
@@ -240,8 +240,8 @@ func sweep(s suite.Suite) *figure {
 	return &f
 }
 
-// mostMissing is how many sizes without a figure the axis names.
-const mostMissing = 4
+// maxMissing is how many sizes without a figure the axis names.
+const maxMissing = 4
 
 // unit is the label of the axis of sizes, with those that have no figure.
 func unit(missing []string) string {
@@ -249,8 +249,8 @@ func unit(missing []string) string {
 	if len(missing) == 0 {
 		return label
 	}
-	text := strings.Join(missing[:min(len(missing), mostMissing)], ", ")
-	if more := len(missing) - mostMissing; more > 0 {
+	text := strings.Join(missing[:min(len(missing), maxMissing)], ", ")
+	if more := len(missing) - maxMissing; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return label + "; not measured: " + terminal.Plain(text)

@@ -58,7 +58,7 @@ func overTime(rec record.Record) *figure {
 	for _, one := range rec.Rails {
 		c := curve{name: railName(one.Rail)}
 		for _, p := range one.Series {
-			if sum := p.Transmit + p.Receive; drawable(&sum) && p.At >= 0 && p.At <= mostTime {
+			if sum := p.Transmit + p.Receive; drawable(&sum) && p.At >= 0 && p.At <= maxTime {
 				c.points = append(c.points, plotter.XY{X: p.At, Y: gigabits(sum)})
 			}
 		}

@@ -87,8 +87,8 @@ type Change struct {
 	Missing string  `json:"missing"` // why there is no comparison; empty: there is one
 }
 
-// leastChange is the part by which medians must differ.
-const leastChange = 0.02
+// minChange is the part by which medians must differ.
+const minChange = 0.02
 
 // Worse reports whether the row carries less than before.
 func (c Change) Worse() bool { return c.Changed && c.After < c.Before }
@@ -132,6 +132,6 @@ func compareRow(was, is Row) Change {
 	}
 	c.Before, c.After = stats.Median(was.Runs), stats.Median(is.Runs)
 	disjoint := slices.Min(is.Runs) > slices.Max(was.Runs) || slices.Max(is.Runs) < slices.Min(was.Runs)
-	c.Changed = disjoint && (c.After > c.Before*(1+leastChange) || c.After < c.Before*(1-leastChange))
+	c.Changed = disjoint && (c.After > c.Before*(1+minChange) || c.After < c.Before*(1-minChange))
 	return c
 }

@@ -18,7 +18,7 @@ func (n *withToken) benched(t *testing.T, args ...string) (out string, err error
 	t.Helper()
 	app := kingpin.New("railscope", "")
 	s := (&benchSettings{common: &n.common}).define(app)
-	if _, err := app.Parse(withValues(append([]string{"bench"}, args...))); err != nil {
+	if _, err := app.Parse(spelledOut(append([]string{"bench"}, args...))); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer

@@ -28,7 +28,7 @@ type extraSettings struct {
 	switches                                      map[result.Kind]*bool // flags of bench.Measurements
 }
 
-// Values of flags that may be left out: see [withValues].
+// Values of flags that may be left out: see [spelledOut].
 const (
 	usualSweep = "64KiB..64MiB"
 	allModels  = "models"
@@ -66,22 +66,6 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 		EnumVar(&s.memory, slices.Concat([]string{hostMemory, "gpu"}, result.Memories())...)
 }
 
-// withValues adds the value to flags that may be without one, which the parser does not know.
-func withValues(args []string) []string {
-	args = slices.Clone(args)
-	for i, arg := range args {
-		switch arg {
-		case "--": // what follows is of a command to run
-			return args
-		case "--sweep":
-			args[i] += "=" + usualSweep
-		case "--kv-cache":
-			args[i] += "=" + allModels
-		}
-	}
-	return args
-}
-
 // list returns the extras in the order in which they are made, and the KV caches that are asked for.
 func (s *extraSettings) list() (list []result.Extra, caches []bench.Cache, err error) {
 	wanted := map[result.Kind]result.Extra{}
@@ -111,19 +95,19 @@ func (s *extraSettings) list() (list []result.Extra, caches []bench.Cache, err e
 	}
 	read := s.op == "read"
 	add(s.all || read || len(caches) > 0, result.Extra{Kind: result.Reads})
-	add(len(counts) > 0, result.Extra{Kind: result.QueuePairs, Counts: counts})
-	add(len(rails) > 1, result.Extra{Kind: result.Subset, Rails: rails})
-	add(s.all, result.Extra{Kind: result.Messages, Counts: []int{4096}})
-	add(len(sizes) > 0, result.Extra{Kind: result.Sizes, Counts: sizes, Rails: rails, Read: read})
-	add(s.paths > 0, result.Extra{Kind: result.Paths, Counts: []int{s.paths}})
+	add(len(counts) > 0, result.Extra{Kind: result.QueuePairs, Values: counts})
+	add(len(rails) > 1, result.Extra{Kind: result.Rails, Rails: rails})
+	add(s.all, result.Extra{Kind: result.Messages, Values: []int{4096}})
+	add(len(sizes) > 0, result.Extra{Kind: result.Sweep, Values: sizes, Rails: rails, Read: read})
+	add(s.paths > 0, result.Extra{Kind: result.Paths, Values: []int{s.paths}})
 	switch {
 	case s.memory == "gpu", s.memory == hostMemory && s.all:
 		add(true, result.Extra{Kind: result.GPU})
 	case s.memory != hostMemory:
 		add(true, result.Extra{Kind: result.GPU, Memories: []string{s.memory}})
 	}
-	add(len(caches) > 0, result.Extra{Kind: result.Pages, Counts: pages(caches)})
-	add(s.all, result.Extra{Kind: result.TCPTime, Counts: []int{8, 4096}})
+	add(len(caches) > 0, result.Extra{Kind: result.KVCache, Values: pages(caches)})
+	add(s.all, result.Extra{Kind: result.TCPTime, Values: []int{8, 4096}})
 	add(s.all, result.Extra{Kind: result.Bond})
 	add(s.all, result.Extra{Kind: result.OneTCP})
 	for kind, on := range s.switches {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/railscope/railscope/probe/result"
@@ -18,12 +19,12 @@ func TestExtraFlags(t *testing.T) {
 		{extraSettings{}, "[]", 0},
 		{extraSettings{op: "read"}, "[read[]]", 0},
 		{extraSettings{all: true}, "[read[] messages[4096] gpu[] tcp_time[8 4096] bond[] tcp_rail[]]", 0},
-		{extraSettings{sweep: "64KiB..256KiB", rails: "0,1"}, "[rails[] sizes[65536 131072 262144]]", 0},
-		{extraSettings{kvCache: "models"}, "[read[] pages[16384 18432 32768]]", 24},
-		{extraSettings{kvCache: "1GB,4GiB,qwen3-32b"}, "[read[] pages[32768]]", 6},
+		{extraSettings{sweep: "64KiB..256KiB", rails: "0,1"}, "[rails[] sweep[65536 131072 262144]]", 0},
+		{extraSettings{kvCache: "models"}, "[read[] kv_cache[16384 18432 32768]]", 24},
+		{extraSettings{kvCache: "1GB,4GiB,qwen3-32b"}, "[read[] kv_cache[32768]]", 6},
 		{extraSettings{queuePairs: "1,2", memory: "cuda_host", paths: 16, switches: map[result.Kind]*bool{
-			result.Both: new(true), result.Loopback: new(true), result.Contention: new(true)}},
-			"[both[] queue_pairs[1 2] loopback[] paths[16] contention[] gpu[]]", 0},
+			result.Bidirectional: new(true), result.Loopback: new(true), result.Contention: new(true)}},
+			"[bidirectional[] queue_pairs[1 2] loopback[] paths[16] contention[] gpu[]]", 0},
 	} {
 		if tc.flags.memory == "" {
 			tc.flags.memory = "host"
@@ -32,7 +33,7 @@ func TestExtraFlags(t *testing.T) {
 		extras, caches, err := tc.flags.list()
 		got := []string{}
 		for _, e := range extras {
-			got = append(got, fmt.Sprintf("%s%v", e.Kind, e.Counts))
+			got = append(got, fmt.Sprintf("%s%v", e.Kind, e.Values))
 			if !slices.Contains(result.Kinds(), e.Kind) {
 				t.Errorf("unknown kind %s", e.Kind)
 			}
@@ -43,11 +44,14 @@ func TestExtraFlags(t *testing.T) {
 	}
 }
 
-// TestOptionalValues: --sweep and --kv-cache may be without a value.
-func TestOptionalValues(t *testing.T) {
-	got := withValues([]string{"bench", "--sweep", "a", "--kv-cache=1GB", "--kv-cache"})
-	if want := []string{"bench", "--sweep=64KiB..64MiB", "a", "--kv-cache=1GB", "--kv-cache=models"}; !slices.Equal(got,
-		want) {
+// TestSpelledOut: --sweep and --kv-cache may be without a value, and node_exporter's --collector.NAME is a source.
+// What follows -- is another program's.
+func TestSpelledOut(t *testing.T) {
+	got := spelledOut(strings.Fields("bench --sweep a --kv-cache=1GB --kv-cache --no-collector.gpu " +
+		"--collector.process.limit=9 collector.gpu -- mpirun --sweep --collector.gpu"))
+	want := strings.Fields("bench --sweep=64KiB..64MiB a --kv-cache=1GB --kv-cache=models --no-source.gpu " +
+		"--source.process.limit=9 collector.gpu -- mpirun --sweep --collector.gpu")
+	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 }

@@ -102,7 +102,7 @@ func TestRoundByRunning(t *testing.T) {
 	var steps atomic.Int32
 	res, err := n.round(t.Context(), n.pair.Address, "", func(result.Progress) { steps.Add(1) })
 	if err != nil || res.Transport != result.RDMA || res.Peer != n.pair.Address || len(res.Rails) != probetest.Rails ||
-		res.Stealing == nil || steps.Load() < 5 {
+		res.Striped == nil || steps.Load() < 5 {
 		t.Fatalf("%v, %d steps: %+v", err, steps.Load(), res)
 	}
 	if n.carried() == 0 {
@@ -220,10 +220,10 @@ func TestAsksBounded(t *testing.T) {
 		`{"peer": "` + n.pair.Address + `", "set": {"token_file": "/etc/shadow"}}`: "cannot be set",
 		`{"set": {"burst": "1h"}}`:                                                    "burst must be",
 		`{"set": {"depth": "x"}}`:                                                     "depth must be",
-		`{"extras": [{"Kind": "paths"}]}`:                                             "counts",
+		`{"extras": [{"Kind": "paths"}]}`:                                             "values",
 		`{"extras": [{"Kind": "x"}]}`:                                                 "unknown measurement",
 		`{"extras": [{"Kind": "gpu", "Memories": ["x"]}]}`:                            "unknown memory",
-		`{"extras": [{"Kind": "sizes", "Counts": [-1]}]}`:                             "counts",
+		`{"extras": [{"Kind": "sweep", "Values": [-1]}]}`:                             "values",
 		`{"extras": [` + strings.Repeat(`{"Kind":"read"},`, 40) + `{"Kind":"read"}]}`: "the limit is",
 		`{"peer": "` + strings.Repeat("x", serve.MaxAsk) + `"}`:                       "too large",
 		`{"peer": "127.0.0.1:1"}`:                                                     "not a peer",

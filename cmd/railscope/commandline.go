@@ -139,7 +139,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 // parse returns the command that the command line selects. An error is a misuse.
 func parse(args []string) (runFunc, error) {
 	app, commands := application()
-	args = withValues(args)
+	args = spelledOut(args)
 	own := args // railscope's own arguments, without those of a command to run
 	if i := slices.Index(args, "--"); i >= 0 {
 		own = args[:i]
@@ -155,6 +155,25 @@ func parse(args []string) (runFunc, error) {
 		return nil, misuse{err}
 	}
 	return commands[name], nil
+}
+
+// spelledOut returns args as the parser knows them: with the values of flags that may be without one, and with
+// --source.NAME for node_exporter's --collector.NAME.
+func spelledOut(args []string) []string {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		switch {
+		case arg == "--": // what follows is of a command to run
+			return args
+		case arg == "--sweep":
+			args[i] += "=" + usualSweep
+		case arg == "--kv-cache":
+			args[i] += "=" + allModels
+		case strings.HasPrefix(arg, "--collector."), strings.HasPrefix(arg, "--no-collector."):
+			args[i] = strings.Replace(arg, "collector.", "source.", 1)
+		}
+	}
+	return args
 }
 
 // formatFlag defines --format with the default first. Its values depend on the command, so its environment variable

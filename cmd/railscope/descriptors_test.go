@@ -46,7 +46,7 @@ func TestFewDescriptors(t *testing.T) {
 	if err := sysfstest.WriteMlx5(sys, 11); err != nil {
 		t.Fatal(err)
 	}
-	flags := []string{"--path.sysfs=" + sys, "--no-collector.gpu"}
+	flags := []string{"--path.sysfs=" + sys, "--no-source.gpu"}
 	_, all := start(t, nil, flags...).get(t, "/metrics")
 	few := limited(t, 256, flags...)
 	said := few.line(t, `"msg":"(File descriptors are scarce[^}]*)`)

@@ -128,7 +128,7 @@ func TestPagesNameFlags(t *testing.T) {
 	app := model(t)
 	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_LIBCUDA": true, "RAILSCOPE_REQUIRE_FUSE": true,
 		// The last flag is one of Prometheus.
-		"--collector.NAME": true, "--no-collector.NAME": true, "--web.enable-otlp-receiver": true}
+		"--source.NAME": true, "--no-source.NAME": true, "--web.enable-otlp-receiver": true}
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
 		for _, f := range group.Flags {
 			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true
@@ -140,7 +140,7 @@ func TestPagesNameFlags(t *testing.T) {
 		t.Fatal(err, err2, len(pages)+len(runbooks))
 	}
 	// Only flags that no other program has, and flags on a command line of railscope, are checked.
-	ours := regexp.MustCompile(`\bRAILSCOPE_[A-Z_]+|--(?:no-)?(?:collector|path|web|log|sample|nccl|config)\.[A-Za-z._-]*[A-Za-z]`)
+	ours := regexp.MustCompile(`\bRAILSCOPE_[A-Z_]+|--(?:no-)?(?:source|path|web|log|sample|nccl|config)\.[A-Za-z._-]*[A-Za-z]`)
 	line := regexp.MustCompile("(?:^|`|[ /])railscope (?:serve|rails|bench|doctor|metrics|bundle|demo)[^`#]*")
 	for _, page := range slices.Concat(pages, runbooks, []string{"../../README.md"}) {
 		text, err := os.ReadFile(page)

@@ -41,7 +41,7 @@ func TestFanout(t *testing.T) {
 		}
 	}
 	list(addresses[:nodes])
-	env := []string{"RAILSCOPE_PATH_SYSFS=" + bareSysfs(t), "RAILSCOPE_COLLECTOR_SAMPLER=false"}
+	env := []string{"RAILSCOPE_PATH_SYSFS=" + bareSysfs(t), "RAILSCOPE_SOURCE_SAMPLER=false"}
 	running := map[string]*running{}
 	begin := func(i int) {
 		name := fmt.Sprint("node-", i)

@@ -254,7 +254,7 @@ func exits() []exit {
 		{"metrics", 0, "the metrics were printed or written; `source_success` has what could not be read",
 			end(null, "metrics")},
 		{"metrics", 1, "they could not be printed or written", end(null, "metrics", "--textfile=/dev/null/railscope.prom")},
-		{"metrics", 2, misuse, end(null, "metrics", "--collector.process.limit=1")},
+		{"metrics", 2, misuse, end(null, "metrics", "--source.process.limit=1")},
 		{"bundle", 0, "the archive was written; its manifest says what could not be read", func(t *testing.T) int {
 			return end(null, "bundle", "--output="+filepath.Join(t.TempDir(), "a.tar.gz"))(t)
 		}},

@@ -54,7 +54,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("in it: %s", never)
 		}
 	}
-	if off := metricsOf(t, sys, "--no-collector.pcie"); strings.Contains(off, `source="pcie"`) ||
+	if off := metricsOf(t, sys, "--no-source.pcie"); strings.Contains(off, `source="pcie"`) ||
 		!strings.Contains(text, `source="pcie"`) {
 		t.Error("a source that is off was read")
 	}

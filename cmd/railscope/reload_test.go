@@ -70,7 +70,7 @@ func TestRefusedReload(t *testing.T) {
 	}
 	good := config("east", address)
 	path := file(t, good)
-	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-collector.gpu", "--config.file="+path),
+	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-source.gpu", "--config.file="+path),
 		t, path}
 	r.line(t, `"msg":"(Answering)`)
 	same := []string{`railscope_port_up{device="mlx5_0",port="1",rail="east"} 1`, "railscope_probe_up 1",
@@ -113,7 +113,7 @@ func TestRefusedReload(t *testing.T) {
 func TestPortTakenAtStart(t *testing.T) {
 	other := silence(t)
 	path := file(t, fmt.Sprintf("probe: {listen: %q, insecure: true}\n", other.Addr()))
-	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-collector.gpu", "--config.file="+path),
+	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-source.gpu", "--config.file="+path),
 		t, path}
 	r.line(t, `"msg":"(Probe port not opened)[^}]*address already in use`)
 	r.has("while it is taken", "railscope_probe_up 0")

@@ -129,13 +129,13 @@ func TestMisuse(t *testing.T) {
 			`railscope: unexpected mlx5_0 \(see railscope rails --help\)`},
 		{"wrong log level", nil, []string{"--log.level=loud"}, 2,
 			`railscope: invalid --log\.level: unrecognized log level loud; the default is info .*`},
-		{"wrong value in the environment", []string{"RAILSCOPE_COLLECTOR_RDMA=perhaps"}, nil, 2,
-			`railscope: RAILSCOPE_COLLECTOR_RDMA must be true or false, not "perhaps"; the default is true \(see ` +
+		{"wrong value in the environment", []string{"RAILSCOPE_SOURCE_RDMA=perhaps"}, nil, 2,
+			`railscope: RAILSCOPE_SOURCE_RDMA must be true or false, not "perhaps"; the default is true \(see ` +
 				`railscope --help\)`},
 		{"telemetry path", nil, []string{"--web.telemetry-path=metrics"}, 2,
 			`railscope: --web\.telemetry-path must begin with /.*"metrics" \(see .*`},
-		{"a limit that leaves no room", nil, []string{"--collector.process.limit=1"}, 2,
-			`railscope: --collector\.process\.limit must be from 2 to 10000, not 1 .*`},
+		{"a limit that leaves no room", nil, []string{"--source.process.limit=1"}, 2,
+			`railscope: --source\.process\.limit must be from 2 to 10000, not 1 .*`},
 		{"sampling too often", nil, []string{"--sample.interval=5ms"}, 2,
 			`railscope: --sample\.interval must be from 10ms to 10s, such as 100ms, not 5ms .*`},
 		{"sampling too rarely", []string{"RAILSCOPE_SAMPLE_INTERVAL=1m"}, nil, 2,
@@ -156,7 +156,7 @@ func TestMisuse(t *testing.T) {
 			`railscope: .*/no/such/file.*`},
 		{"no such web configuration", nil, []string{"--web.config.file=/no/such/file"}, 2,
 			`railscope: --web\.config\.file /no/such/file: .*no such file or directory`},
-		{"logs of NCCL by a relative name", nil, []string{"--collector.nccl", "--nccl.log=logs/*.log"}, 2,
+		{"logs of NCCL by a relative name", nil, []string{"--source.nccl", "--nccl.log=logs/*.log"}, 2,
 			`railscope: --nccl\.log: "logs/\*\.log" must be an absolute path, such as /var/log/nccl/\*\.log`},
 		{"a demo with a configuration", nil, []string{"demo", "--config.file=" + config}, 2,
 			`railscope: --config\.file: the demo has no configuration; railscope serve has`},
@@ -323,8 +323,8 @@ func httpGet(t *testing.T, url string) (int, string) {
 func TestServe(t *testing.T) {
 	sys := tree(t)
 	config := file(t, "rails:\n  names: {east: mlx5_0/1}\n")
-	r := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + sys, "RAILSCOPE_COLLECTOR_NETDEV=false"}, "--config.file="+config,
-		"--no-collector.gpu", "--web.enable-lifecycle")
+	r := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + sys, "RAILSCOPE_SOURCE_NETDEV=false"}, "--config.file="+config,
+		"--no-source.gpu", "--web.enable-lifecycle")
 	for _, path := range []string{"/-/healthy", "/-/ready", "/"} {
 		if code, body := r.get(t, path); code != 200 {
 			t.Errorf("%s: %d %s", path, code, body)
@@ -386,7 +386,7 @@ func TestNCCL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	r := start(t, nil, "--path.sysfs="+tree(t), "--no-collector.gpu", "--collector.nccl", "--nccl.log="+dir+"/*.txt",
+	r := start(t, nil, "--path.sysfs="+tree(t), "--no-source.gpu", "--source.nccl", "--nccl.log="+dir+"/*.txt",
 		"--nccl.log="+dir+"/*.log")
 	for i, step := range []struct{ says, shows string }{
 		{"h:1:1 [0] NCCL INFO Using network Socket\n", `railscope_nccl_fallback{job="job"} 1`},
@@ -413,7 +413,7 @@ func TestNCCL(t *testing.T) {
 func TestSampling(t *testing.T) {
 	env := []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}
 	on := start(t, env, "--sample.interval=20ms")
-	off := start(t, env, "--no-collector.sampler")
+	off := start(t, env, "--no-source.sampler")
 	const interval = "railscope_sampler_interval_seconds"
 	want := []string{interval + `{device="mlx5_0"} 0.02`,
 		`railscope_rail_utilization_ratio_bucket{direction="receive",rail="1",le="0.01"} `,

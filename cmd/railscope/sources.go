@@ -25,15 +25,15 @@ func (s *sourceSettings) define(cmd *kingpin.CmdClause, once bool) {
 		if once && slices.Contains(serve.Followers(), source.Name) {
 			*on = false
 		} else {
-			cmd.Flag("collector."+source.Name, "Read "+source.Reads+".").Default(strconv.FormatBool(source.On)).BoolVar(on)
+			cmd.Flag("source."+source.Name, "Read "+source.Reads+".").Default(strconv.FormatBool(source.On)).BoolVar(on)
 		}
 	}
 	if !once {
 		s.defineFollowers(cmd)
 	}
-	cmd.Flag("collector.process.limit", fmt.Sprintf("Maximum number of series of each metric of the process source, "+
+	cmd.Flag("source.process.limit", fmt.Sprintf("Maximum number of series of each metric of the process source, "+
 		"from 2 to %d. The rest is summed up as other.", serve.MaxProcessSeries)).Default("256").IntVar(&s.ProcessLimit)
-	cmd.Flag("collector.gpu.processes", "Export the GPU memory of each process, by PID.").
+	cmd.Flag("source.gpu.processes", "Export the GPU memory of each process, by PID.").
 		Default("false").BoolVar(&s.GPUProcesses)
 	cmd.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, as the dynamic linker finds it.").
 		PlaceHolder("FILE").StringVar(&s.nvml)
@@ -50,7 +50,7 @@ func (s *sourceSettings) defineFollowers(cmd *kingpin.CmdClause) {
 func (s *sourceSettings) check() error {
 	switch {
 	case s.ProcessLimit < 2 || s.ProcessLimit > serve.MaxProcessSeries:
-		return fmt.Errorf("--collector.process.limit must be from 2 to %d, not %d", serve.MaxProcessSeries, s.ProcessLimit)
+		return fmt.Errorf("--source.process.limit must be from 2 to %d, not %d", serve.MaxProcessSeries, s.ProcessLimit)
 	case s.Interval < sampler.MinInterval || s.Interval > sampler.MaxInterval:
 		return fmt.Errorf("--sample.interval must be from %v to %v, such as %v, not %v",
 			sampler.MinInterval, sampler.MaxInterval, sampler.DefaultInterval, s.Interval)

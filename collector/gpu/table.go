@@ -74,7 +74,7 @@ func newTable() *table {
 	t.processMemory = gpu.Ref("nvml.h nvmlProcessInfo_v2_t usedGpuMemory"+refKFD).With("pid").Gauge(
 		"gpu_process_memory_bytes",
 		"GPU memory of the processes that hold most, by the pid that the driver reports, and of all others under pid other; "+
-			"only with --collector.gpu.processes.", "nvmlDeviceGetComputeRunningProcesses",
+			"only with --source.gpu.processes.", "nvmlDeviceGetComputeRunningProcesses",
 		"nvmlDeviceGetGraphicsRunningProcesses", "kfd/proc/*/vram_*")
 	t.throttled = gpu.Ref("nvml.h nvmlClocksEventReasons").With("reason").Gauge("gpu_clocks_throttled", "1 while the "+
 		"reason limits the clocks, else 0; reasons that this GPU does not support are absent, unknown ones are other. "+

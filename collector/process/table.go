@@ -21,11 +21,11 @@ func newTable() *table {
 	t.queuePairs = queuePairs.With("rail", "pod", "container", "comm", "state").Gauge("process_queue_pairs",
 		"Queue pairs of processes, not the kernel's, by rail and state: rts can send. pod is namespace/name, or the UID "+
 			"if the name is not known; comm is empty if the thread that created them has ended; rail is empty on a "+
-			"device that is not a rail. Series over --collector.process.limit are summed with every label other.",
+			"device that is not a rail. Series over --source.process.limit are summed with every label other.",
 		"RDMA_NLDEV_ATTR_RES_QP")
 	t.memory = t.Group(refNVML, "gpu", "pod", "container", "comm").Gauge("process_gpu_memory_bytes",
 		"GPU memory that processes hold; absent if the driver does not report it for one of them. Series over "+
-			"--collector.process.limit are summed with every label other.",
+			"--source.process.limit are summed with every label other.",
 		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "kfd/proc/*/vram_*")
 	t.without = t.Group("docs/process.md", "pod", "container", "comm", "spans").Gauge("process_gpu_without_rdma",
 		"Jobs that hold GPU memory and have no connected queue pair on any rail, 0 if all have one: spans=nodes if the "+
@@ -48,15 +48,15 @@ func (t *table) addJobs() {
 	t.bytes = jobs.With("rail", "direction", "pod", "container", "comm").Counter("process_job_rail_bytes_total",
 		"Bytes of the rail's port while the job was the only one with queue pairs there, without those of railscope's "+
 			"rounds. Absent while process_job_rail_shared is not 0, and on "+
-			"software devices, whose counters have TCP too. Series over --collector.process.limit are summed with every "+
+			"software devices, whose counters have TCP too. Series over --source.process.limit are summed with every "+
 			"label other.", "RDMA_NLDEV_ATTR_RES_QP", "port_rcv_data", "port_xmit_data")
 	t.shared = jobs.With("rail", "pod", "container", "comm").Gauge("process_job_rail_shared",
 		"Jobs with queue pairs on the rail whose bytes there are not known: 1 if other processes, the kernel or an "+
 			"unknown process have queue pairs there too, or if some are on a virtual function, else 0. Series over "+
-			"--collector.process.limit are summed with every label other.", "RDMA_NLDEV_ATTR_RES_QP")
+			"--source.process.limit are summed with every label other.", "RDMA_NLDEV_ATTR_RES_QP")
 	t.imbalance = jobs.With("direction", "role", "pod", "container", "comm").Gauge("process_job_rails_imbalance_ratio",
 		"1 − the smallest share of a rail of the role on which the job has queue pairs, between two of their lists at "+
 			"least 10 s apart; shares are those of rails_imbalance_ratio. Absent if the job shares one of its rails, and "+
-			"while none of a group of at least two carries 1 % of its capacity. At most --collector.process.limit series, "+
+			"while none of a group of at least two carries 1 % of its capacity. At most --source.process.limit series, "+
 			"the highest.", "RDMA_NLDEV_ATTR_RES_QP", "port_rcv_data", "port_xmit_data")
 }

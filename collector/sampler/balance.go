@@ -23,9 +23,9 @@ type Set struct {
 	held int // seconds for which own measurements delayed the verdict
 }
 
-// mostHeld is the number of consecutive seconds for which own measurements may delay the verdict. The last verdict
+// maxHeld is the number of consecutive seconds for which own measurements may delay the verdict. The last verdict
 // remains valid meanwhile.
-const mostHeld = 30
+const maxHeld = 30
 
 // judge compares what rails carried in a window of seconds. Groups without a busy rail carry only stray packets and
 // are skipped. Rails over which no job is connected are not compared, and own measurements do not count as traffic.
@@ -59,7 +59,7 @@ func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced 
 		names = append(names, a.name)
 	}
 	s.held++
-	if !settled && s.held <= mostHeld {
+	if !settled && s.held <= maxHeld {
 		return s.Imbalance > rail.ImbalancedAbove
 	}
 	s.Roles, s.Shares, s.Imbalance = nil, nil, 0
@@ -129,7 +129,7 @@ func Reason(i int) string { return [suspicions]string{"rdma_idle_tcp_busy", "sin
 
 // Thresholds. Reads are tcpEvery apart.
 const (
-	tcpLeast      = 10e6  // bytes per second of TCP over all rails; ssh, scrapes and probes use less
+	minTCP        = 10e6  // bytes per second of TCP over all rails; ssh, scrapes and probes use less
 	tcpLeastShare = 0.01  // TCP counts as busy above this share of the capacity of the fastest rail
 	rdmaIdleShare = 0.1   // RDMA is idle up to this share of TCP, so that probes do not hide a fallback
 	stays         = 0.5   // a suspicion ends below this share of these thresholds
@@ -137,7 +137,7 @@ const (
 	idleShare     = 0.005 // share of the capacity below which all rails are idle
 	idleReads     = 6     // consecutive idle reads after which other traffic is another job: 30 s
 	maxDelayed    = 5     // consecutive reads that a measurement under way may delay
-	evenLeast     = 0.5   // share of the mean load that every rail has while they are balanced
+	minEven       = 0.5   // share of the mean load that every rail has while they are balanced
 	singleShare   = 0.9   // share of all traffic above which a rail is the only one
 	singleStays   = 0.7   // share of all traffic below which that suspicion ends
 	balancedReads = 3     // consecutive balanced reads that make rails balanced
@@ -292,7 +292,7 @@ func (s *suspicion) tcpBusy(loads []railLoad, gpus condition) condition {
 	if !known || !gpus.known {
 		return condition{}
 	}
-	least, idle := max(tcpLeast, tcpLeastShare*fastest), rdmaIdleShare
+	least, idle := max(minTCP, tcpLeastShare*fastest), rdmaIdleShare
 	if s.now[RDMAIdleTCPBusy].Suspected {
 		least, idle = least*stays, idle/stays
 	}
@@ -324,7 +324,7 @@ func (s *suspicion) singleRail(loads []railLoad) condition {
 		return condition{known: true}
 	}
 	s.idle = 0
-	if least*n >= evenLeast*sum {
+	if least*n >= minEven*sum {
 		s.balanced = min(s.balanced+1, balancedReads)
 	}
 	share := singleShare

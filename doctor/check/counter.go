@@ -138,7 +138,7 @@ func most(l *facts.Live, rail string, rows ...string) (events float64) {
 func share(what, packetsRow string, rows ...string) func(*facts.Live, string) string {
 	return func(l *facts.Live, rail string) string {
 		events, packets := most(l, rail, rows...), counted(l, rail, packetsRow)
-		if events < leastEvents || packets <= packetsAbove*l.Over.Seconds() || events <= eventsAbove*packets {
+		if events < minEvents || packets <= packetsAbove*l.Over.Seconds() || events <= eventsAbove*packets {
 			return ""
 		}
 		return fmt.Sprintf("%.0f %s for %.3g packets (%.3g %%) in %s", events, what, packets, 100*events/packets,

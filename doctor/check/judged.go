@@ -35,5 +35,5 @@ func RoundJudges(r *result.Result, one finding.Finding) bool {
 	}
 	figures := []string{"goodput_below_expected", "goodput_degraded", "host_bottleneck", "imbalance", "shared_bottleneck",
 		"lossy_rail", "counter_mismatch", "other_traffic", "scaling_high"}
-	return r.Stealing != nil || !slices.Contains(figures, one.Check)
+	return r.Striped != nil || !slices.Contains(figures, one.Check)
 }

@@ -34,9 +34,9 @@ func TestJudges(t *testing.T) {
 		check  string
 		want   bool
 	}{
-		{"a round without a TCP baseline", result.Result{Transport: result.RDMA, Stealing: &goodput}, "slower_than_tcp", false},
-		{"one with it", result.Result{Transport: result.RDMA, Stealing: &goodput, Speedup: &one}, "slower_than_tcp", true},
-		{"a burst", result.Result{Transport: result.RDMA, Stealing: &goodput}, "imbalance", true},
+		{"a round without a TCP baseline", result.Result{Transport: result.RDMA, Striped: &goodput}, "slower_than_tcp", false},
+		{"one with it", result.Result{Transport: result.RDMA, Striped: &goodput, Speedup: &one}, "slower_than_tcp", true},
+		{"a burst", result.Result{Transport: result.RDMA, Striped: &goodput}, "imbalance", true},
 		{"no burst", result.Result{Transport: result.RDMA}, "imbalance", false},
 		{"no burst, and latencies", result.Result{Transport: result.RDMA}, "latency_uneven", true},
 		{"by TCP", result.Result{Outcome: result.Fallback, Transport: result.TCP}, "imbalance", true},

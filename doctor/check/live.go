@@ -16,9 +16,9 @@ import (
 
 // Thresholds for counters over the last 10 minutes.
 const (
-	flapChanges  = 6   // carrier changes: 3 times down and up
-	leastEvents  = 10  // retransmission events
-	leastPackets = 1e5 // packets sent below which the ratio is meaningless
+	flapChanges = 6   // carrier changes: 3 times down and up
+	minEvents   = 10  // retransmission events
+	minPackets  = 1e5 // packets sent below which the ratio is meaningless
 )
 
 // liveChecks returns the checks that need a running railscope and find nothing without one.
@@ -100,7 +100,7 @@ func retransmitted(l *facts.Live, rail string) (events, packets float64) {
 // lossyTraffic reports whether the rail retransmits because packets are lost rather than reordered.
 func lossyTraffic(l *facts.Live, r *facts.Rail) bool {
 	events, packets := retransmitted(l, r.Name)
-	return events >= leastEvents && packets >= leastPackets && events >= result.LossAbove*packets && !reordered(l, r)
+	return events >= minEvents && packets >= minPackets && events >= result.LossAbove*packets && !reordered(l, r)
 }
 
 // roundTrip is longer than in most fabrics, in seconds. After one loss, all packets in flight arrive out of sequence.
@@ -110,7 +110,7 @@ const roundTrip = 20e-6
 // rail, which also sends, retransmits.
 func reordered(l *facts.Live, r *facts.Rail) bool {
 	events, sent := retransmitted(l, r.Name)
-	both := sent >= leastPackets && sent >= l.Increased(r.Name, "port_receive_packets_total")/2
+	both := sent >= minPackets && sent >= l.Increased(r.Name, "port_receive_packets_total")/2
 	return both && result.Reordered(l.Increased(r.Name, "port_out_of_sequence_packets_total"), events,
 		r.Rate*roundTrip/minMTU)
 }

@@ -227,7 +227,7 @@ func othersSeen(r *result.Result) bool {
 }
 
 // Carried reports whether a rail carried bytes in the striped burst.
-func Carried(r result.RailResult) bool { return r.Stealing != nil && r.Stealing.Bytes > 0 }
+func Carried(r result.RailResult) bool { return r.Striped != nil && r.Striped.Bytes > 0 }
 
 func checkSharedBottleneck(r *result.Result, report reporter) {
 	pairs := contending(r)

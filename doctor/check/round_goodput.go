@@ -90,8 +90,8 @@ func explainsAll(r *result.Result, all result.Shortfall, short []result.Shortfal
 			continue
 		}
 		carried += *one.Expected
-		if one.Failure == nil && one.Stealing != nil {
-			carried -= one.Stealing.BytesPerSecond()
+		if one.Failure == nil && one.Striped != nil {
+			carried -= one.Striped.BytesPerSecond()
 		}
 	}
 	return carried >= r.MinOfExpected*all.Expected
@@ -136,7 +136,7 @@ func badStart(r *result.Result, name string) bool {
 
 // below reports whether the rail carried less than rate (bytes per second) in each RDMA burst.
 func below(r *result.RailResult, rate float64) bool {
-	flows := slices.DeleteFunc([]*result.Flow{r.Solo, r.Stealing}, func(f *result.Flow) bool { return f == nil })
+	flows := slices.DeleteFunc([]*result.Flow{r.Solo, r.Striped}, func(f *result.Flow) bool { return f == nil })
 	return r.OthersSeen() == nil && len(flows) > 0 && !slices.ContainsFunc(flows, func(f *result.Flow) bool {
 		return f.BytesPerSecond() >= rate
 	})

@@ -19,13 +19,13 @@ import (
 // roundOf returns a good round over rails with these rates in Gb/s, of 100 Gb/s each.
 func roundOf(gigabits ...float64) result.Result {
 	r := result.Result{Peer: "b", Outcome: result.OK, Transport: result.RDMA, Verified: true, MinOfExpected: 0.7,
-		Stealing: new(0.0)}
+		Striped: new(0.0)}
 	best := slices.Max(gigabits)
 	for i, g := range gigabits {
 		flow := &result.Flow{Bytes: int64(g * 1e9 / 8), Active: time.Second}
 		r.Rails = append(r.Rails, result.RailResult{Rail: fmt.Sprint(i), Netdev: fmt.Sprintf("eth%d", i),
-			PeerRail: fmt.Sprint(i), PathMTU: 4096, Solo: flow, Stealing: flow, Share: new(g / best)})
-		*r.Stealing += g * 1e9 / 8
+			PeerRail: fmt.Sprint(i), PathMTU: 4096, Solo: flow, Striped: flow, Share: new(g / best)})
+		*r.Striped += g * 1e9 / 8
 	}
 	if imbalance := 1 - slices.Min(gigabits)/best; len(gigabits) > 1 {
 		r.Imbalance = &imbalance
@@ -78,7 +78,7 @@ func pairsOf(alone float64, pairs map[string]float64) (list []result.Measured) {
 func failedAt(r result.Result, stage result.Stage, reason result.Reason, rails ...int) result.Result {
 	for _, i := range rails {
 		f := result.Failure{Rail: fmt.Sprint(i), Stage: stage, Reason: reason, Detail: fmt.Sprintf("on mlx5_%d", i)}
-		r.Rails[i].Failure, r.Rails[i].Stealing, r.Failures = &f, nil, append(r.Failures, f)
+		r.Rails[i].Failure, r.Rails[i].Striped, r.Failures = &f, nil, append(r.Failures, f)
 	}
 	return r
 }
@@ -306,7 +306,7 @@ func TestRound(t *testing.T) {
 			"critical gid_misbound rail 1: rail 1 was not used: gid_misbound: on mlx5_1"}},
 		{"a rail failed, and what is expected of all", failedAt(roundOf(95, 95), "reach", "timeout", 1),
 			func(r *result.Result) {
-				r.Stealing = new(95e9 / 8)
+				r.Striped = new(95e9 / 8)
 				for i := range r.Rails {
 					r.Rails[i].Expected = new(12.5e9)
 				}

@@ -93,7 +93,7 @@ func (b *builder) none(shown int, source, absent string) string {
 	case shown > 0:
 		return ""
 	case b.value("source_present", "source", source) == nil:
-		return "source " + source + " is disabled (--no-collector." + source + ")"
+		return "source " + source + " is disabled (--no-source." + source + ")"
 	case b.failed[source] != "":
 		return "source " + source + " failed: " + b.failed[source]
 	}

@@ -21,7 +21,7 @@ func TestRecentRounds(t *testing.T) {
 	start := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	rate, expected, even := 2.1e10, 1.25e10, 0.02
 	ok := result.Result{Peer: "a:1", Start: start, Duration: time.Second, Outcome: result.OK, Transport: result.RDMA,
-		Stealing: &rate, Imbalance: &even,
+		Striped: &rate, Imbalance: &even,
 		Rails: []result.RailResult{
 			{Rail: "0", Expected: &expected,
 				Latency: &result.Latency{Samples: []time.Duration{time.Microsecond, 2 * time.Microsecond,

@@ -66,7 +66,7 @@ func (p *peer) renderRound() {
 		p.put(rows.mismatch, 1, c)
 	}
 	if r.Transport == result.RDMA {
-		p.putKnown(rows.goodput, r.Stealing, "stealing")
+		p.putKnown(rows.goodput, r.Striped, "stealing")
 		p.putKnown(rows.goodput, r.Static, "static")
 		p.putKnown(rows.imbalance, r.Imbalance)
 		p.putKnown(rows.skew, r.FinishSkew)
@@ -104,7 +104,7 @@ func (p *peer) renderRail(r *result.RailResult) {
 	if !rdma {
 		return
 	}
-	for mode, flow := range map[string]*result.Flow{"stealing": r.Stealing, "solo": r.Solo} {
+	for mode, flow := range map[string]*result.Flow{"stealing": r.Striped, "solo": r.Solo} {
 		if flow != nil {
 			p.put(rows.railGoodput, flow.BytesPerSecond(), r.Rail, mode)
 		}

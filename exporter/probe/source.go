@@ -206,7 +206,7 @@ func roundOf(r result.Result, found []finding.Finding) page.Round {
 	}
 	var best, expected, p50, p99 float64
 	if r.Transport == result.RDMA {
-		round.Goodput = r.Stealing
+		round.Goodput = r.Striped
 	} else if len(r.TCP) > 0 {
 		for _, t := range r.TCP {
 			best = max(best, t.BytesPerSecond)

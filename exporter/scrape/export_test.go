@@ -1,4 +1,4 @@
 package scrape
 
 // FaultsMost is exported for external tests.
-const FaultsMost = faultsMost
+const FaultsMost = maxFaults

@@ -220,7 +220,7 @@ const (
 	overAfter = 3 * time.Minute
 	// Limits of the series of devices: interfaces of containers come and go by the thousand, with new names.
 	faultsKeep = 24 * time.Hour // after the last fault
-	faultsMost = 256            // per source
+	maxFaults  = 256            // per source
 	// enoughDescriptors is several times the number that the largest nodes need.
 	enoughDescriptors = 65536
 )
@@ -243,7 +243,7 @@ type faultCount struct {
 // add counts a fault, and logs a new one. Devices beyond the limit of their source are counted as other.
 func (s *faults) add(source string, f *collector.Fault) {
 	key := faultKey{source, f.Device, f.Reason}
-	if s.counts[key] == nil && f.Device != "" && s.devices(source) >= faultsMost {
+	if s.counts[key] == nil && f.Device != "" && s.devices(source) >= maxFaults {
 		key.device = "other"
 	}
 	c := s.counts[key]

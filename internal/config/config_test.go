@@ -312,17 +312,17 @@ func TestLoadPipe(t *testing.T) {
 }
 
 func TestSuggest(t *testing.T) {
-	known := []string{"collector.pcie", "collector.rdma", "log.level", "path.sysfs"}
+	known := []string{"source.pcie", "source.rdma", "log.level", "path.sysfs"}
 	for _, tt := range []struct{ word, want string }{
 		{"log.levle", `; did you mean "log.level"?`},
-		{"colector.rdma", `; did you mean "collector.rdma"?`},
-		{"collector.pci", `; did you mean "collector.pcie"?`},
+		{"sorce.rdma", `; did you mean "source.rdma"?`},
+		{"source.pci", `; did you mean "source.pcie"?`},
 		{"loglevel", `; did you mean "log.level"?`},
 		// most letters differ from path.sysfs
-		{"nonsense", "; known keys: collector.pcie, collector.rdma, log.level, path.sysfs"},
-		{"x", "; known keys: collector.pcie, collector.rdma, log.level, path.sysfs"},
-		{"", "; known keys: collector.pcie, collector.rdma, log.level, path.sysfs"},
-		{strings.Repeat("log.level", 40), "; known keys: collector.pcie, collector.rdma, log.level, path.sysfs"},
+		{"nonsense", "; known keys: source.pcie, source.rdma, log.level, path.sysfs"},
+		{"x", "; known keys: source.pcie, source.rdma, log.level, path.sysfs"},
+		{"", "; known keys: source.pcie, source.rdma, log.level, path.sysfs"},
+		{strings.Repeat("log.level", 40), "; known keys: source.pcie, source.rdma, log.level, path.sysfs"},
 	} {
 		if got := config.Suggest(tt.word, known); got != tt.want {
 			t.Errorf("Suggest(%q) = %q, want %q", tt.word, got, tt.want)

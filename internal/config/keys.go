@@ -173,7 +173,7 @@ func expectations(e *Expect) []Key {
 // figures returns the keys below probe that a command line can set, too.
 func figures(p *options.Options) []Key {
 	const ratio = "more than 0 and at most 1"
-	const leastRatio = Ratio(math.SmallestNonzeroFloat64) // smallest value above 0
+	const minRatio = Ratio(math.SmallestNonzeroFloat64) // smallest value above 0
 	return []Key{
 		figure("probe.fanout", (*Count)(&p.Fanout), 1, 100, "", "Nodes to ask of those that `"+dnsPrefix+"` and `"+
 			filePrefix+"` peers list, [others each day](probe.md#fan-out). Use the same number on all nodes. Peers "+
@@ -193,9 +193,9 @@ func figures(p *options.Options) []Key {
 		figure("probe.solo_every", (*Count)(&p.SoloEvery), 1, 10000, "",
 			"One round in this many, starting with the first, is full: each rail alone, and TCP for comparison."),
 		budgetKey((*budget)(&p.Budget)),
-		figure("probe.busy_above", (*Ratio)(&p.BusyAbove), leastRatio, 1, ratio+", of a rail's capacity",
+		figure("probe.busy_above", (*Ratio)(&p.BusyAbove), minRatio, 1, ratio+", of a rail's capacity",
 			"With more traffic of others than this no round starts, and a running one is stopped."),
-		figure("probe.min_of_expected", (*Ratio)(&p.MinOfExpected), leastRatio, 1, ratio,
+		figure("probe.min_of_expected", (*Ratio)(&p.MinOfExpected), minRatio, 1, ratio,
 			"A round is `degraded` when the goodput of a rail, or of all together, is below this part of "+
 				"[what is expected](probe.md#degraded)."),
 		figure("probe.traffic_class", (*AutoInt)(&p.TrafficClass), 0, 255, "",
@@ -214,8 +214,8 @@ func figures(p *options.Options) []Key {
 
 // budgetKey returns the row of a budget, which has two forms.
 func budgetKey(v *budget) Key {
-	bounds := fmt.Sprintf("from %v to %v, or %v/h or more", budget{Share: leastShare}, budget{Share: mostShare},
-		Size(leastBudget))
+	bounds := fmt.Sprintf("from %v to %v, or %v/h or more", budget{Share: minShare}, budget{Share: maxShare},
+		Size(minBudget))
 	return Key{Name: "probe.budget", Form: "percentage or size/h", Default: v.String(), Bounds: bounds,
 		want: "a share of time such as 0.5%, or a size per hour such as 8GiB/h, " + bounds,
 		About: "[Share of each rail's time](probe.md#budget) for rounds that this node starts. Rounds that it answers have " +

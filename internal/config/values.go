@@ -217,11 +217,11 @@ func (g budget) String() string {
 
 // Limits of a budget. More than 1/4 of a rail's time would disturb jobs.
 const (
-	leastShare  = 0.00001
-	mostShare   = 0.25
-	leastBudget = 1 << 20 // bytes per hour
+	minShare  = 0.00001
+	maxShare  = 0.25
+	minBudget = 1 << 20 // bytes per hour
 )
 
 func (g budget) valid() bool {
-	return g.Share >= leastShare && g.Share <= mostShare || g.Share == 0 && g.Bytes >= leastBudget
+	return g.Share >= minShare && g.Share <= maxShare || g.Share == 0 && g.Bytes >= minBudget
 }

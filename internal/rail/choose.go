@@ -182,16 +182,16 @@ var ErrNoTable = errors.New("no GID table")
 // the first empty index for a new one (cache.c, find_gid). A read therefore stops after a long run of empty entries;
 // the first read and one every 10 minutes cover the whole table. Not safe for concurrent use.
 type GIDTable struct {
-	dir   string    // <device>/ports/<port>
-	size  int       // number of entries, at the last full read
-	last  int       // highest index in use, at the last read
-	swept time.Time // time of the last full read
+	dir     string    // <device>/ports/<port>
+	size    int       // number of entries, at the last full read
+	last    int       // highest index in use, at the last read
+	wasFull time.Time // time of the last full read
 }
 
 const (
-	gidGap     = 32 // run of empty entries after which a read stops
-	sweepEvery = 10 * time.Minute
-	maxGIDs    = 4096 // limit for untrusted trees; the kernel's largest table has 1024 entries
+	gidGap        = 32 // run of empty entries after which a read stops
+	fullReadEvery = 10 * time.Minute
+	maxGIDs       = 4096 // limit for untrusted trees; the kernel's largest table has 1024 entries
 )
 
 // NewGIDTable returns the reader for one port of the device at dir.
@@ -201,14 +201,14 @@ func NewGIDTable(dir string, port int) *GIDTable {
 
 // Read returns the used entries in order, and a [*sysfs.Error] for each that failed, or only [ErrNoTable].
 func (t *GIDTable) Read() (table []GID, errs []error) {
-	sweep := time.Since(t.swept) >= sweepEvery
-	if sweep {
+	full := time.Since(t.wasFull) >= fullReadEvery
+	if full {
 		if err := t.resize(); err != nil {
 			return nil, []error{err}
 		}
-		t.swept = time.Now()
+		t.wasFull = time.Now()
 	}
-	return t.read(sweep)
+	return t.read(full)
 }
 
 // ReadUntil is like Read, but stops early: if enough accepts the entries before the first long gap, the rest of up
@@ -220,15 +220,15 @@ func (t *GIDTable) ReadUntil(enough func([]GID) bool) (table []GID, errs []error
 		}
 	}
 	table, errs = t.read(false)
-	if enough(table) || time.Since(t.swept) < sweepEvery {
+	if enough(table) || time.Since(t.wasFull) < fullReadEvery {
 		return table, errs
 	}
 	return t.Read()
 }
 
-func (t *GIDTable) read(sweep bool) (table []GID, errs []error) {
+func (t *GIDTable) read(full bool) (table []GID, errs []error) {
 	last := 0
-	for i := 0; i < t.size && (sweep || i <= max(last, t.last)+gidGap); i++ {
+	for i := 0; i < t.size && (full || i <= max(last, t.last)+gidGap); i++ {
 		g, used, err := t.entry(strconv.Itoa(i))
 		switch {
 		case err != nil:

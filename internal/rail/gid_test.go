@@ -104,10 +104,10 @@ func TestGIDTableFollows(t *testing.T) {
 		tree.expect(table, "two at once", ll, ll2, near, near3, near4)
 
 		tree.set(far)
-		time.Sleep(sweepEvery - time.Nanosecond)
-		tree.expect(table, "a far one, before the next sweep", ll, ll2, near, near3, near4)
+		time.Sleep(fullReadEvery - time.Nanosecond)
+		tree.expect(table, "a far one, before the next full read", ll, ll2, near, near3, near4)
 		time.Sleep(time.Nanosecond)
-		tree.expect(table, "a far one, at the next sweep", ll, ll2, near, near3, near4, far)
+		tree.expect(table, "a far one, at the next full read", ll, ll2, near, near3, near4, far)
 		tree.expect(table, "a far one that is known", ll, ll2, near, near3, near4, far)
 
 		tree.clear(200)
@@ -122,8 +122,8 @@ func TestGIDTableFollows(t *testing.T) {
 			tree.clear(i)
 		}
 		tree.expect(table, "all removed")
-		time.Sleep(sweepEvery)
-		tree.expect(table, "a sweep of nothing")
+		time.Sleep(fullReadEvery)
+		tree.expect(table, "a full read of nothing")
 		tree.set(ll)
 		tree.expect(table, "one again", ll)
 	})
@@ -139,7 +139,7 @@ func TestGIDTableGrows(t *testing.T) {
 		table := NewGIDTable(tree.dir, 1)
 		tree.expect(table, "small", first)
 		tree.set(tenth)
-		time.Sleep(sweepEvery)
+		time.Sleep(fullReadEvery)
 		tree.expect(table, "grown", first, tenth)
 	})
 }
@@ -197,7 +197,7 @@ func TestGIDTableErrors(t *testing.T) {
 		}
 	}
 	table := NewGIDTable(tree.dir, 1)
-	for _, when := range []string{"sweep", "next read"} {
+	for _, when := range []string{"full read", "next read"} {
 		list, errs := table.Read()
 		if diff := cmp.Diff([]GID{well, far}, list, addresses); diff != "" {
 			t.Errorf("%s: %s", when, diff)
@@ -253,7 +253,7 @@ func TestGIDTableAbsent(t *testing.T) {
 		if err := os.Rename(filepath.Join(tree.dir, "ports/1"), filepath.Join(tree.dir, "ports/2")); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(sweepEvery)
+		time.Sleep(fullReadEvery)
 		tree.expect(table, "there now")
 	})
 }

@@ -26,9 +26,9 @@ func TestObserveDegraded(t *testing.T) {
 	round := func(rate int64) result.Result {
 		expected, sum := 1e10, float64(rate)
 		return result.Result{Peer: "b:1", Outcome: result.Degraded, Transport: result.RDMA, MinOfExpected: 0.7,
-			Stealing: &sum,
+			Striped: &sum,
 			Rails: []result.RailResult{{Rail: "0", Expected: &expected,
-				Stealing: &result.Flow{Bytes: rate, Active: time.Second}}}}
+				Striped: &result.Flow{Bytes: rate, Active: time.Second}}}}
 	}
 	p.observe(round(2e9))
 	p.observe(round(3e9))

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	memory    = "/dev/shm"
-	leastFree = 256 << 20 // bytes; the tests of all packages together need less than 1/10 of it
+	memory  = "/dev/shm"
+	minFree = 256 << 20 // bytes; the tests of all packages together need less than 1/10 of it
 )
 
 // Main runs the tests of a package without its own TestMain.
@@ -42,5 +42,5 @@ func usable(dir string) bool {
 	}
 	const barred = unix.ST_NOEXEC | unix.ST_RDONLY
 	free := fs.Bavail * uint64(fs.Bsize)
-	return int64(fs.Flags)&barred == 0 && free >= leastFree && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
+	return int64(fs.Flags)&barred == 0 && free >= minFree && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }

@@ -75,7 +75,7 @@ const MaxTimeout = 10 * time.Minute
 
 // ScheduledExtras returns the extra measurements that scheduled rounds can make.
 func ScheduledExtras() []result.Extra {
-	return []result.Extra{{Kind: result.Loopback}, {Kind: result.Paths, Counts: []int{16}}, {Kind: result.Contention},
+	return []result.Extra{{Kind: result.Loopback}, {Kind: result.Paths, Values: []int{16}}, {Kind: result.Contention},
 		{Kind: result.GPU}}
 }
 

@@ -10,37 +10,37 @@ type Kind string
 
 // The kinds.
 const (
-	Reads      Kind = "read"        // RDMA READ: each rail alone, then all at once
-	Both       Kind = "both"        // WRITE and READ at once: each rail alone, then all at once
-	QueuePairs Kind = "queue_pairs" // all rails at once, with other numbers of queue pairs
-	Loopback   Kind = "loopback"    // each rail to itself; in an interactive round also to each other rail of this node
-	Paths      Kind = "paths"       // each rail with several flow labels, one after the other
-	Contention Kind = "contention"  // two rails at a time, and each alone
-	GPU        Kind = "gpu"         // GPU memory to that of the peer: each rail alone, then all at once
-	Subset     Kind = "rails"       // a subset of the rails at once
-	Messages   Kind = "messages"    // latency of messages longer than 8 B, written and read, per rail
-	Sizes      Kind = "sizes"       // transfers of several sizes, split equally over rails: goodput, and time of each
-	Pages      Kind = "pages"       // reads of KV cache pages: one rail, all at once, and over TCP
-	TCPTime    Kind = "tcp_time"    // latency of messages over TCP, per rail
-	Bond       Kind = "bond"        // TCP over a bond of this node
-	OneTCP     Kind = "tcp_rail"    // one connection over the first rail alone, if there are several
+	Reads         Kind = "read"          // RDMA READ: each rail alone, then all at once
+	Bidirectional Kind = "bidirectional" // WRITE and READ at once: each rail alone, then all at once
+	QueuePairs    Kind = "queue_pairs"   // all rails at once, with other numbers of queue pairs
+	Loopback      Kind = "loopback"      // each rail to itself; in an interactive round also to this node's other rails
+	Paths         Kind = "paths"         // each rail with several flow labels, one after the other
+	Contention    Kind = "contention"    // two rails at a time, and each alone
+	GPU           Kind = "gpu"           // GPU memory to that of the peer: each rail alone, then all at once
+	Rails         Kind = "rails"         // a subset of the rails at once
+	Messages      Kind = "messages"      // latency of messages longer than 8 B, written and read, per rail
+	Sweep         Kind = "sweep"         // transfers of several sizes, in equal parts over rails: goodput, time of each
+	KVCache       Kind = "kv_cache"      // reads of KV cache pages: one rail, all at once, and over TCP
+	TCPTime       Kind = "tcp_time"      // latency of messages over TCP, per rail
+	Bond          Kind = "bond"          // TCP over a bond of this node
+	OneTCP        Kind = "tcp_rail"      // one connection over the first rail alone, if there are several
 )
 
 // Kinds returns all kinds, in the order in which a round measures them.
 func Kinds() []Kind {
-	return []Kind{Reads, Both, QueuePairs, Loopback, Paths, Contention, GPU, Subset, Messages, Sizes, Pages, TCPTime, Bond,
-		OneTCP}
+	return []Kind{Reads, Bidirectional, QueuePairs, Loopback, Paths, Contention, GPU, Rails, Messages, Sweep, KVCache,
+		TCPTime, Bond, OneTCP}
 }
 
 // Extra is one extra measurement to make in a round.
 type Extra struct {
 	Kind Kind
-	// Counts are the numbers of queue pairs per rail, the one number of paths, or sizes in bytes of messages,
+	// Values are the numbers of queue pairs per rail, the one number of paths, or sizes in bytes of messages,
 	// transfers or pages. It is empty for other kinds.
-	Counts []int
-	// Rails are the names of the rails that Subset, Messages and Sizes use; nil: all working rails.
+	Values []int
+	// Rails are the names of the rails that the kinds Rails, Messages and Sweep use; nil: all working rails.
 	Rails []string
-	// Read makes Sizes read instead of write.
+	// Read makes Sweep read instead of write.
 	Read bool
 	// Memories are the kinds of GPU memory to try, from [Memories]; nil: all. It is empty for other kinds.
 	Memories []string
@@ -57,7 +57,7 @@ type Measured struct {
 	Kind       Kind
 	QueuePairs int    // queue pairs per flow
 	Memory     string // source and target memory, from [Memories]; empty: plain host memory
-	Size       int64  // bytes of each message, transfer or page, from [Extra.Counts]; else 0
+	Size       int64  // bytes of each message, transfer or page, from [Extra.Values]; else 0
 	Flows      []MeasuredFlow
 	Transfer   *Latency   // time of one transfer of Size over all flows at once; nil: not measured
 	TCP        *TCPResult // TCP result, instead of Flows; nil: RDMA
@@ -102,7 +102,7 @@ type MeasuredFlow struct {
 	Failure *Failure
 }
 
-// MinSize and MaxSize bound the sizes of Sizes, in bytes.
+// MinSize and MaxSize bound the sizes of a sweep, in bytes.
 const (
 	MinSize = transfer.Page
 	MaxSize = 1 << 30

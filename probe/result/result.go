@@ -111,7 +111,7 @@ type Result struct {
 	Detail     string    // Reason as a sentence for people
 	Failures   []Failure // all failures, in order; in a round by RDMA, those of single rails
 
-	StripedFailure *Failure    // why Stealing is nil although its burst was made
+	StripedFailure *Failure    // why Striped is nil although its burst was made
 	TCPFailed      []TCPResult // baselines without a figure
 
 	Verified bool // the target found the data intact after every burst
@@ -122,19 +122,19 @@ type Result struct {
 	Missing   []MissingRail // rails that an end lacks
 	PeerRails int           // number of the peer's rails
 
-	Stealing *float64 // sum of the rails' goodput in the striped burst, bytes per second: each rail takes what it can
-	Static   *float64 // goodput of the slowest rail × number of rails: the goodput of equal parts
+	Striped *float64 // sum of the rails' goodput in the striped burst, bytes per second: each rail takes what it can
+	Static  *float64 // goodput of the slowest rail × number of rails: the goodput of equal parts
 
 	Imbalance  *float64 // 1 − the smallest share in the striped burst ([rail.Imbalance])
-	Scaling    *float64 // Stealing ÷ sum of the solo goodputs of this round
+	Scaling    *float64 // Striped ÷ sum of the solo goodputs of this round
 	FinishSkew *float64 // 1 − goodput of the slowest rail ÷ fastest rail, in the striped burst
-	Speedup    *float64 // Stealing ÷ best TCP baseline of this round
+	Speedup    *float64 // Striped ÷ best TCP baseline of this round
 
-	Runs          []float64 // goodput of all striped bursts, bytes per second; Stealing is the best of them
+	Runs          []float64 // goodput of all striped bursts, bytes per second; Striped is the best of them
 	Bottleneck    bool      // several bursts agree that the rails share a bottleneck, which nothing else explains
 	EvenAlone     bool      // the rails are even in solo bursts, so a shared bottleneck makes them uneven
 	SlowerThanTCP bool      // every striped burst of the last rounds was slower than every TCP baseline
-	TogetherSeen  *float64  // Stealing ÷ sum of the solo goodputs of this round or of the last full one; nil: unknown
+	TogetherSeen  *float64  // Striped ÷ sum of the solo goodputs of this round or of the last full one; nil: unknown
 	TCPRuns       []float64 // best TCP goodput of each pass over the numbers of streams
 
 	TCP        []TCPResult   // TCP figures: the baselines of a round by RDMA, or the fallback's own
@@ -191,7 +191,7 @@ type RailResult struct {
 
 	SoloFailure *Failure // why Solo is nil although its burst was made; nil: it was not made, or the rail failed
 
-	Stealing *Flow          // flow in the striped burst
+	Striped  *Flow          // flow in the striped burst
 	Capacity *float64       // bytes per second that the rail could carry, the lower of both ends; nil: unknown
 	Expected *float64       // expected bytes per second to the peer's rail; nil: none, as for a software device
 	Past     *baseline.Past // earlier solo goodput to the peer; nil: nothing is remembered
@@ -268,11 +268,11 @@ func (r Result) Throttled() bool {
 	for i := range r.Rails {
 		if one := &r.Rails[i]; one.Expected != nil {
 			expected += *one.Expected
-		} else if one.Stealing != nil {
+		} else if one.Striped != nil {
 			return true
 		}
 	}
-	return expected == 0 || r.Stealing == nil || *r.Stealing < BottleneckBelow*expected
+	return expected == 0 || r.Striped == nil || *r.Striped < BottleneckBelow*expected
 }
 
 // Slowed reports whether the rail carried less than on its best day of the last week, alone twice in a row and in
@@ -284,7 +284,7 @@ func (r *RailResult) Slowed() bool {
 		return false
 	}
 	now := p.Latest
-	if r.Stealing != nil {
+	if r.Striped != nil {
 		now = max(now, r.Carried())
 	}
 	return now < SlowedBelow*min(p.Best, *r.Expected)
@@ -311,11 +311,11 @@ func (r Result) Shortfalls() []Shortfall {
 	}
 	var list []Shortfall
 	var sum float64
-	all := r.Stealing != nil // holds if every rail that carried data has an expectation
+	all := r.Striped != nil // holds if every rail that carried data has an expectation
 	for i := range r.Rails {
 		one := &r.Rails[i]
 		if one.Expected == nil {
-			all = all && one.Stealing == nil
+			all = all && one.Striped == nil
 			continue
 		}
 		sum += *one.Expected
@@ -325,8 +325,8 @@ func (r Result) Shortfalls() []Shortfall {
 		}
 	}
 	known := len(r.Rails)-len(r.Unpaired()) == 1 && len(list) == 1
-	if all && !known && *r.Stealing+r.others() < r.MinOfExpected*sum {
-		list = append([]Shortfall{{"", *r.Stealing, sum}}, list...)
+	if all && !known && *r.Striped+r.others() < r.MinOfExpected*sum {
+		list = append([]Shortfall{{"", *r.Striped, sum}}, list...)
 	}
 	return list
 }
@@ -335,8 +335,8 @@ func (r Result) Shortfalls() []Shortfall {
 // what it lacks to its expectation: traffic on one rail does not excuse another.
 func (r Result) others() (sum float64) {
 	for i := range r.Rails {
-		if one := &r.Rails[i]; one.Stealing != nil {
-			own, all := one.Stealing.BytesPerSecond(), one.Carried()
+		if one := &r.Rails[i]; one.Striped != nil {
+			own, all := one.Striped.BytesPerSecond(), one.Carried()
 			if one.Expected != nil {
 				all = min(all, *one.Expected)
 			}
@@ -355,7 +355,7 @@ func (r *RailResult) goodput() (best float64, known bool) {
 	if r.Solo != nil {
 		best, known = r.Solo.BytesPerSecond(), true
 	}
-	if r.Stealing != nil {
+	if r.Striped != nil {
 		best, known = max(best, r.Carried()), true
 	}
 	return best, known
@@ -364,7 +364,7 @@ func (r *RailResult) goodput() (best float64, known bool) {
 // Carried returns what the rail carried in the striped burst, in bytes per second, others' traffic included. Others
 // is a mean over a longer time than the burst, so the sum is limited to the rail's capacity.
 func (r *RailResult) Carried() float64 {
-	rate := r.Stealing.BytesPerSecond()
+	rate := r.Striped.BytesPerSecond()
 	if r.Others == nil {
 		return rate
 	}

@@ -96,7 +96,7 @@ func startWatch(t *testing.T, c terms) *watch {
 // start starts railscope in a node, optionally after a command.
 func (w *watch) start(t *testing.T, n node, before ...string) {
 	t.Helper()
-	argv := append(before, railscope, "serve", w.config(t, n), "--collector.nccl", "--nccl.log=/tmp/nccl/*.log",
+	argv := append(before, railscope, "serve", w.config(t, n), "--source.nccl", "--nccl.log=/tmp/nccl/*.log",
 		"--log.level=debug")
 	e := &exporter{node: n, process: n.Start(w.t, argv...)}
 	w.exporters[n] = e

@@ -34,7 +34,7 @@ func TestBondMemberFails(t *testing.T) {
 			for _, n := range []node{1, 2} {
 				bond(t, n, c.mode, c.options...)
 			}
-			e := serve(t, 1, "--collector.kmsg")
+			e := serve(t, 1, "--source.kmsg")
 			whole := want{
 				`bond_up{bond="bond0"}`: 1, `bond_members{bond="bond0"}`: 2, `bond_members_up{bond="bond0"}`: 2,
 				`bond_member_up{bond="bond0",member="eth0"}`: 1, `bond_member_up{bond="bond0",member="eth1"}`: 1,

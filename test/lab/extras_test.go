@@ -73,7 +73,7 @@ func TestExtras(t *testing.T) {
 	answer(t)
 	r := bench(t, append(small, "--bidirectional", "--queue-pairs=2,8", "--loopback")...)
 	r.is(t, "ok", "rdma", "")
-	r.made(t, "both", "write 0, read 0", "write 1, read 1", "write 0, read 0, write 1, read 1")
+	r.made(t, "bidirectional", "write 0, read 0", "write 1, read 1", "write 0, read 0, write 1, read 1")
 	r.made(t, "queue_pairs", "write 0, write 1", "write 0, write 1")
 	for _, m := range r.Extras {
 		for _, f := range m.Flows {

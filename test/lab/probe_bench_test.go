@@ -50,7 +50,7 @@ func TestProbeGoodput(t *testing.T) {
 					r.found(t, "imbalance", "rail 1")
 				}
 				all := theirs[0] + theirs[1]
-				stealing = max(stealing, r.Stealing)
+				stealing = max(stealing, r.Striped)
 				poor := stealing/all < c.striped || c.wrong(r, all)
 				for i := range solo {
 					solo[i] = max(solo[i], r.Rails[i].Solo)
@@ -124,18 +124,18 @@ func TestProbeFourRails(t *testing.T) {
 	var solos float64
 	for _, rail := range r.Rails {
 		solos += rail.Solo
-		if rail.Failure != nil || rail.PathMTU != pathMTU || rail.Latency.Samples != 200 || rail.StealingBytes == 0 {
+		if rail.Failure != nil || rail.PathMTU != pathMTU || rail.Latency.Samples != 200 || rail.StripedBytes == 0 {
 			t.Errorf("rail %+v", rail)
 		}
-		if off := float64(rail.CounterBytes)/float64(rail.StealingBytes)/
+		if off := float64(rail.CounterBytes)/float64(rail.StripedBytes)/
 			(1+float64(packetExtra)/pathMTU) - 1; off < -0.02 || off > 0.02 {
 			t.Errorf("rail %s: the port counted %d bytes, %d were written: %+.3f", rail.Rail, rail.CounterBytes,
-				rail.StealingBytes, off)
+				rail.StripedBytes, off)
 		}
 	}
-	t.Logf("stealing %.4f MB/s, %.4f of four solos; static %.4f; imbalance %.4f", r.Stealing/1e6, r.Stealing/solos,
+	t.Logf("stealing %.4f MB/s, %.4f of four solos; static %.4f; imbalance %.4f", r.Striped/1e6, r.Striped/solos,
 		r.Static/solos, r.Imbalance)
-	if len(r.Rails) != 4 || r.Imbalance >= 0.1 || r.Stealing/solos < 0.95 {
+	if len(r.Rails) != 4 || r.Imbalance >= 0.1 || r.Striped/solos < 0.95 {
 		t.Errorf("four rails alike: %v, %+v", r, r.Rails)
 	}
 }

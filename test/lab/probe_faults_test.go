@@ -46,8 +46,8 @@ func TestProbeRailDown(t *testing.T) {
 			r.is(t, "degraded", "rdma", "")
 			r.has(t, "1", c.stage, strings.Fields(c.reason)...)
 			r.found(t, "rail_failed", "rail 1")
-			if r.Imbalance != 1 || r.Rails[0].Failure != nil || r.Rails[1].Failure == nil || r.Stealing == 0 {
-				t.Errorf("one of two rails works: %v, imbalance %v, stealing %v", r, r.Imbalance, r.Stealing)
+			if r.Imbalance != 1 || r.Rails[0].Failure != nil || r.Rails[1].Failure == nil || r.Striped == 0 {
+				t.Errorf("one of two rails works: %v, imbalance %v, stealing %v", r, r.Imbalance, r.Striped)
 			}
 		})
 	}
@@ -108,7 +108,7 @@ func TestProbeRailDies(t *testing.T) {
 			r.is(t, "degraded", "rdma", "")
 			r.has(t, "1", "striped", strings.Fields(c.reason)...)
 			r.found(t, "rail_failed", "rail 1")
-			if r.Stealing == 0 || r.Rails[0].Failure != nil || r.Imbalance != 1 {
+			if r.Striped == 0 || r.Rails[0].Failure != nil || r.Imbalance != 1 {
 				t.Errorf("the other rail went on: %v, %+v", r, r.Rails)
 			}
 		})
@@ -128,14 +128,14 @@ func TestProbeLoss(t *testing.T) {
 		t.Errorf("want a round by RDMA over both rails, however uneven; got: %v", r)
 	}
 	t.Logf("solo %.2f and %.2f MB/s, striped %.2f; imbalance %.2f; rail 1 wrote %d bytes, the port counted %d",
-		r.Rails[0].Solo/1e6, r.Rails[1].Solo/1e6, r.Stealing/1e6, r.Imbalance, r.Rails[1].StealingBytes,
+		r.Rails[0].Solo/1e6, r.Rails[1].Solo/1e6, r.Striped/1e6, r.Imbalance, r.Rails[1].StripedBytes,
 		r.Rails[1].CounterBytes)
-	if lossy := r.Rails[1]; float64(lossy.CounterBytes) < 1.01*float64(lossy.StealingBytes)*
+	if lossy := r.Rails[1]; float64(lossy.CounterBytes) < 1.01*float64(lossy.StripedBytes)*
 		(1+float64(packetExtra)/pathMTU) {
 		t.Errorf("nothing was sent again: %+v", lossy)
 	}
-	if r.Stealing < 0.8*r.Rails[0].Solo {
-		t.Errorf("a rail with loss holds the other up: %.2f MB/s together, the other alone %.2f", r.Stealing/1e6,
+	if r.Striped < 0.8*r.Rails[0].Solo {
+		t.Errorf("a rail with loss holds the other up: %.2f MB/s together, the other alone %.2f", r.Striped/1e6,
 			r.Rails[0].Solo/1e6)
 	}
 }

@@ -29,9 +29,9 @@ func benchLogged(t *testing.T) report {
 	r := bench(t)
 	for _, one := range r.Rails {
 		t.Logf("rail %s: loss %+v, latency %+v, solo %.3f, striped %.3f MB/s", one.Rail, one.Loss, one.Latency,
-			one.Solo/1e6, one.Stealing/1e6)
+			one.Solo/1e6, one.Striped/1e6)
 	}
-	t.Logf("scaling %.3f, TCP %.3f of %.3f MB/s, %.1f s, findings %+v", r.Scaling, r.TCP/1e6, r.Stealing/1e6, r.Duration,
+	t.Logf("scaling %.3f, TCP %.3f of %.3f MB/s, %.1f s, findings %+v", r.Scaling, r.TCP/1e6, r.Striped/1e6, r.Duration,
 		r.Findings)
 	return r
 }

@@ -29,7 +29,7 @@ type report struct {
 	Reason    string
 	Detail    string
 	Verified  bool
-	Stealing  float64 `json:"stealing_bytes_per_second"`
+	Striped   float64 `json:"stealing_bytes_per_second"`
 	Static    float64 `json:"static_bytes_per_second"`
 	Imbalance float64 `json:"imbalance_ratio"`
 	Scaling   float64 `json:"scaling_ratio"`
@@ -43,11 +43,11 @@ type report struct {
 			Samples       int
 			Min, P50, P99 float64
 		} `json:"latency_seconds"`
-		Solo          float64 `json:"solo_bytes_per_second"`
-		StealingBytes int64   `json:"stealing_bytes"`
-		Stealing      float64 `json:"stealing_bytes_per_second"`
-		CounterBytes  int64   `json:"counter_bytes"`
-		Loss          *struct {
+		Solo         float64 `json:"solo_bytes_per_second"`
+		StripedBytes int64   `json:"stealing_bytes"`
+		Striped      float64 `json:"stealing_bytes_per_second"`
+		CounterBytes int64   `json:"counter_bytes"`
+		Loss         *struct {
 			Retransmits, Packets int64
 			PeerEvents           *int64 `json:"peer_events"`
 		}

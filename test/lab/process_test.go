@@ -16,7 +16,7 @@ func serveProcesses(t *testing.T, flags ...string) *exporter {
 	t.Helper()
 	argv := append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all",
 		"--bounding-set=-all",
-		railscope, "serve", "--collector.process"}, flags...)
+		railscope, "serve", "--source.process"}, flags...)
 	e := &exporter{node: 1, process: node(1).Start(t, argv...)}
 	eventually(t, commandTime, func() error {
 		if !e.process.Running() {

@@ -72,7 +72,7 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	}
 	defer their.stop()
 	// Values that are not in the tree are not compared: the machine's own GPUs and bonds.
-	our, err := start(ctx, "railscope", o.railscope, "--path.sysfs="+sys, "--path.procfs="+proc, "--no-collector.gpu")
+	our, err := start(ctx, "railscope", o.railscope, "--path.sysfs="+sys, "--path.procfs="+proc, "--no-source.gpu")
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 const unevenTimes = 2
 
-const unevenLeast = 20 * time.Microsecond
+const minUneven = 20 * time.Microsecond
 
 const unevenRounds = 2
 
@@ -22,7 +22,7 @@ const unevenDays = 7 * 24 * time.Hour
 
 // uneven reports whether a latency is longer than the usual one.
 func uneven(latency, usual time.Duration) bool {
-	return usual > 0 && latency > unevenTimes*usual && latency-usual > unevenLeast
+	return usual > 0 && latency > unevenTimes*usual && latency-usual > minUneven
 }
 
 // latencyMemory is what a node remembers of a rail's latency.

@@ -279,15 +279,15 @@ func countPorts(flows []*Flow, before, after map[string]rail.Traffic) {
 // compareCounters compares what the port counted with what was written.
 func (p *Flow) compareCounters(before, after map[string]rail.Traffic) {
 	d, ok := node.TrafficBetween(before, after, p.Local.Name)
-	if !ok || p.Result.Stealing == nil {
+	if !ok || p.Result.Striped == nil {
 		return
 	}
 	p.Result.CounterBytes = new(int64(d.Out))
 	if b, a := before[p.Local.Name], after[p.Local.Name]; a.CountsRetransmits && a.Retransmits >= b.Retransmits {
 		p.Result.Retransmits = new(a.Retransmits - b.Retransmits)
 	}
-	if p.Result.PathMTU > 0 && p.Local.LinkLayer == "Ethernet" && p.Result.Stealing.Moved > 0 {
-		wire := node.WireBytes(p.Result.Stealing.Moved, p.Result.PathMTU, p.GID.GID.IPv4())
+	if p.Result.PathMTU > 0 && p.Local.LinkLayer == "Ethernet" && p.Result.Striped.Moved > 0 {
+		wire := node.WireBytes(p.Result.Striped.Moved, p.Result.PathMTU, p.GID.GID.IPv4())
 		p.Result.CounterMismatch = new(max(d.Out/wire-1, 1-d.Out/wire))
 	}
 }
@@ -318,9 +318,9 @@ func NoteOthers(flows []*Flow, rails []node.LocalRail, before, after map[string]
 			case mtu <= 0 || !after[p.Local.Name].CountsRetransmits:
 				own = math.Inf(1)
 			case p.Local.LinkLayer == "Ethernet":
-				own += node.WireBytes(p.Result.Stealing.Moved, mtu, p.GID.GID.IPv4())
+				own += node.WireBytes(p.Result.Striped.Moved, mtu, p.GID.GID.IPv4())
 			default:
-				own += float64(p.Result.Stealing.Moved) * (1 + IbHeader/float64(mtu))
+				own += float64(p.Result.Striped.Moved) * (1 + IbHeader/float64(mtu))
 			}
 		}
 		if rest := d.Out - own; own > 0 && rest > othersAbove*own && !d.Resent && d.Period <= node.SettleTime &&

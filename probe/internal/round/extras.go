@@ -15,7 +15,7 @@ import (
 // measurement is one row of the table of what a round can measure besides its own bursts.
 type measurement struct {
 	kind   result.Kind
-	counts bool // an extra of the kind needs counts
+	values bool // an extra of the kind needs values
 	// atOnce returns the number of bursts that an extra makes, counted in bursts over all rails; nil: see bytes.
 	atOnce func(p Plan, e result.Extra, rails int) int
 	// bytes returns the most bytes that an extra moves otherwise.
@@ -30,23 +30,23 @@ func measurements() []measurement {
 	times := func(n int) func(Plan, result.Extra, int) int { return func(Plan, result.Extra, int) int { return n } }
 	return []measurement{
 		{kind: result.Reads, atOnce: times(2), bursts: eachThenAll(result.Read), run: measureOps(true, result.Read)},
-		{kind: result.Both, atOnce: times(4), bursts: eachThenAll(result.Write, result.Read),
+		{kind: result.Bidirectional, atOnce: times(4), bursts: eachThenAll(result.Write, result.Read),
 			run: measureOps(true, result.Write, result.Read)},
-		{kind: result.QueuePairs, counts: true, bursts: queuePairsBursts, run: measureQueuePairs,
-			atOnce: func(_ Plan, e result.Extra, _ int) int { return len(e.Counts) }},
+		{kind: result.QueuePairs, values: true, bursts: queuePairsBursts, run: measureQueuePairs,
+			atOnce: func(_ Plan, e result.Extra, _ int) int { return len(e.Values) }},
 		{kind: result.Loopback, bursts: loopbackBursts, run: measureLoopbacks,
 			atOnce: func(p Plan, _ result.Extra, rails int) int { return loopbacksPerRail(p, rails) }},
-		{kind: result.Paths, counts: true, bursts: labelsBursts, run: measureLabels,
-			atOnce: func(_ Plan, e result.Extra, _ int) int { return e.Counts[0] }},
+		{kind: result.Paths, values: true, bursts: labelsBursts, run: measureLabels,
+			atOnce: func(_ Plan, e result.Extra, _ int) int { return e.Values[0] }},
 		{kind: result.Contention, bursts: contentionBursts, run: measureContention,
 			atOnce: func(_ Plan, _ result.Extra, rails int) int { return rails }},
 		{kind: result.GPU, bursts: eachThenAll(result.Write), run: measureGPU, // twice for a second kind of memory
 			atOnce: func(p Plan, _ result.Extra, _ int) int { return 2 * max(p.Runs, 1) }},
-		{kind: result.Subset, atOnce: times(1), bursts: allAtOnce, run: measureOps(false, result.Write)},
-		{kind: result.Messages, counts: true, bytes: messagesBytes, bursts: messagesBursts, run: measureMessages},
-		{kind: result.Sizes, counts: true, bytes: sizesBytes, bursts: sizesBursts, run: measureSizes},
-		{kind: result.Pages, counts: true, bytes: pagesBytes, bursts: pagesBursts, run: measurePages},
-		{kind: result.TCPTime, counts: true, bytes: tcpTimeBytes, bursts: tcpTimeBursts, run: measureTCPTime},
+		{kind: result.Rails, atOnce: times(1), bursts: allAtOnce, run: measureOps(false, result.Write)},
+		{kind: result.Messages, values: true, bytes: messagesBytes, bursts: messagesBursts, run: measureMessages},
+		{kind: result.Sweep, values: true, bytes: sweepBytes, bursts: sweepBursts, run: measureSweep},
+		{kind: result.KVCache, values: true, bytes: kvCacheBytes, bursts: kvCacheBursts, run: measureKVCache},
+		{kind: result.TCPTime, values: true, bytes: tcpTimeBytes, bursts: tcpTimeBursts, run: measureTCPTime},
 		{kind: result.Bond, bytes: bondBytes, run: measureBond},
 		{kind: result.OneTCP, bytes: oneTCPBytes, run: measureOneTCP},
 	}
@@ -65,8 +65,8 @@ func measurementOf(kind result.Kind) (none measurement) {
 // Limits of a list of extras.
 const (
 	maxExtras = 32
-	maxCounts = 64
-	maxCount  = 1 << 30
+	maxValues = 64
+	maxValue  = 1 << 30
 )
 
 // CheckExtras returns an error if no round can measure the list.
@@ -79,9 +79,9 @@ func CheckExtras(list []result.Extra) error {
 		switch m := measurementOf(e.Kind); {
 		case m.run == nil:
 			return fmt.Errorf("unknown measurement %.40q", e.Kind)
-		case len(e.Counts) > maxCounts, m.counts && len(e.Counts) == 0,
-			slices.ContainsFunc(e.Counts, func(n int) bool { return n < 1 || n > maxCount }):
-			return fmt.Errorf("%s: 1 to %d counts from 1 to %d, not %.80s", e.Kind, maxCounts, maxCount, fmt.Sprint(e.Counts))
+		case len(e.Values) > maxValues, m.values && len(e.Values) == 0,
+			slices.ContainsFunc(e.Values, func(n int) bool { return n < 1 || n > maxValue }):
+			return fmt.Errorf("%s: 1 to %d values from 1 to %d, not %.80s", e.Kind, maxValues, maxValue, fmt.Sprint(e.Values))
 		case len(e.Rails) > worker.MaxRails:
 			return fmt.Errorf("%s: %d rails: the limit is %d", e.Kind, len(e.Rails), worker.MaxRails)
 		case slices.ContainsFunc(e.Memories, unknown):

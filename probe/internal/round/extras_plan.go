@@ -78,7 +78,7 @@ func eachThenAll(ops ...result.Op) func(Plan, result.Extra, []string) []result.M
 
 // perSize plans a burst over all rails for each size.
 func perSize(e result.Extra, rails []string, op result.Op) (list []result.Measured) {
-	for _, size := range e.Counts {
+	for _, size := range e.Values {
 		m := planned(rails, op)
 		m.Size = int64(size)
 		list = append(list, m)
@@ -107,9 +107,9 @@ func (p Plan) messageBursts(e result.Extra, flows []*Flow) (sum, largest int64) 
 		return 0, 0
 	}
 	p.Rails = len(flows)
-	for _, size := range e.Counts {
+	for _, size := range e.Values {
 		longest, chunk := int64(size), int64(size)
-		if e.Kind == result.Sizes {
+		if e.Kind == result.Sweep {
 			longest = p.Longest(flows)
 			chunk, _ = Part(int64(size), len(flows), longest)
 		}
@@ -126,7 +126,7 @@ func (p Plan) Repeats(flows []*Flow) (bytes int64) {
 	}
 	bytes = p.BurstBytes(flows)
 	for _, e := range p.ExtrasNow {
-		if e.Kind == result.Sizes || e.Kind == result.Pages {
+		if e.Kind == result.Sweep || e.Kind == result.KVCache {
 			_, largest := p.messageBursts(e, flows)
 			bytes = max(bytes, largest)
 		}

@@ -34,7 +34,7 @@ func measureOps(alone bool, ops ...result.Op) func(context.Context, *Round, resu
 }
 
 func queuePairsBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
-	for _, n := range e.Counts {
+	for _, n := range e.Values {
 		m := planned(rails, result.Write)
 		m.QueuePairs = n
 		list = append(list, m)
@@ -45,7 +45,7 @@ func queuePairsBursts(_ Plan, e result.Extra, rails []string) (list []result.Mea
 // measureQueuePairs measures all rails at once with each number of queue pairs.
 func measureQueuePairs(ctx context.Context, r *Round, e result.Extra) error {
 	plan := r.Plan
-	for _, n := range e.Counts {
+	for _, n := range e.Values {
 		plan.QueuePairs = min(n, worker.MaxQueuePairs)
 		s, err := r.openRails(ctx, e, plan, "", 1, result.Write)
 		if err != nil {
@@ -62,7 +62,7 @@ func measureQueuePairs(ctx context.Context, r *Round, e result.Extra) error {
 
 func labelsBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
 	for _, rail := range rails {
-		for label := range min(e.Counts[0], result.MaxPaths) {
+		for label := range min(e.Values[0], result.MaxPaths) {
 			m := planned([]string{rail}, result.Write)
 			m.Flows[0].Path = label
 			list = append(list, m)
@@ -81,7 +81,7 @@ func measureLabels(ctx context.Context, r *Round, e result.Extra) error {
 	plan.QueuePairs = 1
 	for _, p := range rails {
 		var flows []*Flow
-		for label := range min(e.Counts[0], result.MaxPaths) {
+		for label := range min(e.Values[0], result.MaxPaths) {
 			flows = append(flows, p.newFlow(result.Write, label))
 		}
 		s, err := r.OpenFlows(ctx, plan, "", flows, pathSamples)

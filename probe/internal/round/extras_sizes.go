@@ -23,7 +23,7 @@ const (
 
 // messagesBytes covers writes and reads.
 func messagesBytes(_ Plan, e result.Extra, over carriers) int64 {
-	return 2 * int64(len(over.rails)) * sumOf(e.Counts) * (ExtraSamples + warmups)
+	return 2 * int64(len(over.rails)) * sumOf(e.Values) * (ExtraSamples + warmups)
 }
 
 func messagesBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
@@ -47,7 +47,7 @@ func measureMessages(ctx context.Context, r *Round, e result.Extra) error {
 	if err != nil {
 		return err
 	}
-	for _, size := range e.Counts {
+	for _, size := range e.Values {
 		m := result.Measured{Kind: result.Messages, QueuePairs: 1, Size: int64(size)}
 		for _, f := range flows {
 			if f.Result.Failure == nil {
@@ -76,8 +76,8 @@ func Part(size int64, n int, most int64) (chunk int64, count int) {
 	return max((each+int64(count)-1)/int64(count), minChunk), count
 }
 
-// SizesBytes returns the most bytes that transfers of these sizes move, in addition to bursts.
-func SizesBytes(sizes []int, flows []*Flow) (sum int64) {
+// SweepBytes returns the most bytes that transfers of these sizes move, in addition to bursts.
+func SweepBytes(sizes []int, flows []*Flow) (sum int64) {
 	counts := transfers(sizes, flows)
 	for i, size := range sizes {
 		sum += int64(counts[i]+warmups) * (int64(size) + int64(len(flows))*minChunk)
@@ -99,13 +99,13 @@ func transfers(sizes []int, flows []*Flow) (counts []int) {
 	return counts
 }
 
-func sizesBytes(p Plan, e result.Extra, over carriers) int64 {
+func sweepBytes(p Plan, e result.Extra, over carriers) int64 {
 	rails := named(over.rails, e.Rails)
 	bursts, _ := p.messageBursts(e, rails)
-	return over.latencyBytes() + bursts + SizesBytes(e.Counts, rails)
+	return over.latencyBytes() + bursts + SweepBytes(e.Values, rails)
 }
 
-func sizesBursts(_ Plan, e result.Extra, rails []string) []result.Measured {
+func sweepBursts(_ Plan, e result.Extra, rails []string) []result.Measured {
 	return perSize(e, rails, sizesOp(e))
 }
 
@@ -116,9 +116,9 @@ func sizesOp(e result.Extra) result.Op {
 	return result.Write
 }
 
-// measureSizes measures transfers of each size, in equal parts over all rails: the goodput of many in flight, in
+// measureSweep measures transfers of each size, in equal parts over all rails: the goodput of many in flight, in
 // messages of at most 1 MiB, and the time of a single one.
-func measureSizes(ctx context.Context, r *Round, e result.Extra) error {
+func measureSweep(ctx context.Context, r *Round, e result.Extra) error {
 	rails, err := r.chosen(e)
 	if err != nil {
 		return err
@@ -127,20 +127,20 @@ func measureSizes(ctx context.Context, r *Round, e result.Extra) error {
 	plan := r.Plan
 	plan.Rails = len(flows)
 	longest := plan.Longest(flows)
-	for _, size := range e.Counts {
+	for _, size := range e.Values {
 		for n := range flows { // memory for any number of flows that still work
 			chunk, _ := Part(int64(size), n+1, longest)
 			at := plan.OfMessages(chunk, longest)
 			plan.minMemory = max(plan.minMemory, chunk*at.slots(at.QueuePairs))
 		}
 	}
-	s, err := openSizes(ctx, r, result.Sizes, flows, plan)
+	s, err := openSizes(ctx, r, result.Sweep, flows, plan)
 	if err != nil {
 		return err
 	}
 	plan = s.Plan
-	counts := transfers(e.Counts, rails)
-	for i, size := range e.Counts {
+	counts := transfers(e.Values, rails)
+	for i, size := range e.Values {
 		working := live(flows)
 		if len(working) == 0 {
 			return nil
@@ -148,7 +148,7 @@ func measureSizes(ctx context.Context, r *Round, e result.Extra) error {
 		chunk, count := Part(int64(size), len(working), longest)
 		s.Plan = plan.OfMessages(chunk, longest)
 		at := len(r.Res.Extras)
-		if err := s.measure(ctx, result.Measured{Kind: result.Sizes, Size: int64(size)}, flows); err != nil {
+		if err := s.measure(ctx, result.Measured{Kind: result.Sweep, Size: int64(size)}, flows); err != nil {
 			return err
 		}
 		used := min(int64(len(working)), max(int64(size)/minChunk, 1)) // a transfer of two pages goes over two rails

@@ -18,7 +18,7 @@ import (
 const pageStreams = 4
 
 func tcpTimeBytes(_ Plan, e result.Extra, over carriers) int64 {
-	return sumOf(e.Counts) * (ExtraSamples + warmups) * int64(len(over.tcp))
+	return sumOf(e.Values) * (ExtraSamples + warmups) * int64(len(over.tcp))
 }
 
 func tcpTimeBursts(_ Plan, e result.Extra, rails []string) []result.Measured {
@@ -41,7 +41,7 @@ func measureTCPTime(ctx context.Context, r *Round, e result.Extra) error {
 	if err != nil {
 		return err
 	}
-	for _, size := range e.Counts {
+	for _, size := range e.Values {
 		m := result.Measured{Kind: result.TCPTime, Size: int64(size), TCP: &result.TCPResult{Streams: 1}}
 		for _, p := range flows {
 			if slices.Contains(broken, p.name()) {
@@ -90,39 +90,39 @@ func measureOneTCP(ctx context.Context, r *Round, _ result.Extra) error {
 	return nil
 }
 
-func pagesBytes(p Plan, e result.Extra, over carriers) int64 {
+func kvCacheBytes(p Plan, e result.Extra, over carriers) int64 {
 	bursts, _ := p.messageBursts(e, over.rails)
-	return over.latencyBytes() + 2*bursts + int64(len(e.Counts))*p.tcpBytes(over.tcp, pageStreams)
+	return over.latencyBytes() + 2*bursts + int64(len(e.Values))*p.tcpBytes(over.tcp, pageStreams)
 }
 
-func pagesBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
-	for _, page := range e.Counts {
+func kvCacheBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
+	for _, page := range e.Values {
 		for _, n := range slices.Compact([]int{min(1, len(rails)), len(rails)}) {
 			m := planned(rails[:n], result.Read)
 			m.Size = int64(page)
 			list = append(list, m)
 		}
 	}
-	for _, page := range e.Counts {
+	for _, page := range e.Values {
 		list = append(list, result.Measured{Size: int64(page), TCP: &result.TCPResult{Streams: pageStreams}})
 	}
 	return list
 }
 
-// measurePages measures reads of KV cache pages, which lie apart in the peer's memory: over the first rail, over
+// measureKVCache measures reads of KV cache pages, which lie apart in the peer's memory: over the first rail, over
 // all at once, and over TCP for comparison.
-func measurePages(ctx context.Context, r *Round, e result.Extra) error {
+func measureKVCache(ctx context.Context, r *Round, e result.Extra) error {
 	flows, err := r.chosen(e)
 	if err == nil {
-		err = readPages(ctx, r, flows, e.Counts)
+		err = readPages(ctx, r, flows, e.Values)
 	}
 	if err != nil { // TCP does not need RDMA paths
 		planned := r.Plan.Bursts(e, r.railsFor(e))
-		planned = planned[:len(planned)-len(e.Counts)]
-		missed(&r.Res, result.Pages, planned, r.Tally.Done-r.Tally.Ours, failure.As(failure.StageExtra, err))
+		planned = planned[:len(planned)-len(e.Values)]
+		missed(&r.Res, result.KVCache, planned, r.Tally.Done-r.Tally.Ours, failure.As(failure.StageExtra, err))
 		r.Tally.Done = r.Tally.Ours + len(planned)
 	}
-	return pagesOverTCP(ctx, r, e.Counts)
+	return pagesOverTCP(ctx, r, e.Values)
 }
 
 func readPages(ctx context.Context, r *Round, over []*Flow, pages []int) error {
@@ -132,7 +132,7 @@ func readPages(ctx context.Context, r *Round, over []*Flow, pages []int) error {
 	for _, page := range pages {
 		plan.minMemory = max(plan.minMemory, int64(page)*plan.OfMessages(int64(page), most).slots(plan.QueuePairs))
 	}
-	s, err := openSizes(ctx, r, result.Pages, flows, plan)
+	s, err := openSizes(ctx, r, result.KVCache, flows, plan)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func readPages(ctx context.Context, r *Round, over []*Flow, pages []int) error {
 	for _, page := range pages {
 		s.Plan = plan.OfMessages(int64(page), most)
 		for _, n := range slices.Compact([]int{1, len(flows)}) {
-			m := result.Measured{Kind: result.Pages, Size: int64(page)}
+			m := result.Measured{Kind: result.KVCache, Size: int64(page)}
 			if err := s.measure(ctx, m, flows[:n]); err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func pagesOverTCP(ctx context.Context, r *Round, pages []int) error {
 		if err != nil {
 			return err
 		}
-		m := result.Measured{Kind: result.Pages, Size: int64(page), TCP: &res}
+		m := result.Measured{Kind: result.KVCache, Size: int64(page), TCP: &res}
 		if res.BytesPerSecond <= 0 {
 			m.Failure = tooFewWrites("the rails")
 		}

@@ -68,8 +68,8 @@ func Judge(res *result.Result, flows []*Flow) {
 			continue // it carries no load
 		}
 		rate := 0.0
-		if p.Result.Failure == nil && p.Result.Stealing != nil {
-			rate = p.Result.Stealing.BytesPerSecond()
+		if p.Result.Failure == nil && p.Result.Striped != nil {
+			rate = p.Result.Striped.BytesPerSecond()
 			sum, slowest, fastest, carried = sum+rate, min(slowest, rate), max(fastest, rate), carried+1
 		}
 		if rate > 0 {
@@ -90,7 +90,7 @@ func Judge(res *result.Result, flows []*Flow) {
 			loads = append(loads, l)
 		}
 	}
-	res.Stealing, res.Static = new(sum), new(float64(carried)*slowest)
+	res.Striped, res.Static = new(sum), new(float64(carried)*slowest)
 	if carried > 1 {
 		res.FinishSkew = new(1 - slowest/fastest)
 	}
@@ -103,7 +103,7 @@ func Judge(res *result.Result, flows []*Flow) {
 		res.Imbalance = &imbalance
 	}
 	if all && solos > 0 && carried > 1 { // scaling needs two rails
-		res.Scaling = new(*res.Stealing / solos)
+		res.Scaling = new(*res.Striped / solos)
 		if *res.Scaling < result.SharedBelow {
 			res.Shared = SharedLinks(live(flows))
 		}
@@ -113,10 +113,10 @@ func Judge(res *result.Result, flows []*Flow) {
 // NoteScaling records the goodput of the last striped burst, and counts in past whether it found a bottleneck that the
 // rails share. Rounds without solo bursts use those of the last full round.
 func NoteScaling(res *result.Result, flows []*Flow, past *history.PastPeer, full bool) {
-	if res.Stealing == nil {
+	if res.Striped == nil {
 		return
 	}
-	res.Runs = append(res.Runs, *res.Stealing)
+	res.Runs = append(res.Runs, *res.Striped)
 	var solos float64
 	var loads []rail.Load
 	flows = live(flows)
@@ -138,10 +138,10 @@ func NoteScaling(res *result.Result, flows []*Flow, past *history.PastPeer, full
 	if slices.ContainsFunc(flows, func(p *Flow) bool { return p.Result.Others != nil }) {
 		return // traffic of others hides what the rails can do
 	}
-	if together := *res.Stealing / solos; res.TogetherSeen == nil || *res.TogetherSeen < together {
+	if together := *res.Striped / solos; res.TogetherSeen == nil || *res.TogetherSeen < together {
 		res.TogetherSeen = &together
 	}
-	if *res.Stealing >= result.SharedBelow*solos {
+	if *res.Striped >= result.SharedBelow*solos {
 		past.Low = 0
 		return
 	}

@@ -109,8 +109,8 @@ func (r *Round) striped(ctx context.Context) error {
 			return nil
 		}
 		for i, p := range flows {
-			p.Result.Stealing = Carried(p, loads, done, i)
-			if p.Result.Stealing == nil {
+			p.Result.Striped = Carried(p, loads, done, i)
+			if p.Result.Striped == nil {
 				r.session.fail(p, failure.StageStriped, failure.New("", failure.Timeout,
 					"it completed %d bytes while all rails were busy: too few to measure", done.Rails[i].Bytes))
 			}
@@ -147,7 +147,7 @@ func (s *Session) FailIdle(flows []*Flow, done worker.BurstDone) (idle bool) {
 func (r *Round) confirmBottleneck(ctx context.Context) error {
 	before := r.Past.Low
 	NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
-	for n := 1; r.Res.Stealing != nil && (r.Past.Low > 0 && r.Past.Low < history.Agreeing && r.Plan.Full ||
+	for n := 1; r.Res.Striped != nil && (r.Past.Low > 0 && r.Past.Low < history.Agreeing && r.Plan.Full ||
 		n < r.Plan.Runs); n++ {
 		if !r.affordsBurst(ctx) {
 			break
@@ -178,7 +178,7 @@ func (r *Round) stripedAgain(ctx context.Context) error {
 		return nil
 	}
 	NoteScaling(&r.Res, r.Flows, r.Past, r.Plan.Full)
-	if len(r.Res.Failures) == len(before.Failures) && r.Res.Stealing != nil && *r.Res.Stealing < *before.Stealing {
+	if len(r.Res.Failures) == len(before.Failures) && r.Res.Striped != nil && *r.Res.Striped < *before.Striped {
 		restoreStriped(&r.Res, &before, rails)
 	}
 	return nil
@@ -186,11 +186,11 @@ func (r *Round) stripedAgain(ctx context.Context) error {
 
 // restoreStriped restores the figures of an earlier striped burst. Bytes moved and lost since then stay counted.
 func restoreStriped(res, before *result.Result, rails []result.RailResult) {
-	res.Stealing, res.Static, res.Imbalance = before.Stealing, before.Static, before.Imbalance
+	res.Striped, res.Static, res.Imbalance = before.Striped, before.Static, before.Imbalance
 	res.Scaling, res.FinishSkew, res.Shared = before.Scaling, before.FinishSkew, before.Shared
 	for i := range rails {
 		rail := &res.Rails[i]
-		rail.Stealing, rail.Share, rail.Others = rails[i].Stealing, rails[i].Share, rails[i].Others
+		rail.Striped, rail.Share, rail.Others = rails[i].Striped, rails[i].Share, rails[i].Others
 		rail.CounterBytes, rail.CounterMismatch = rails[i].CounterBytes, rails[i].CounterMismatch
 		rail.Retransmits = rails[i].Retransmits
 	}

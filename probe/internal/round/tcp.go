@@ -35,8 +35,8 @@ func (r *Round) fallback(ctx context.Context) error {
 // baseline transfers over TCP for comparison. A failure here is recorded and does not change the outcome.
 func (r *Round) baseline(ctx context.Context) {
 	best := r.baselinePass(ctx)
-	if best > 0 && r.Res.Stealing != nil {
-		r.Res.Speedup = new(*r.Res.Stealing / best)
+	if best > 0 && r.Res.Striped != nil {
+		r.Res.Speedup = new(*r.Res.Striped / best)
 	}
 	for n := 1; n < r.Plan.Runs && r.Res.Speedup != nil && *r.Res.Speedup < result.SlowerBelow; n++ {
 		tcp := TCPFlows(r.Routes(), r.Flows)

@@ -151,7 +151,7 @@ func (r *Responder) startRing(w http.ResponseWriter, req *http.Request) {
 func NewRingResult(res result.Result) protocol.RingResult {
 	out := protocol.RingResult{AllRails: len(res.Rails) - len(res.Unpaired())}
 	for i := range res.Rails {
-		if one := &res.Rails[i]; one.Stealing != nil && one.Failure == nil {
+		if one := &res.Rails[i]; one.Striped != nil && one.Failure == nil {
 			out.Rails++
 		} else if one.Failure != nil && out.RailFailure == nil {
 			out.RailFailure = one.Failure
@@ -161,8 +161,8 @@ func NewRingResult(res result.Result) protocol.RingResult {
 		out.TCP = max(out.TCP, t.BytesPerSecond)
 	}
 	switch {
-	case res.Stealing != nil:
-		out.Goodput = *res.Stealing
+	case res.Striped != nil:
+		out.Goodput = *res.Striped
 	case res.Reason != "":
 		out.Failure = failure.New(failure.StageStriped, res.Reason, "%s", res.Detail)
 	case out.RailFailure != nil:

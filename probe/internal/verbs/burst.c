@@ -3,7 +3,7 @@
  * full depth for a time, and measures during that time. Every wait in it is bounded.
  *
  * A rail's bytes are counted from one completion to another (window.c), so the figure excludes the start and the end of
- * the burst. Both completions are taken only in sweeps that directly followed the previous sweep: the time of a
+ * the burst. Both completions are taken only in passes that directly followed the previous pass: the time of a
  * completion that waited to be polled is too late.
  */
 #include "rail.h"
@@ -320,7 +320,7 @@ static enum phase follow(struct burst *b, int64_t t)
 	return exact ? DRAIN : MEASURE;
 }
 
-/* Returns the phase after a sweep. */
+/* Returns the phase after a pass over all rails. */
 static enum phase next(struct burst *b, int64_t t)
 {
 	int full = 1;

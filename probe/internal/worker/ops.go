@@ -21,17 +21,17 @@ import (
 
 // Operations, in the order of a session.
 const (
-	opInfo    = "info"
-	opOpen    = "open"
-	opConnect = "connect"
-	opLatency = "latency"
-	opMove    = "transfers"
-	opBurst   = "burst"
-	opVerify  = "verify"
-	opTCPInfo = "tcp_info"
-	opIntake  = "intake"
-	opClose   = "close"
-	opCancel  = "cancel" // ends the current request early; has no answer
+	opInfo      = "info"
+	opOpen      = "open"
+	opConnect   = "connect"
+	opLatency   = "latency"
+	opTransfers = "transfers"
+	opBurst     = "burst"
+	opVerify    = "verify"
+	opTCPInfo   = "tcp_info"
+	opIntake    = "intake"
+	opClose     = "close"
+	opCancel    = "cancel" // ends the current request early; has no answer
 )
 
 // Types that the transports share.

@@ -167,7 +167,7 @@ func (s *server) do(req request) (any, error) {
 			a.N, a.Size = min(max(a.N, 1), maxSamples), min(max(a.Size, 1), transfer.MaxChunk)
 			return s.engine.latency(a)
 		})
-	case opMove:
+	case opTransfers:
 		return perform(req, func(a TransfersArgs) (Latencies, error) {
 			a.N = min(max(a.N, 1), maxSamples)
 			return s.engine.transfers(a)

@@ -248,7 +248,7 @@ func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, err
 
 // Transfers measures transfers over several rails at once, and returns them in order.
 func (s *Session) Transfers(ctx context.Context, args TransfersArgs) (Latencies, error) {
-	return ask[Latencies](ctx, s, failure.StageLatency, opMove, args.Limit+args.Deadline+quick, args)
+	return ask[Latencies](ctx, s, failure.StageLatency, opTransfers, args.Limit+args.Deadline+quick, args)
 }
 
 // Burst moves bytes. progress, if not nil, gets the completed bytes by rail several times per second. at is the time at

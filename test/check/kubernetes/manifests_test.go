@@ -95,7 +95,7 @@ func checkSelectors(t *testing.T, list []object, ds *apps.DaemonSet) {
 func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 	t.Helper()
 	c := pod.Containers[0]
-	probes, process := hasPort(c, "probe"), runs(c, "collector.process")
+	probes, process := hasPort(c, "probe"), runs(c, "source.process")
 	_, plugin := rdmaResource(c)
 	privileged := isTrue(c.SecurityContext.Privileged)
 	devices := slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {
@@ -123,7 +123,7 @@ func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 			pod.SecurityContext.RunAsNonRoot == nil,
 		"a runtime class where it reads GPUs": (pod.RuntimeClassName != nil) == hasEnv(c, "NVIDIA_VISIBLE_DEVICES"),
 		"GPUs not read without the runtime class": (pod.RuntimeClassName == nil) == slices.Contains(c.Env,
-			core.EnvVar{Name: "RAILSCOPE_COLLECTOR_GPU", Value: "false"}),
+			core.EnvVar{Name: "RAILSCOPE_SOURCE_GPU", Value: "false"}),
 		"a bound on memory": !c.Resources.Limits.Memory().IsZero(),
 		"the node's name":   hasEnv(c, "RAILSCOPE_NODE_NAME"),
 		"nothing of jobs' directories without process": process || !slices.ContainsFunc(pod.Volumes,

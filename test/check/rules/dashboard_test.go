@@ -20,7 +20,7 @@ import (
 // (totalQueryableSamples of its API).
 const (
 	costNodes = 1000
-	mostCost  = 200_000
+	maxCost   = 200_000
 	shownTime = time.Hour
 	step      = 15 * time.Second // step of a graph: Grafana's minimum for a scrape interval of 15 s
 )
@@ -74,8 +74,8 @@ func TestDashboardCost(t *testing.T) {
 		}
 	}
 	t.Logf("%7d samples: one refresh at %d nodes", sum, costNodes)
-	if sum > mostCost {
-		t.Errorf("a refresh reads %d samples, at most %d", sum, mostCost)
+	if sum > maxCost {
+		t.Errorf("a refresh reads %d samples, at most %d", sum, maxCost)
 	}
 }
 

@@ -33,8 +33,8 @@ func (c *checked) breach(format string, args ...any) {
 	c.breaches = append(c.breaches, fmt.Sprintf(format, args...))
 }
 
-// leastRange is four scrape intervals of a minute: the minimum range in which one failed scrape leaves no gap.
-const leastRange = 4 * time.Minute
+// minRange is four scrape intervals of a minute: the minimum range in which one failed scrape leaves no gap.
+const minRange = 4 * time.Minute
 
 // overCounters are the functions that may be applied to a counter.
 var overCounters = []string{"rate", "increase", "changes", "resets", "max_over_time", "absent"}
@@ -46,8 +46,8 @@ func (c *checked) expr(e parser.Expr) {
 		case *parser.VectorSelector:
 			c.selector(n, path)
 		case *parser.MatrixSelector:
-			if n.Range < leastRange {
-				c.breach("%s: the range is less than %s", n, leastRange)
+			if n.Range < minRange {
+				c.breach("%s: the range is less than %s", n, minRange)
 			}
 		case *parser.AggregateExpr:
 			c.aggregate(n)

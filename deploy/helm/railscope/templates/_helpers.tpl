@@ -115,7 +115,7 @@ metricRelabelings:
 {{- fail (printf "invalid Service name %s-peers, it must start with a letter: set fullnameOverride" (include "railscope.fullname" .)) }}
 {{- end }}
 {{- range .Values.extraEnv }}
-{{- if has .name (list "RAILSCOPE_NODE_NAME" "RAILSCOPE_CONFIG_FILE" "RAILSCOPE_STATE_DIR" "RAILSCOPE_COLLECTOR_GPU" "RAILSCOPE_COLLECTOR_PROCESS" "RAILSCOPE_PATH_ROOTFS" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") }}
+{{- if has .name (list "RAILSCOPE_NODE_NAME" "RAILSCOPE_CONFIG_FILE" "RAILSCOPE_STATE_DIR" "RAILSCOPE_SOURCE_GPU" "RAILSCOPE_SOURCE_PROCESS" "RAILSCOPE_PATH_ROOTFS" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") }}
 {{- fail (printf "extraEnv: %s is set by the chart; use its values instead" .name) }}
 {{- end }}
 {{- if has .name (list "RAILSCOPE_WEB_CONFIG_FILE" "RAILSCOPE_WEB_TELEMETRY_PATH" "RAILSCOPE_WEB_SYSTEMD_SOCKET") }}
