@@ -58,7 +58,8 @@ func TestBar(t *testing.T) {
 		extra.Rail, extra.Kind, extra.Stage, extra.Total, extra.Rate = "", result.QueuePairs, "connect", 0, 0
 		drew(extra, "extra 3 of 12: queue pairs, connect  about 12 s left")
 		time.Sleep(redrawEvery)
-		extra.Rail, extra.Stage, extra.Total, extra.Rate = strings.Repeat("long", 30)+"\x1b[2J", "extra", 64<<20, 606.25e6
+		extra.Rail, extra.Stage, extra.Total, extra.Rate = strings.Repeat("long", 30)+"\x1b[2J", "extra", 64<<20,
+			606.25e6
 		drew(extra, "extra 3 of 12: rail …nglonglonglong [2J queue pairs  4.85 Gb/s  about 12 s left")
 		b.Round(2, 5) // three rounds follow
 		time.Sleep(10 * time.Second)

@@ -18,29 +18,21 @@ func WriteCSV(w io.Writer, s suite.Suite) error {
 	out := csv.NewWriter(w)
 	columns := []string{"table", "name", "transport", "op", "memory", "rails", "streams", "queue_pairs", "size",
 		"goodput_bytes_per_second", "line_rate_bytes_per_second", "speedup_ratio", "latency_bytes", "latency_samples",
-		"latency_mean_seconds", "latency_p50_seconds", "latency_p95_seconds", "latency_p99_seconds", "seconds", "failure"}
+		"latency_mean_seconds", "latency_p50_seconds", "latency_p95_seconds", "latency_p99_seconds", "seconds",
+		"failure"}
+	_ = out.Write(columns)
 	write := func(line []string) {
 		for i := range line {
 			line[i] = terminal.Plain(line[i])
 		}
 		_ = out.Write(line)
 	}
-	write(slices.Clone(columns))
 	for _, table := range []struct {
 		name string
 		rows []suite.Row
 	}{{"comparison", s.Rows}, {"sweep", s.Sweep}} {
 		for _, r := range table.rows {
-			line := []string{table.name, r.Name, r.Transport, r.Op, r.Memory, strings.Join(r.Rails, " "), whole(r.Streams),
-				whole(r.QueuePairs), whole(int(r.Size)), figure(r.Goodput), figure(r.LineRate), figure(r.Speedup)}
-			if len(r.Latency) > 0 {
-				l := r.Latency[0]
-				line = append(line, whole(int(l.Bytes)), whole(l.Samples), figure(&l.Mean), figure(&l.P50), figure(&l.P95),
-					figure(&l.P99))
-			} else {
-				line = append(line, "", "", "", "", "", "")
-			}
-			write(append(line, "", r.Failure))
+			write(rowLine(table.name, r))
 		}
 	}
 	other := func(table, name string, fields map[string]string) {
@@ -59,7 +51,8 @@ func WriteCSV(w io.Writer, s suite.Suite) error {
 			name    string
 			seconds *float64
 		}{{"measured", s.Measured}, {"predicted", s.Predicted}, {"over TCP", s.TCP}} {
-			other("all_reduce", one.name, map[string]string{"size": whole(int(s.Bytes)), "seconds": figure(one.seconds)})
+			other("all_reduce", one.name, map[string]string{"size": whole(int(s.Bytes)),
+				"seconds": figure(one.seconds)})
 		}
 	}
 	for _, c := range s.KVCache {
@@ -70,8 +63,20 @@ func WriteCSV(w io.Writer, s suite.Suite) error {
 		other("kv_cache", name+", "+c.Row, map[string]string{"size": whole(int(c.Bytes)),
 			"goodput_bytes_per_second": figure(c.Goodput), "seconds": figure(c.Seconds), "failure": c.Failure})
 	}
-	out.Flush() // keeps the first error of all writes
-	return out.Error()
+	out.Flush()
+	return out.Error() // the first of all writes
+}
+
+func rowLine(table string, r suite.Row) []string {
+	latency := make([]string, 6)
+	if len(r.Latency) > 0 {
+		l := r.Latency[0]
+		latency = []string{whole(int(l.Bytes)), whole(l.Samples), figure(&l.Mean), figure(&l.P50), figure(&l.P95),
+			figure(&l.P99)}
+	}
+	line := []string{table, r.Name, r.Transport, r.Op, r.Memory, strings.Join(r.Rails, " "), whole(r.Streams),
+		whole(r.QueuePairs), whole(int(r.Size)), figure(r.Goodput), figure(r.LineRate), figure(r.Speedup)}
+	return append(append(line, latency...), "", r.Failure)
 }
 
 func whole(n int) string {

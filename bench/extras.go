@@ -105,8 +105,8 @@ func pathRows(_ result.Result, list []result.Measured) [][]grid.Cell {
 		if l := f.Loss; l != nil && l.Packets > 0 {
 			lost = terminal.Percent(l.Rate())
 		}
-		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + ", label " + strconv.Itoa(f.Path)), grid.Number(port),
-			together(m, result.Write), quantile(m, result.Write, 0.5),
+		rows = append(rows, []grid.Cell{grid.Name("rail " + f.Rail + ", label " + strconv.Itoa(f.Path)),
+			grid.Number(port), together(m, result.Write), quantile(m, result.Write, 0.5),
 			grid.Number(lost).ColorIf(f.PathLoss() > 0, terminal.Yellow)})
 	}
 	return rows
@@ -187,7 +187,8 @@ type jsonFlow struct {
 func jsonExtras(r result.Result) []jsonExtra {
 	list := []jsonExtra{}
 	for _, m := range r.Extras {
-		out := jsonExtra{Kind: m.Kind, QueuePairs: nonZero(m.QueuePairs), Memory: nonZero(m.Memory), Size: nonZero(m.Size),
+		out := jsonExtra{Kind: m.Kind, QueuePairs: nonZero(m.QueuePairs), Memory: nonZero(m.Memory),
+			Size:  nonZero(m.Size),
 			Flows: []jsonFlow{}, Transfer: newJSONLatency(m.Transfer), Failure: newJSONFailure(m.Failure)}
 		if m.TCP != nil {
 			out.TCP = nonZero(m.TCP.BytesPerSecond)

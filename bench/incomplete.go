@@ -84,11 +84,13 @@ func memoryGaps(r result.Result, o Options) (gaps []gap, figures int) {
 		}
 		f := m.Failure
 		none := o.GPUsIfAny && !f.AtPeer() && (f.Reason == "no_gpu" || f.Reason == "no_libcuda")
-		asked := !none && (len(carried) == 0 && !tried || m.Memory == "" || m.Memory == "cuda_staged" && carried["cuda_host"])
+		asked := !none && (len(carried) == 0 && !tried || m.Memory == "" || m.Memory == "cuda_staged" &&
+			carried["cuda_host"])
 		if asked {
 			figures, tried = figures+1, true
 		}
-		gaps = append(gaps, gap{cmp.Or(m.Memory, "gpu") + " memory", string(f.Reason), terminal.Plain(f.Error()), asked})
+		gaps = append(gaps, gap{cmp.Or(m.Memory, "gpu") + " memory", string(f.Reason), terminal.Plain(f.Error()),
+			asked})
 	}
 	return gaps, figures
 }

@@ -61,7 +61,8 @@ func TestIncomplete(t *testing.T) {
 				{Kind: result.KVCache, Size: 4096, Failure: usedUp, TCP: &result.TCPResult{Streams: 4}}}
 		}, 3, []string{"1GB - 953.67 MiB 4 KiB disturbed budget budget"}},
 		{"times", extra(result.Measured{Kind: result.Messages, Size: 4096, Flows: flows(disturbed, "0", "1")},
-			result.Measured{Kind: result.TCPTime, Size: 8, Failure: usedUp}), 3, []string{"time of 4096 B, rail 0; time of"}},
+			result.Measured{Kind: result.TCPTime, Size: 8, Failure: usedUp}), 3,
+			[]string{"time of 4096 B, rail 0; time of"}},
 		{"pairs", extra(result.Measured{Kind: result.Contention, Flows: flows(disturbed, "0", "1")}), 1, []string{"disturbed"}},
 		{"a rail that another does not reach", extra(result.Measured{Kind: result.Loopback, Flows: []result.MeasuredFlow{{
 			Rail: "0", Other: "1", Op: result.Write, Failure: &result.Failure{Stage: "connect", Reason: "no_route"}}}}), 0, nil},
@@ -92,7 +93,8 @@ func TestIncomplete(t *testing.T) {
 			last := lines[len(lines)-1]
 			want := fmt.Sprintf("Incomplete: %d of %s that were asked for were not measured: ", tc.lacks,
 				terminal.Count(s.Incomplete.Figures, "figure"))
-			if n := len(s.Incomplete.Unmeasured); n != tc.lacks || strings.HasPrefix(last, "Incomplete:") != (tc.lacks > 0) ||
+			if n := len(s.Incomplete.Unmeasured); n != tc.lacks ||
+				strings.HasPrefix(last, "Incomplete:") != (tc.lacks > 0) ||
 				tc.lacks > 0 && !strings.HasPrefix(last, want) {
 				t.Errorf("%d figures lack, want %d; the last line is %q", n, tc.lacks, last)
 			}

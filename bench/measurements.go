@@ -30,8 +30,8 @@ type Measurement struct {
 func Measurements() []Measurement {
 	return []Measurement{
 		{Kind: result.Reads, compared: true, row: rdmaRow("READ", string(result.Read), addReadLatencies)},
-		{Kind: result.Bidirectional, Flag: "bidirectional", Help: "Also measure WRITE and READ at once, each rail alone and " +
-			"all at once.", row: rdmaRow("WRITE and READ", both, nil), table: bothRows},
+		{Kind: result.Bidirectional, Flag: "bidirectional", Help: "Also measure WRITE and READ at once, each rail " +
+			"alone and all at once.", row: rdmaRow("WRITE and READ", both, nil), table: bothRows},
 		{Kind: result.QueuePairs, compared: true, row: rdmaRow("WRITE", string(result.Write), nameQueuePairs)},
 		{Kind: result.Rails, compared: true, row: rdmaRow("WRITE", string(result.Write), nil)},
 		{Kind: result.Messages, compared: true, gaps: latencyGaps},
@@ -39,9 +39,10 @@ func Measurements() []Measurement {
 		{Kind: result.Loopback, Flag: "loopback", Help: "Also measure each rail to itself and to each other rail of " +
 			"this node: without the wire to the peer.", table: loopbackRows, gaps: loopbackGaps},
 		{Kind: result.Paths, table: pathRows, gaps: goodputGaps},
-		{Kind: result.Contention, Flag: "pairs", Help: "Also measure two rails at a time, beside each alone: which of " +
-			"them share something.", table: pairRows, gaps: goodputGaps},
-		{Kind: result.GPU, row: rdmaRow("WRITE", string(result.Write), nameMemory), table: gpuRows}, // gaps: see memoryGaps
+		{Kind: result.Contention, Flag: "pairs", Help: "Also measure two rails at a time, beside each alone: which " +
+			"of them share something.", table: pairRows, gaps: goodputGaps},
+		{Kind: result.GPU, row: rdmaRow("WRITE", string(result.Write), nameMemory), table: gpuRows},
+		// gaps: see memoryGaps
 		{Kind: result.KVCache}, // shown as the times of KV caches
 		{Kind: result.TCPTime, compared: true, gaps: latencyGaps},
 		{Kind: result.Bond, compared: true, row: bondRow, gaps: bondGaps},

@@ -35,7 +35,8 @@ const (
 
 // burst returns a rail's flow at a rate in Gb/s.
 func burst(mib int64, gigabits float64) *result.Flow {
-	return &result.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9), Moved: mib * mb}
+	return &result.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9),
+		Moved: mib * mb}
 }
 
 // round returns a round over rails of 100 Gb/s with these rates of the striped burst.
@@ -167,8 +168,9 @@ func results() map[string]result.Result {
 		}),
 		"unpaired": changed(round(92.6, 92.9), func(r *result.Result) {
 			for i := 2; i < 4; i++ {
-				r.Rails = append(r.Rails, result.RailResult{Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep2s0f%d", i-2),
-					Port: 1, GIDIndex: -1, Unpaired: true})
+				r.Rails = append(r.Rails,
+					result.RailResult{Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep2s0f%d", i-2),
+						Port: 1, GIDIndex: -1, Unpaired: true})
 			}
 			r.PeerRails = 2
 			*r = judged(*r)
@@ -193,7 +195,8 @@ func results() map[string]result.Result {
 // extras returns bursts of each kind.
 func extras() (list []result.Measured) {
 	flow := func(rail string, op result.Op, gigabits float64) result.MeasuredFlow {
-		f := result.MeasuredFlow{Rail: rail, Op: op, Latency: &result.Latency{Samples: []time.Duration{2110, 2240, 9870}}}
+		f := result.MeasuredFlow{Rail: rail, Op: op,
+			Latency: &result.Latency{Samples: []time.Duration{2110, 2240, 9870}}}
 		if gigabits > 0 {
 			f.Goodput = new(gigabits * gb)
 			return f
@@ -240,8 +243,9 @@ func extras() (list []result.Measured) {
 	add(result.Contention, 1, flow("0", result.Write, 92))
 	add(result.Contention, 1, flow("1", result.Write, 92.4))
 	add(result.Contention, 1, flow("0", result.Write, 55), flow("1", result.Write, 54))
-	return append(list, result.Measured{Kind: result.Bidirectional, Failure: &result.Failure{Stage: "extra", Reason: "peer_version",
-		Detail: "the railscope of the peer opens one flow of writes per rail: install this version there"}})
+	return append(list, result.Measured{Kind: result.Bidirectional,
+		Failure: &result.Failure{Stage: "extra", Reason: "peer_version",
+			Detail: "the railscope of the peer opens one flow of writes per rail: install this version there"}})
 }
 
 func golden(t *testing.T, name string, got []byte) {

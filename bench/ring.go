@@ -48,8 +48,9 @@ func compareTimes(a, b *float64) int {
 
 func singleRing(r result.RingResult, o RingOptions) suite.Suite {
 	ring := newRing(r, o)
-	s := suite.Suite{Version: suite.Version, Start: o.Start.UTC(), Good: ring.Measured != nil, Settings: []suite.Setting{},
-		Rows: []suite.Row{}, Ratios: []suite.Ratio{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{},
+	s := suite.Suite{Version: suite.Version, Start: o.Start.UTC(), Good: ring.Measured != nil,
+		Settings: []suite.Setting{},
+		Rows:     []suite.Row{}, Ratios: []suite.Ratio{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{},
 		Findings: []finding.Finding{}, Notes: []string{}, Compared: []suite.Change{}, Ring: ring, Rails: []suite.Rail{},
 		Carrier: string(result.NoTransport), Incomplete: suite.Incomplete{Unmeasured: []suite.Unmeasured{}}}
 	took := "not measured"

@@ -151,8 +151,9 @@ func extraOverTCP(name string, m result.Measured) suite.Row {
 
 // overTCP returns the row of a burst over TCP.
 func overTCP(name string, t result.TCPResult) suite.Row {
-	row := suite.Row{Name: fmt.Sprintf("%s, %s", name, terminal.Count(t.Streams, "stream")), Transport: string(result.TCP),
-		Memory: host, Streams: t.Streams, Rails: []string{}, Latency: []suite.Latency{}, PerRail: []suite.Part{}}
+	row := suite.Row{Name: fmt.Sprintf("%s, %s", name, terminal.Count(t.Streams, "stream")),
+		Transport: string(result.TCP),
+		Memory:    host, Streams: t.Streams, Rails: []string{}, Latency: []suite.Latency{}, PerRail: []suite.Part{}}
 	if t.BytesPerSecond > 0 {
 		row.Goodput, row.Runs = new(t.BytesPerSecond), []float64{t.BytesPerSecond}
 	}

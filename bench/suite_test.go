@@ -36,7 +36,8 @@ func everything() (result.Result, Options) {
 			Counted: new(int64(60 * mb))}
 	}
 	for _, rail := range []string{"0", "1"} {
-		add(result.Measured{Kind: result.Reads, QueuePairs: 1, Flows: []result.MeasuredFlow{flow(rail, result.Read, 91)}})
+		add(result.Measured{Kind: result.Reads, QueuePairs: 1,
+			Flows: []result.MeasuredFlow{flow(rail, result.Read, 91)}})
 	}
 	add(result.Measured{Kind: result.Reads, QueuePairs: 1,
 		Flows: []result.MeasuredFlow{flow("0", result.Read, 90), flow("1", result.Read, 90.5)}})
@@ -59,14 +60,16 @@ func everything() (result.Result, Options) {
 		add(result.Measured{Kind: result.KVCache, Size: page,
 			Flows: []result.MeasuredFlow{flow("0", result.Read, 59), flow("1", result.Read, 61)}})
 	}
-	add(result.Measured{Kind: result.KVCache, Size: 32 << 10, TCP: &result.TCPResult{Streams: 4, BytesPerSecond: 9 * gb}})
+	add(result.Measured{Kind: result.KVCache, Size: 32 << 10,
+		TCP: &result.TCPResult{Streams: 4, BytesPerSecond: 9 * gb}})
 	for _, size := range []int64{8, 4096} {
 		add(result.Measured{Kind: result.TCPTime, Size: size, TCP: &result.TCPResult{Streams: 1},
 			Flows: []result.MeasuredFlow{
 				{Rail: "0", Latency: samples(100, 31000)}, {Rail: "1", Latency: samples(100, 33000)}}})
 	}
-	add(result.Measured{Kind: result.OneTCP, Flows: []result.MeasuredFlow{{Rail: "0"}}, TCP: &result.TCPResult{Streams: 1,
-		BytesPerSecond: 8.2 * gb, Rails: []result.TCPRail{{Rail: "0", BytesPerSecond: 8.2 * gb}}}})
+	add(result.Measured{Kind: result.OneTCP, Flows: []result.MeasuredFlow{{Rail: "0"}},
+		TCP: &result.TCPResult{Streams: 1,
+			BytesPerSecond: 8.2 * gb, Rails: []result.TCPRail{{Rail: "0", BytesPerSecond: 8.2 * gb}}}})
 	add(result.Measured{Kind: result.Bond, Flows: []result.MeasuredFlow{{Rail: "bond0"}},
 		TCP: &result.TCPResult{Streams: 4,
 			BytesPerSecond: 11 * gb, Rails: []result.TCPRail{{Rail: "eth0", Counted: new(int64(99 * mb))},

@@ -103,7 +103,10 @@ func writeFix(p grid.Printer, fix []string) {
 func besides(r result.Result, node []finding.Finding) []finding.Finding {
 	own := check.Round(r)
 	return slices.DeleteFunc(slices.Clone(node), func(f finding.Finding) bool {
-		return slices.ContainsFunc(own, func(o finding.Finding) bool { return o.Check == f.Check && o.Subject == f.Subject })
+		return slices.ContainsFunc(own, func(o finding.Finding) bool {
+			return o.Check == f.Check &&
+				o.Subject == f.Subject
+		})
 	})
 }
 
@@ -114,7 +117,8 @@ func railRows(r result.Result, rails []suite.Rail) [][]grid.Cell {
 		one, row := &r.Rails[i], rows[i+1]
 		slow := one.Share != nil && *one.Share < 1-result.UnevenAbove
 		short := slices.ContainsFunc(r.Shortfalls(), func(s result.Shortfall) bool { return s.Rail == one.Rail })
-		row[0], row[1] = row[0].ColorIf(one.Failure != nil, terminal.Red), row[1].ColorIf(one.Failure != nil, terminal.Red)
+		row[0], row[1] = row[0].ColorIf(one.Failure != nil, terminal.Red),
+			row[1].ColorIf(one.Failure != nil, terminal.Red)
 		n := len(row)
 		row[n-2], row[n-1] = row[n-2].ColorIf(slow, terminal.Yellow), row[n-1].ColorIf(slow || short, terminal.Yellow)
 	}
@@ -173,7 +177,8 @@ func totals(r result.Result, ratios []suite.Ratio) [][]grid.Cell {
 	addFigure("striped", r.Striped, grid.Gigabits, "Gb/s, each rail as much as it can", nil)
 	addFigure("in equal parts", r.Static, grid.Gigabits, "Gb/s, rails × the slowest", nil)
 	if best := bestTCP(r); best != nil {
-		add("TCP", grid.Gigabits(best.BytesPerSecond), "Gb/s, "+terminal.Count(best.Streams, "stream")+" per rail", false)
+		add("TCP", grid.Gigabits(best.BytesPerSecond), "Gb/s, "+terminal.Count(best.Streams, "stream")+" per rail",
+			false)
 	}
 	addFigure("speed-up", r.Speedup, grid.Ratio, "RDMA ÷ TCP", func(v float64) bool { return v < result.SlowerBelow })
 	if titles := tables.Ratios(ratios); len(titles) > 0 {

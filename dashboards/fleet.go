@@ -64,8 +64,10 @@ func fleet() *dashboard {
 
 func fleetNow() []*panel {
 	return []*panel{
-		stat("Nodes", docAlerts, "Nodes that Prometheus scrapes. This dashboard needs the recording rules of deploy/rules.").
-			query(`sum(cluster:railscope_nodes:count{<fleet>})`, "").unit("none").colours(grey).nothing("load the rules"),
+		stat("Nodes", docAlerts, "Nodes that Prometheus scrapes. This dashboard needs the recording rules of "+
+			"deploy/rules.").
+			query(`sum(cluster:railscope_nodes:count{<fleet>})`, "").unit("none").colours(grey).
+			nothing("load the rules"),
 		stat("Do not answer", docDashboards,
 			"Nodes that Prometheus could not scrape. Anything but 0 is a blind spot.").
 			query(`sum(cluster:railscope_nodes:count{<fleet>}) - sum(cluster:railscope_nodes_up:sum{<fleet>})`, "").
@@ -73,7 +75,8 @@ func fleetNow() []*panel {
 		stat("Nodes with a fault", docAlerts,
 			"Nodes with at least one fault of railscope's alerts, before the time that the alert waits. Nodes in "+
 				"maintenance do not count.").
-			query(`count(node:railscope_fault:count{<fleet>}) or `+none, "").unit("none").colours(green, from(1, orange)),
+			query(`count(node:railscope_fault:count{<fleet>}) or `+none, "").unit("none").
+			colours(green, from(1, orange)),
 		stat("Alerts firing", docAlerts, "Alerts of railscope's rules. One that many nodes share counts once.").
 			query(`count(`+firing+`) or `+none, "").unit("none").colours(green, from(1, orange)),
 		stat("Rails lost", docRDMA,
@@ -107,8 +110,9 @@ func severities() object {
 func fleetFaults() []*panel {
 	return []*panel{
 		table("Alerts", docAlerts,
-			"Firing alerts of railscope's rules, the critical ones first. An alert about many nodes names their fault, and "+
-				"their nodes are in the table beside. The name of an alert links to its runbook.").size(12, 9).
+			"Firing alerts of railscope's rules, the critical ones first. An alert about many nodes names their "+
+				"fault, and their nodes are in the table beside. The name of an alert links to its runbook.").
+			size(12, 9).
 			label("severity", "Severity", wide(75), painted(), severities()).
 			label("alert", "Alert", leadingTo(toRunbook("${__value.text}"))).label("what", "Fault").
 			label("cluster", "Cluster", wide(80)).
@@ -118,8 +122,8 @@ func fleetFaults() []*panel {
 				what(started)+`, "alert", "$1", "alertname", "Railscope(.*)"))`, wide(140), inUnit("dateTimeFromNow")).
 			nothing("none").sortedBy("Severity", false),
 		table("Faults", docAlerts,
-			"Faults of nodes and their rails as the alerts see them, also those that have not lasted long enough to fire, "+
-				"and the nodes of an alert about many. At most 100.").size(12, 9).
+			"Faults of nodes and their rails as the alerts see them, also those that have not lasted long enough to "+
+				"fire, and the nodes of an alert about many. At most 100.").size(12, 9).
 			label("severity", "Severity", wide(75), painted(), severities()).label("what", "Fault").
 			label("cluster", "Cluster", wide(80)).
 			label("instance", "Node", wide(150), leadingTo(toNode("${__value.text}"))).
@@ -127,21 +131,23 @@ func fleetFaults() []*panel {
 			labelled(`topk(100, max by (severity, what, cluster, instance, rail, reason) (`+
 				what(`railscope:condition:active{<fleet>}`)+`))`).nothing("none").sortedBy("Severity", false),
 		table("Nodes", docDashboards,
-			"The 20 worst nodes: those with most faults, then those with the least goodput of what is expected. The name "+
-				"links to the node.").size(24, 9).
+			"The 20 worst nodes: those with most faults, then those with the least goodput of what is expected. The "+
+				"name links to the node.").size(24, 9).
 			label("cluster", "Cluster", wide(80)).
 			label("instance", "Node", wide(150), leadingTo(toNode("${__value.text}"))).
 			column("Faults", ofWorst(`node:railscope_fault:count{<fleet>}`), wide(75), painted(),
 				by("transparent", from(1, red))).
 			column("Rails up", ofWorst(`node:railscope_port_up:sum{<fleet>}`), wide(75)).
-			column("Of expected", ofWorst(`node:railscope_probe_goodput:ratio{<fleet>}`), wide(105), inUnit("percentunit"),
+			column("Of expected", ofWorst(`node:railscope_probe_goodput:ratio{<fleet>}`), wide(105),
+				inUnit("percentunit"),
 				prop("decimals", 0), painted(), by(red, from(0.7, yellow), from(0.85, "transparent"))).
 			column("Slowest rail", `1 - `+ofWorst(`node:railscope_rails_imbalance_ratio:max5m{<fleet>}`), wide(100),
 				inUnit("percentunit"), prop("decimals", 0)).
 			column("Transmit", `8 * `+ofWorst(`node:railscope_port_transmit_bytes:rate5m{<fleet>}`), inUnit("bps")).
 			column("Receive", `8 * `+ofWorst(`node:railscope_port_receive_bytes:rate5m{<fleet>}`), inUnit("bps")).
 			column("TCP", `8 * `+ofWorst(`node:railscope_rail_tcp_bytes:rate5m{<fleet>}`), inUnit("bps")).
-			column("Maintenance", ofWorst(`railscope_maintenance{<fleet>}`), wide(110), says(no, state{"1", "yes", "blue"})).
+			column("Maintenance", ofWorst(`railscope_maintenance{<fleet>}`), wide(110),
+				says(no, state{"1", "yes", "blue"})).
 			nothing("none").sortedBy("Faults", true),
 	}
 }
@@ -176,13 +182,14 @@ func fleetWhere() []*panel {
 			labelled(`topk(50, max by (kind, cluster, instance, rail, peer, leaf) (railscope:blame{<fleet>}))`).
 			nothing("none").sortedBy("Kind", false),
 		where("By leaf switch", "leaf", "Leaf", "railscope_rail_leaf_info",
-			"Rails with a fault behind each leaf switch, and their share of its rails. Most rails of one leaf: the leaf. "+
-				"The leaves are those of rails.leaf in the configuration."),
+			"Rails with a fault behind each leaf switch, and their share of its rails. Most rails of one leaf: the "+
+				"leaf. The leaves are those of rails.leaf in the configuration."),
 		where("By rail number", "rail", "Rail", "railscope_port_up",
-			"Rails with a fault by their number. One number on many nodes: its leaf switches, or its place in the chassis."),
+			"Rails with a fault by their number. One number on many nodes: its leaf switches, or its place in the "+
+				"chassis."),
 		where("By firmware", "firmware", "Firmware", "railscope_rail_info",
-			"Rails with a fault by the firmware of their adapter. One version that stands out: an upgrade, or one that was "+
-				"missed."),
+			"Rails with a fault by the firmware of their adapter. One version that stands out: an upgrade, or one "+
+				"that was missed."),
 	}
 }
 
@@ -194,8 +201,8 @@ func fleetPairs() []*panel {
 	}
 	return []*panel{
 		pair(table("Slowest pairs", docFigures,
-			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry, of the 20 worst "+
-				"pairs. One node in all rows is at fault, as From or as To.").size(12, 8)).
+			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry, of the 20 "+
+				"worst pairs. One node in all rows is at fault, as From or as To.").size(12, 8)).
 			column("Of expected", `bottomk(20, max by (cluster, instance, peer) `+
 				`(pair:railscope_probe_goodput:ratio{<fleet>}))`, wide(105), inUnit("percentunit"), prop("decimals", 0),
 				painted(), by(red, from(0.7, yellow), from(0.85, "transparent"))).
@@ -225,26 +232,30 @@ func fleetThen() []*panel {
 			query(`cluster:railscope_nodes:count{<fleet>} - cluster:railscope_nodes_up:sum{<fleet>}`,
 				"nodes {{cluster}}").unit("none").from(0).decimals(0),
 		graph("Rails up", docRDMA, "Active rails by cluster. A step down is a switch, power or a driver.").
-			query(`cluster:railscope_rails_up:sum{<fleet>}`, "rails {{cluster}}").unit("none").from(0).decimals(0).lowest(),
+			query(`cluster:railscope_rails_up:sum{<fleet>}`, "rails {{cluster}}").unit("none").from(0).decimals(0).
+			lowest(),
 		graph("Goodput of expected", docFigures,
-			"Of each node the median over its peers. If only the worst drops, a node is at fault; if the median drops, the "+
-				"fabric.").
+			"Of each node the median over its peers. If only the worst drops, a node is at fault; if the median "+
+				"drops, the fabric.").
 			query(quantileOfNodes("0"), "worst node {{cluster}}").query(quantileOfNodes("0.05"), "5 % {{cluster}}").
-			query(quantileOfNodes("0.5"), "median {{cluster}}").unit("percentunit").from(0).worseBelow(0.85, 0.7).limits().
+			query(quantileOfNodes("0.5"), "median {{cluster}}").unit("percentunit").from(0).worseBelow(0.85, 0.7).
+			limits().
 			lowest(),
 		graph("RDMA traffic", docRDMA, "Sum over all rails of a cluster; transmit upwards, receive downwards.").
 			query(`8 * cluster:railscope_port_transmit_bytes:rate5m{<fleet>}`, "transmit {{cluster}}").
 			query(`8 * cluster:railscope_port_receive_bytes:rate5m{<fleet>}`, "receive {{cluster}}").unit("bps").
 			style("receive .*", below()),
 		graph("TCP on the rails", docSampler,
-			"Traffic of the rails' interfaces that is not RDMA. If it rises with the jobs, they have fallen back to TCP.").
+			"Traffic of the rails' interfaces that is not RDMA. If it rises with the jobs, they have fallen back to "+
+				"TCP.").
 			query(`8 * cluster:railscope_rail_tcp_bytes:rate5m{<fleet>}`, "TCP {{cluster}}").unit("bps").from(0),
 		graph("Congestion", docRDMA,
-			"Congestion notifications (CNP) that adapters slowed down for. Some are normal; a step is incast, or a path "+
-				"that lost a link.").
+			"Congestion notifications (CNP) that adapters slowed down for. Some are normal; a step is incast, or a "+
+				"path that lost a link.").
 			query(`cluster:railscope_port_cnp_handled:rate5m{<fleet>}`, "CNP {{cluster}}").unit("pps").from(0),
 		graph("Slowest rail", docSampler,
-			"Share of the slowest rail of the worst node relative to the best rail of that node, under load. 100 % is even.").
+			"Share of the slowest rail of the worst node relative to the best rail of that node, under load. 100 % "+
+				"is even.").
 			query(`1 - cluster:railscope_rails_imbalance_ratio:max5m{<fleet>}`, "worst node {{cluster}}").
 			unit("percentunit").from(0).upTo(1).lowest(),
 	}
@@ -258,22 +269,23 @@ func quantileOfNodes(q string) string {
 func fleetMatrices() []*panel {
 	return []*panel{
 		matrix("Goodput of expected, from node (row) to peer (column): up to 32 nodes", docFigures,
-			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry. A red row is a node, "+
-				"a red column a peer, a red block a switch. Pairs without a probe are empty. In larger fleets it is empty.",
+			"Goodput of all rails at once in the last round ÷ what the rails of both ends could carry. A red row is "+
+				"a node, a red column a peer, a red block a switch. Pairs without a probe are empty. In larger "+
+				"fleets it is empty.",
 			few(`max by (instance, peer) (pair:railscope_probe_goodput:ratio{<fleet>})`)).
 			unit("percentunit").decimals(0).colours("dark-red", from(0.7, orange), from(0.85, "dark-green")).
 			nothing("more than 32 nodes, or no probes"),
 		table("Nodes with the highest latency", docFigures,
-			"99th percentile of 8 B RDMA writes over 20 minutes, to the peer where it is lowest, every 30 minutes. Of the 20 "+
-				"worst nodes.").
+			"99th percentile of 8 B RDMA writes over 20 minutes, to the peer where it is lowest, every 30 minutes. "+
+				"Of the 20 worst nodes.").
 			size(12, 9).label("cluster", "Cluster", wide(80)).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).
 			column("99th percentile", `topk(20, max by (cluster, instance) `+
 				`(rail:railscope_probe_latency_seconds:p99_20m{<fleet>}))`, inUnit("s")).
 			nothing("no probes").sortedBy("99th percentile", true),
 		matrix("Mean latency in the selected time: up to 32 nodes", docFigures,
-			"Round trip of 8 B RDMA writes. A few µs behind one switch, tens of µs behind several; milliseconds "+
-				"are retransmissions. Darker blue is slower: compare cells with each other. In larger fleets it is empty.",
+			"Round trip of 8 B RDMA writes. A few µs behind one switch, tens of µs behind several; milliseconds are "+
+				"retransmissions. Darker blue is slower: compare cells with each other. In larger fleets it is empty.",
 			few(`(`+mean("probe_latency_seconds", "<fleet>", "instance, peer")+`)`)).size(12, 9).unit("s").from(0).
 			scheme("continuous-blues").nothing("more than 32 nodes, or no probes"),
 	}
@@ -286,7 +298,8 @@ func fleetOwn() []*panel {
 			query(`count by (version) (railscope_build_info{<fleet>})`, "{{version}}").unit("none").from(0).
 			colours("blue"),
 		table("Sources failing", docOwn,
-			"Nodes on which a source could not read some of its data. The data that could be read is shown. At most 50.").
+			"Nodes on which a source could not read some of its data. The data that could be read is shown. At most "+
+				"50.").
 			size(8, 8).label("cluster", "Cluster", wide(80)).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("source", "Source").
 			labelled(`topk(50, max by (cluster, instance, source) (railscope_source_success{<fleet>} == 0))`).

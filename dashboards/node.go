@@ -85,7 +85,8 @@ func nodeTraffic() []*panel {
 			query(bits("port_receive_bytes_total", "<rail>", "instance, rail"), perRail("receive")).unit("bps").
 			style(".* receive · .*", below()).lowestNow().leads(toRail()),
 		timeseries("RDMA traffic ÷ capacity", docRDMA,
-			"Transmit upwards, receive downwards. Averages: the heatmaps under Bursts show what is between two scrapes.").
+			"Transmit upwards, receive downwards. Averages: the heatmaps under Bursts show what is between two "+
+				"scrapes.").
 			size(12, 9).
 			query(`max by (instance, rail) (rate(railscope_port_transmit_bytes_total{<rail>}[$__rate_interval]) / `+
 				`railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("transmit")).

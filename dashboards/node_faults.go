@@ -17,8 +17,8 @@ func nodeFaults() []*panel {
 	}
 	return []*panel{
 		table("Alerts", docAlerts,
-			"Firing alerts of railscope's rules, and since when the condition holds. The name links to the runbook. An "+
-				"empty table is good if the rules are loaded.").size(12, 7).
+			"Firing alerts of railscope's rules, and since when the condition holds. The name links to the runbook. "+
+				"An empty table is good if the rules are loaded.").size(12, 7).
 			label("severity", "Severity", wide(85), painted(), severities()).
 			label("alert", "Alert", wide(150), leadingTo(toRunbook("${__value.text}"))).
 			column("Since", `1000 * `+alerts(`ALERTS_FOR_STATE`+alertsHere+` and ignoring (alertstate) `+firingHere),
@@ -41,7 +41,8 @@ func nodeFaults() []*panel {
 // layer, in the worse direction. Absent while idle.
 func ofBestRail() string {
 	share := func(direction string) string {
-		load := `(max by (instance, rail) (rate(railscope_port_` + direction + `_bytes_total{<rail>}[$__rate_interval]) / ` +
+		load := `(max by (instance, rail) (rate(railscope_port_` + direction +
+			`_bytes_total{<rail>}[$__rate_interval]) / ` +
 			`railscope_rail_capacity_bytes_per_second{<rail>}) * on (instance, rail) group_left (role, link_layer) ` +
 			`max by (instance, rail, role, link_layer) (railscope_rail_info{<rail>}))`
 		return `label_replace(` + load + ` / on (instance, role, link_layer) group_left () (max by (instance, role, ` +

@@ -175,7 +175,8 @@ func nodeBonds() []*panel {
 				"bandwidth without an error in any job log.").size(24, 6).
 			label("instance", "Node").label("bond", "Bond").label("mode", "Mode").label("xmit_hash_policy", "Hash").
 			label("miimon", "miimon").label("lacp_rate", "LACP rate").
-			labelled(`max by (instance, bond, mode, xmit_hash_policy, miimon, lacp_rate) (railscope_bond_info{<node>})`).
+			labelled(
+				`max by (instance, bond, mode, xmit_hash_policy, miimon, lacp_rate) (railscope_bond_info{<node>})`).
 			column("Carrier", `max by (instance, bond) (railscope_bond_up{<node>})`, painted(),
 				by(red, from(1, "transparent")), says(state{"0", "no", red}, state{"1", "yes", "transparent"})).
 			column("Members", `max by (instance, bond) (railscope_bond_members{<node>})`).

@@ -82,8 +82,8 @@ func probePeers() []*panel {
 	}
 	return []*panel{
 		table("Peers", docFigures,
-			"The last round with each peer: how it was reached, the rails that carried RDMA, and the figures above. RDMA ÷ "+
-				"TCP is the speed-up: near 1, RDMA brings no benefit.").size(24, 10).
+			"The last round with each peer: how it was reached, the rails that carried RDMA, and the figures above. "+
+				"RDMA ÷ TCP is the speed-up: near 1, RDMA brings no benefit.").size(24, 10).
 			label("peer", "Peer", leadingTo(toProbe("${__data.fields.instance}", "${__value.text}"))).
 			column("Transport", `max by (instance, peer) (`+is("rdma")+` or 2 * (`+is("simulated")+`) or 3 * (`+
 				is("tcp")+`) or 4 * (`+is("none")+`))`, wide(100), painted(), by("transparent"),
@@ -113,8 +113,8 @@ func probeGoodput() []*panel {
 	const expected = `railscope_probe_rail_expected_bytes_per_second{<path>}`
 	return []*panel{
 		timeseries("Goodput", docFigures,
-			"By peer, all rails at once: each rail what it can, and equal parts (dotted), against the expected goodput "+
-				"(dashed). Equal parts below it: one rail is slower than the others.").size(12, 9).
+			"By peer, all rails at once: each rail what it can, and equal parts (dotted), against the expected "+
+				"goodput (dashed). Equal parts below it: one rail is slower than the others.").size(12, 9).
 			query(`8 * sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"})`,
 				perPeer).
 			query(`8 * sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="static"})`,
@@ -127,8 +127,8 @@ func probeGoodput() []*panel {
 			query(ofExpected, perPeer).unit("percentunit").from(0).worseBelow(0.85, 0.7).limits().lowest().
 			leads(toNode(ofInstance)),
 		timeseries("Each rail alone", docFigures,
-			"To the peer to which the rail was slowest: solo bursts, in every `solo_every`-th round, against the expected "+
-				"rate (dashed). Below it: port, cable or PCIe link of that rail, at either end.").size(12, 9).
+			"To the peer to which the rail was slowest: solo bursts, in every `solo_every`-th round, against the "+
+				"expected rate (dashed). Below it: port, cable or PCIe link of that rail, at either end.").size(12, 9).
 			query(`8 * `+worstPeer(solo, "min"), railTo("")).
 			query(`8 * `+toWorstPeer(expected, solo, "min"), railTo("expected")).
 			unit("bps").from(0).lowest().style(".* expected → .*", dashed()...),
@@ -149,13 +149,13 @@ func probeLatency() []*panel {
 		"[$__range]", "[$__range] @ end()")
 	return []*panel{
 		timeseries("Latency by peer", docFigures,
-			"Median and 99th percentile (dotted) of round trips of 8 B RDMA writes. Some peers above the others: a longer "+
-				"path. A 99th percentile far above the median: congestion or loss.").size(12, 9).
+			"Median and 99th percentile (dotted) of round trips of 8 B RDMA writes. Some peers above the others: a "+
+				"longer path. A 99th percentile far above the median: congestion or loss.").size(12, 9).
 			query(of(0.5, "instance, peer"), toPeer("p50")).query(of(0.99, "instance, peer"), toPeer("p99")).
 			unit("s").from(0).atLeastEvery("2m").style("p99 .*", dotted()),
 		timeseries("Latency by rail", docFigures,
-			"99th percentile to the peer to which it was highest. Rails should differ by a few µs only. Without native "+
-				"histograms, of all rails.").size(12, 9).
+			"99th percentile to the peer to which it was highest. Rails should differ by a few µs only. Without "+
+				"native histograms, of all rails.").size(12, 9).
 			query(`(`+of(0.99, "instance, peer, rail")+`) and topk by (instance, rail) (1, `+shown+`)`, railTo("p99")).
 			unit("s").from(0).atLeastEvery("2m"),
 	}
@@ -188,20 +188,22 @@ func probeBalance() []*panel {
 			query(worstPeer(`railscope_probe_rail_degradation_ratio{<path>}`, "min"), railTo("")).
 			unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().nothing("too few solo bursts yet"),
 		timeseries("Rails up by peer", docReasons,
-			"Rails that carried RDMA in the last round. All peers lose one: it is down on this node. One peer: it is down "+
-				"there, or between the two.").
-			query(`sum by (instance, peer) (railscope_probe_rail_up{<path>})`, perPeer).unit("none").from(0).decimals(0).
+			"Rails that carried RDMA in the last round. All peers lose one: it is down on this node. One peer: it is "+
+				"down there, or between the two.").
+			query(`sum by (instance, peer) (railscope_probe_rail_up{<path>})`, perPeer).unit("none").from(0).
+			decimals(0).
 			lowest(),
 		table("Rails without RDMA", docReasons,
-			"Rails that carried no RDMA in the last round to a peer that other rails reach. An empty table is good.").size(8, 8).
+			"Rails that carried no RDMA in the last round to a peer that other rails reach. An empty table is good.").
+			size(8, 8).
 			label("rail", "Rail", wide(55)).label("peer", "Peer").
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).
 			labelled(`max by (instance, peer, rail) (railscope_probe_rail_up{<path>}) == 0 and on (instance, peer) `+
 				`max by (instance, peer) (railscope_probe_transport{<peer>, transport="rdma"}) == 1`).nothing("none").
 			sortedBy("Rail", false),
 		timeseries("Port counters against payload", docFigures,
-			"Difference between the port's counter and the payload of the burst, to the peer where it was largest. 4 %: "+
-				"the MTU is not the negotiated one. More: other traffic, retransmissions or another path.").
+			"Difference between the port's counter and the payload of the burst, to the peer where it was largest. 4 "+
+				"%: the MTU is not the negotiated one. More: other traffic, retransmissions or another path.").
 			query(worstPeer(`railscope_probe_bytes_mismatch_ratio{<path>}`, "max"), railTo("")).
 			unit("percentunit").from(0),
 	}
@@ -214,8 +216,8 @@ func probeFailures() []*panel {
 	}
 	return []*panel{
 		timeseries("Rounds that were not ok", docProbe,
-			"Per minute, by result and peer. Degraded: a rail is dead or slow. Fallback: by TCP. Failed: not reached, or "+
-				"corrupted data.").
+			"Per minute, by result and peer. Degraded: a rail is dead or slow. Fallback: by TCP. Failed: not "+
+				"reached, or corrupted data.").
 			query(rounds("rounds_total", `<peer>, result!~"ok|skipped"`, "result"), toPeer("{{result}}")).
 			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none").
 			style("degraded .*", fixed(yellow)).style("fallback .*", fixed(orange)).style("failed .*", fixed(red)),

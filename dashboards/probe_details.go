@@ -61,7 +61,8 @@ func probeExtras() []*panel {
 	return []*panel{
 		timeseries("Loopback", docExtras,
 			"Goodput of each rail to itself, without the wire. Low here too: the host or PCIe limits the rail.").
-			query(`8 * min by (instance, rail) (railscope_probe_loopback_goodput_bytes_per_second{<rail>})`, perRail("")).
+			query(`8 * min by (instance, rail) (railscope_probe_loopback_goodput_bytes_per_second{<rail>})`,
+				perRail("")).
 			unit("bps").from(0).lowest().nothing(none),
 		timeseries("Loss on the worst path", docExtras,
 			"Part of the packets that are lost on the worst of 16 paths (flow labels) of each rail to its worst peer. "+
@@ -78,8 +79,8 @@ func probeExtras() []*panel {
 				perRail("and {{other}}")).unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest().
 			nothing(none),
 		timeseries("Memory of GPUs ÷ memory of hosts", docExtras,
-			"Goodput of each rail between memory of GPUs ÷ that between memory of the hosts, by the kind that was achieved. "+
-				"cuda_host is not on the GPU.").
+			"Goodput of each rail between memory of GPUs ÷ that between memory of the hosts, by the kind that was "+
+				"achieved. cuda_host is not on the GPU.").
 			query(`min by (instance, rail, memory) (railscope_probe_gpu_ratio{<rail>})`,
 				perRail("{{memory}}")).unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().
 			nothing(none),

@@ -59,7 +59,8 @@ func ParseRail(text string) (int, error) {
 func ParseDegrade(text string) (r int, share float64, err error) {
 	name, value, found := strings.Cut(text, "=")
 	if !found {
-		return 0, 0, fmt.Errorf("invalid value %q: name a rail and the remaining share of its rate, such as rail1=0.3", text)
+		return 0, 0, fmt.Errorf("invalid value %q: name a rail and the remaining share of its rate, such as rail1=0.3",
+			text)
 	}
 	r, err = ParseRail(name)
 	if err != nil {

@@ -164,7 +164,8 @@ func (g gpu) Memory() (nvml.Memory, error) {
 	m := g.job.at(time.Now())
 	used := gpuIdle + m.loaded*gpuJob + float64(g.index)*gib/4
 	if m.loaded == 1 {
-		used += gpuStep * min(2*m.part, 2-2*m.part) // activations grow in the forward pass and are freed in the backward pass
+		used += gpuStep * min(2*m.part,
+			2-2*m.part) // activations grow in the forward pass and are freed in the backward pass
 	}
 	if m.checkpoint {
 		used += gpuCheckpoint

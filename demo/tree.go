@@ -85,7 +85,8 @@ func (n *Node) write() error {
 	for r := range Rails {
 		n.writeRail(sys, r)
 		for _, dir := range []string{netdev(r), "all"} {
-			proc.files(filepath.Join("sys/net/ipv4/conf", dir), "arp_ignore", "1", "arp_announce", "2", "arp_filter", "0")
+			proc.files(filepath.Join("sys/net/ipv4/conf", dir), "arp_ignore", "1", "arp_announce", "2", "arp_filter",
+				"0")
 		}
 	}
 	for g := range gpusPerNode {
@@ -159,7 +160,8 @@ func (n *Node) writeRail(sys *tree, r int) {
 	dir := filepath.Join(pci, "net", netdev(r))
 	sys.link(dir, "class/net", netdev(r))
 	sys.link(pci, dir, "device")
-	sys.files(dir, "operstate", "up", "carrier", "1", "mtu", "9000", "speed", fmt.Sprintf("%.0f", n.demo.opts.Rate*1000),
+	sys.files(dir, "operstate", "up", "carrier", "1", "mtu", "9000", "speed",
+		fmt.Sprintf("%.0f", n.demo.opts.Rate*1000),
 		"carrier_changes", "2", "carrier_up_count", "1", "carrier_down_count", "1", "flags", "0x1003", "dev_port", "0",
 		"ifindex", strconv.Itoa(10+r))
 	sys.zeros(filepath.Join(dir, "statistics"), zeroStatistics)

@@ -138,8 +138,8 @@ func TestProbeGolden(t *testing.T) {
 		p := probeOf(stats, peerA, peerB, peerC)
 		a := brief(peerA)
 		a.Mismatches = []result.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
-		for _, r := range []result.Result{healthy(peerA), withExtras(a), skipped(peerA), healthy(peerB), fallback(peerB),
-			skipped(peerC)} {
+		for _, r := range []result.Result{healthy(peerA), withExtras(a), skipped(peerA), healthy(peerB),
+			fallback(peerB), skipped(peerC)} {
 			p.Observe(r, nil)
 		}
 		s := exportertest.Scraper(t, p)
@@ -364,7 +364,8 @@ func TestProbeExtrasOfLast(t *testing.T) {
 		{[]result.Kind{result.GPU}, ""},
 	} {
 		r := withExtras(healthy(peerB))
-		r.Extras = slices.DeleteFunc(r.Extras, func(m result.Measured) bool { return !slices.Contains(tt.kinds, m.Kind) })
+		r.Extras = slices.DeleteFunc(r.Extras,
+			func(m result.Measured) bool { return !slices.Contains(tt.kinds, m.Kind) })
 		p.Observe(r, nil)
 		if got := seriesOf(t, p)[loopback]; got != tt.want {
 			t.Errorf("after a round with another peer and extras %q: %q, want %q", tt.kinds, got, tt.want)

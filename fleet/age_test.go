@@ -72,7 +72,8 @@ func TestAge(t *testing.T) {
 	} {
 		s := fleet.NewRecent(a, nil, asked.Add(tc.later), tc.maxAge)
 		var table, drain, html, js bytes.Buffer
-		for _, err := range []error{s.WriteTable(&table, false), s.WriteDrain(&drain), s.WriteHTML(&html), s.WriteJSON(&js)} {
+		for _, err := range []error{s.WriteTable(&table, false), s.WriteDrain(&drain), s.WriteHTML(&html),
+			s.WriteJSON(&js)} {
 			if err != nil {
 				t.Fatal(err)
 			}

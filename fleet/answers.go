@@ -41,7 +41,8 @@ func queries() []query {
 		{"gpu", `min ` + by + `, rail) (railscope_probe_gpu_ratio{%s})`,
 			func(r *reader, s *model.Sample) { r.state.GPU[r.rail(s)] = float64(s.Value) }},
 		// Seconds since a pair's last round that measured; with an earlier version, since the last one with any result.
-		{questionAge, `time() - (max ` + by + `, peer) (railscope_probe_last_measured_timestamp_seconds{%[1]s}) or max ` +
+		{questionAge, `time() - (max ` + by +
+			`, peer) (railscope_probe_last_measured_timestamp_seconds{%[1]s}) or max ` +
 			by + `, peer) (railscope_probe_last_round_timestamp_seconds{%[1]s}))`, func(*reader, *model.Sample) {}},
 	}
 }

@@ -91,7 +91,8 @@ func FuzzAnswers(f *testing.F) {
 		s := fleet.NewShown(a.State(nil), a)
 		for _, write := range []func(*bytes.Buffer) error{
 			func(b *bytes.Buffer) error { return s.WriteTable(b, false) },
-			func(b *bytes.Buffer) error { return s.WriteHTML(b) }, func(b *bytes.Buffer) error { return s.WriteDrain(b) },
+			func(b *bytes.Buffer) error { return s.WriteHTML(b) },
+			func(b *bytes.Buffer) error { return s.WriteDrain(b) },
 		} {
 			if err := write(new(bytes.Buffer)); err != nil {
 				t.Error(err)
@@ -259,7 +260,8 @@ func TestWrite(t *testing.T) {
 
 // TestNothing: without rounds the result is not good, and without faults there is no blame.
 func TestNothing(t *testing.T) {
-	if s := fleet.NewShown(fleet.NewState(), fleet.Answers{}); s.Good() || !strings.HasPrefix(s.Headline(), "No rounds") {
+	if s := fleet.NewShown(fleet.NewState(), fleet.Answers{}); s.Good() ||
+		!strings.HasPrefix(s.Headline(), "No rounds") {
 		t.Errorf("%q", s.Headline())
 	}
 	healthy := fleettest.New(fleettest.Options{Nodes: 2, Rails: 2, Fanout: 4, Noise: 0.02})

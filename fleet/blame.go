@@ -206,11 +206,13 @@ func (j *judge) blameNode(n Node, kind Kind, bad, all int) {
 		b.Evidence = fmt.Sprintf("%d of its %d pairs go by TCP, those between other nodes by RDMA", bad, all)
 		b.Causes = "GIDs, memory lock limit, device files or libibverbs of the node: run railscope doctor there"
 	case known && !up:
-		b.Evidence = fmt.Sprintf("%d of its %d pairs get no answer, and Prometheus gets none from its exporter", bad, all)
+		b.Evidence = fmt.Sprintf("%d of its %d pairs get no answer, and Prometheus gets none from its exporter", bad,
+			all)
 		b.Causes = "the node is down, or its network is"
 	default:
 		b.Evidence = fmt.Sprintf("%d of its %d pairs get no answer", bad, all)
-		b.Causes = "railscope does not run there, its probe port is closed, or the network of the control channel is down"
+		b.Causes = "railscope does not run there, its probe port is closed, or the network of the control channel is " +
+			"down"
 	}
 	j.out = append(j.out, b)
 }

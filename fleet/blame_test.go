@@ -24,8 +24,8 @@ func plan(n uint64) fleettest.Options {
 		o.Clusters, o.Nodes = []string{"a", "b"}, max(o.Nodes/2, 10)
 		o.LeafSize = min(32, o.Nodes/2)
 	}
-	kinds := []fleet.Kind{fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath, fleet.PeerDown, fleet.LossyPath,
-		fleet.Leaf, fleet.TCPFallback}
+	kinds := []fleet.Kind{fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath, fleet.PeerDown,
+		fleet.LossyPath, fleet.Leaf, fleet.TCPFallback}
 	pairs := fleettest.Pairs(o)
 	var nodes []fleet.Node // nodes with a fault
 	free := func() fleet.Node {

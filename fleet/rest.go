@@ -69,8 +69,9 @@ func (j *judge) hosts() {
 			continue
 		}
 		j.out = append(j.out, Blame{Kind: SlowHost, Node: r.Node, Rail: r.Rail,
-			Evidence: fmt.Sprintf("loopback is %.2f of that of most rails", j.state.Loopback[r]/j.loopback[r.Cluster].median),
-			Causes:   hostCauses})
+			Evidence: fmt.Sprintf("loopback is %.2f of that of most rails",
+				j.state.Loopback[r]/j.loopback[r.Cluster].median),
+			Causes: hostCauses})
 	}
 }
 
@@ -89,8 +90,8 @@ func (j *judge) gpus() {
 			continue
 		}
 		j.out = append(j.out, Blame{Kind: GPUPath, Node: r.Node, Rail: r.Rail, Paths: 1,
-			Evidence: fmt.Sprintf("between memory of GPUs %.2f of the goodput between memory of the hosts, %.2f on most rails",
-				v, c.median),
+			Evidence: fmt.Sprintf("between memory of GPUs %.2f of the goodput between memory of the hosts, %.2f on "+
+				"most rails", v, c.median),
 			Causes: "peer-to-peer over PCIe: ACS, a missing nvidia_peermem, or a GPU far from the adapter"})
 	}
 }

@@ -276,7 +276,8 @@ func TestProofs(t *testing.T) {
 			for _, token := range []string{secretToken, secretToken + "x"} {
 				proof := string(w.proof(role, token))
 				what := strings.Join([]string{connection, role, token}, ", ")
-				if before, ok := seen[proof]; ok || len(proof) != protocol.ProofSize || proof != string(w.proof(role, token)) {
+				if before, ok := seen[proof]; ok || len(proof) != protocol.ProofSize ||
+					proof != string(w.proof(role, token)) {
 					t.Errorf("%s: %d bytes, as those of %q", what, len(proof), before)
 				}
 				seen[proof] = what

@@ -68,7 +68,8 @@ func TestSecurity(t *testing.T) {
 		{"a certificate of another CA", b, mistrusting, failure.TLS, "certificate"},
 		{"the answerer's is of another CA", stranger, a, failure.TLS, "certificate"},
 		{"the asker's certificate is missing", b,
-			options.Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile}, failure.TLS,
+			options.Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile},
+			failure.TLS,
 			"no such file"},
 		{"the asker's CA is no certificate", b, options.Security{ClientCAFile: sesame.TokenFile}, failure.TLS,
 			"contains no PEM certificate"},
@@ -108,7 +109,8 @@ func TestSecurityFollows(t *testing.T) {
 		file(t, here, step.here)
 		file(t, there, step.there)
 		if _, f := askHello(t, peer,
-			options.Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil && f.Reason != step.reason {
+			options.Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil &&
+			f.Reason != step.reason {
 			t.Errorf("step %d: %v, want %q", i, f, step.reason)
 		}
 	}
@@ -154,7 +156,8 @@ func TestResponderWantsProof(t *testing.T) {
 		{"an empty token", options.Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")},
 			"empty: it must hold the secret"},
 		{"a token as large as a disk",
-			options.Security{TokenFile: file(t, filepath.Join(dir, "large"), strings.Repeat("x", auth.MaxSecretFile+1))},
+			options.Security{TokenFile: file(t, filepath.Join(dir, "large"),
+				strings.Repeat("x", auth.MaxSecretFile+1))},
 			"more than"},
 		{"no such key", with(good, func(s *options.Security) { s.KeyFile = filepath.Join(dir, "none") }), "no such file"},
 		{"another's key", with(good, func(s *options.Security) {

@@ -71,7 +71,8 @@ func TestBlameGID(t *testing.T) {
 			if res.Outcome != result.Degraded || len(res.Failures) != 1 || *res.Rails[1].Failure != res.Failures[0] {
 				t.Fatalf("%s, failures %v, of rail 1 %v", res.Outcome, res.Failures, res.Rails[1].Failure)
 			}
-			if f := res.Failures[0]; f.Stage != tc.stage || f.Reason != tc.want || !strings.Contains(f.Detail, tc.says) {
+			if f := res.Failures[0]; f.Stage != tc.stage || f.Reason != tc.want ||
+				!strings.Contains(f.Detail, tc.says) {
 				t.Errorf("%s; want %s: %s with %q", f.Error(), tc.stage, tc.want, tc.says)
 			}
 		})
@@ -136,8 +137,8 @@ func TestBlameWorker(t *testing.T) {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	gid := func(addr, netdev string, own bool) protocol.HelloGID {
-		return protocol.HelloGID{Addr: netip.AddrFrom16(netip.MustParseAddr(addr).As16()), Type: "RoCE v2", Netdev: netdev,
-			Own: own}
+		return protocol.HelloGID{Addr: netip.AddrFrom16(netip.MustParseAddr(addr).As16()), Type: "RoCE v2",
+			Netdev: netdev, Own: own}
 	}
 	four, six, local := gid("10.0.0.1", "eth0", true), gid("fd00::1", "eth0", true), gid("fe80::1", "eth0", true)
 	theirs, bonded := gid("10.0.0.2", "eth0", true), gid("10.0.0.9", "bond0", false)

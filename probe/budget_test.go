@@ -154,7 +154,8 @@ func TestBudgetStretches(t *testing.T) {
 		day       = 24 * time.Hour
 	)
 	type cost struct{ reserved, used time.Duration }
-	full, other := cost{600 * time.Millisecond, 150 * time.Millisecond}, cost{290 * time.Millisecond, 9 * time.Millisecond}
+	full, other := cost{600 * time.Millisecond, 150 * time.Millisecond},
+		cost{290 * time.Millisecond, 9 * time.Millisecond}
 	for _, tc := range []struct {
 		peers int
 		every time.Duration // time between rounds with each peer

@@ -88,7 +88,8 @@ func TestGuardJudge(t *testing.T) {
 		at := time.Unix(1000, 0)
 		start := map[string]rail.Traffic{"0": {Port: [2]uint64{7, 7}, Retransmits: 7, Repeats: 7, Period: tc.period, At: at}}
 		now := map[string]rail.Traffic{"0": {Port: [2]uint64{rail.Transmit: 7 + tc.now.out, rail.Receive: 7 + tc.now.in},
-			Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, Period: tc.period, At: at.Add(time.Second)}}
+			Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, Period: tc.period,
+			At: at.Add(time.Second)}}
 		if tc.gone {
 			delete(now, "0")
 		}
@@ -161,7 +162,8 @@ func TestSettledTraffic(t *testing.T) {
 			n.Recent.Add(1)
 			time.Sleep(300 * time.Millisecond)
 			start := time.Now()
-			if got := n.SettledTraffic(t.Context(), []node.LocalRail{r}); len(got) != 1 || time.Since(start) != tc.want {
+			if got := n.SettledTraffic(t.Context(), []node.LocalRail{r}); len(got) != 1 ||
+				time.Since(start) != tc.want {
 				t.Errorf("%s: %v after %v, want %v", name, got, time.Since(start), tc.want)
 			}
 			time.Sleep(time.Hour) // no lane outlives the bubble
@@ -300,7 +302,8 @@ func TestGuardWaitsForWord(t *testing.T) {
 			defer cancel()
 			var wire sync.WaitGroup
 			defer wire.Wait()
-			sent, start := node.NewBurstProgress([]worker.Load{{Rail: "0", Chunk: 1 << 20, Depth: 8}}, sends("0")), time.Now()
+			sent, start := node.NewBurstProgress([]worker.Load{{Rail: "0", Chunk: 1 << 20, Depth: 8}}, sends("0")),
+				time.Now()
 			count := func() {
 				file(t, filepath.Join(counters, "port_xmit_data"),
 					fmt.Sprintf("%d\n", int64(capacity*time.Since(start).Seconds()/4)))
@@ -371,7 +374,8 @@ func TestBusyBefore(t *testing.T) {
 				p := newPair(t, 2, nil)
 				stop := p.foreign(node, 1, counter)
 				res := p.round()
-				if res.Outcome != result.Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Bytes != 0 ||
+				if res.Outcome != result.Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
+					res.Bytes != 0 ||
 					!strings.Contains(res.Detail, "rail 1") || strings.Contains(res.Detail,
 					"on the peer") != (node == "b") {
 					t.Errorf("%s because of %q: %s, %v", res.Outcome, res.Reason, res.Detail, res.Failures)

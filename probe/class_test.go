@@ -22,9 +22,11 @@ func TestClass(t *testing.T) {
 	}{
 		{options.Auto, options.Auto, jobs},
 		{104, 0, result.Class{TrafficClass: 104, Source: "configured"}},
-		{0, options.Auto, result.Class{ServiceLevel: 3, Source: "configured; service level: UCX_IB_SL of python (PID 7)"}},
+		{0, options.Auto, result.Class{ServiceLevel: 3, Source: "configured; service level: UCX_IB_SL of python (PID " +
+			"7)"}},
 		{options.Auto, 1,
-			result.Class{TrafficClass: 106, ServiceLevel: 1, Source: "UCX_IB_SL of python (PID 7); service level: configured"}},
+			result.Class{TrafficClass: 106, ServiceLevel: 1, Source: "UCX_IB_SL of python (PID 7); service level: " +
+				"configured"}},
 	} {
 		if got := n.Class(t.Context(), options.Options{TrafficClass: c.tc, ServiceLevel: c.sl}); got != c.want {
 			t.Errorf("traffic class %d, service level %d: %+v, want %+v", c.tc, c.sl, got, c.want)
@@ -40,7 +42,8 @@ func TestClass(t *testing.T) {
 
 func TestQueuePairs(t *testing.T) {
 	bond := func(own, peers int) *round.Flow {
-		return &round.Flow{Local: node.LocalRail{Rail: rail.Rail{Members: own}}, Peer: &protocol.HelloRail{Members: peers}}
+		return &round.Flow{Local: node.LocalRail{Rail: rail.Rail{Members: own}},
+			Peer: &protocol.HelloRail{Members: peers}}
 	}
 	for _, c := range []struct {
 		name       string

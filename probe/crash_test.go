@@ -136,7 +136,8 @@ func TestCancel(t *testing.T) {
 				if res.Outcome != result.OK || len(res.Failures) > 0 {
 					t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 				}
-			} else if res.Outcome != result.Skipped || res.Reason != failure.Canceled || res.Transport != result.NoTransport {
+			} else if res.Outcome != result.Skipped || res.Reason != failure.Canceled ||
+				res.Transport != result.NoTransport {
 				t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 			}
 			if n := p.a.Worker.Restarts() + p.b.Worker.Restarts(); n > 0 {

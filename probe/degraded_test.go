@@ -204,7 +204,8 @@ func TestExpectation(t *testing.T) {
 	} {
 		p := &round.Flow{Local: node.LocalRail{Expected: tc.here.expected, Source: tc.here.source,
 			Capacity: tc.here.capacity},
-			Peer: &protocol.HelloRail{Expected: tc.there.expected, Capacity: tc.there.capacity, Software: tc.there.software}}
+			Peer: &protocol.HelloRail{Expected: tc.there.expected, Capacity: tc.there.capacity,
+				Software: tc.there.software}}
 		p.Local.Software = tc.here.software
 		if got := max(value(p.Expectation()), 0); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)

@@ -124,7 +124,8 @@ func TestMissed(t *testing.T) {
 func TestPlannedBursts(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, nil)
-	list := []result.Extra{{Kind: result.Reads}, {Kind: result.Bidirectional}, {Kind: result.QueuePairs, Values: []int{1, 2}},
+	list := []result.Extra{{Kind: result.Reads}, {Kind: result.Bidirectional},
+		{Kind: result.QueuePairs, Values: []int{1, 2}},
 		{Kind: result.Loopback},
 		{Kind: result.Paths, Values: []int{2}}, {Kind: result.Rails, Rails: []string{"0", "1"}}, {Kind: result.Messages,
 			Values: []int{4096}},
@@ -161,7 +162,8 @@ func TestDisturbedRound(t *testing.T) {
 	t.Parallel()
 	done := worker.BurstDone{Rails: []worker.BurstRail{{Disturbed: true, Gap: time.Second}}}
 	for once, want := range map[bool]string{false: "in each of 4 bursts", true: "in the burst"} {
-		f := round.Disturbed(worker.BurstArgs{Once: once, Loads: []worker.Load{{Rail: "0", Depth: 2, Chunk: 4096}}}, done)
+		f := round.Disturbed(worker.BurstArgs{Once: once, Loads: []worker.Load{{Rail: "0", Depth: 2, Chunk: 4096}}},
+			done)
 		if f.Reason != failure.Disturbed || !strings.Contains(f.Detail, want) ||
 			!strings.Contains(f.Detail, "raise `depth` and `burst`") {
 			t.Errorf("once %v: %v", once, f)

@@ -150,7 +150,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if !slices.Equal(flows, []int{1, 2, 1, 2, 1, 2, -1, -1, -1}) ||
-		!slices.Equal(sizes, []int{2048, 2048, 18432, 18432, 32768, 32768, 2048, 18432, 32768}) || res.Outcome != result.OK {
+		!slices.Equal(sizes, []int{2048, 2048, 18432, 18432, 32768, 32768, 2048, 18432, 32768}) ||
+		res.Outcome != result.OK {
 		t.Errorf("%v of %v: %s", flows, sizes, res.Outcome)
 	}
 	p.clean()

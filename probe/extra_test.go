@@ -368,7 +368,8 @@ func TestContended(t *testing.T) {
 	}
 	loopback := burst(500, "0")
 	loopback.Kind = result.Loopback
-	got := fmt.Sprint(result.Contended([]result.Measured{burst(100, "0"), burst(100, "1"), loopback, burst(100, "0", "1"),
+	got := fmt.Sprint(result.Contended([]result.Measured{burst(100, "0"), burst(100, "1"), loopback,
+		burst(100, "0", "1"),
 		burst(180, "0", "1"), burst(150, "0", "1"), burst(100, "0", "2"), burst(100, "2"), burst(100, "1", "2")}))
 	if want := "[{0 1 0.9} {1 2 0.5}]"; got != want {
 		t.Errorf("%s, want %s", got, want)

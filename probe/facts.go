@@ -42,7 +42,8 @@ func FetchFacts(ctx context.Context, peer string, sec options.Security) (node st
 		return h.Node, nil, control.ResponseFailure(failure.StageHello, res.Response,
 			res.Content[:min(len(res.Content), 4096)])
 	case !json.Valid(res.Content):
-		return h.Node, nil, failure.New(failure.StageHello, failure.Protocol, "the facts are not JSON: %.40q", res.Content)
+		return h.Node, nil, failure.New(failure.StageHello, failure.Protocol, "the facts are not JSON: %.40q",
+			res.Content)
 	}
 	return h.Node, res.Content, nil
 }

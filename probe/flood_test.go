@@ -117,7 +117,10 @@ func TestConnectionGone(t *testing.T) {
 	}
 	for range control.MaxAttempts {
 		c.Idle = append(c.Idle, control.NewClientConn(c, "http://", &http.Transport{
-			DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, control.ErrConnectionGone }}))
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return nil,
+					control.ErrConnectionGone
+			}}))
 	}
 	if _, err := c.Hello(t.Context()); asFailure(t, err) == nil || asFailure(t, err).Reason != failure.PeerUnreachable {
 		t.Errorf("after %d tries: %v", control.MaxAttempts, err)

@@ -20,7 +20,8 @@ func FuzzChallenge(f *testing.F) {
 		}
 		var reply protocol.ProofReply
 		if json.Unmarshal(in, &reply) == nil && reply.Check() == nil && (reply.Version < 1 ||
-			reply.Version == protocol.ProtocolVersion && len(reply.Proof) != 0 && len(reply.Proof) != protocol.ProofSize) {
+			reply.Version == protocol.ProtocolVersion && len(reply.Proof) != 0 &&
+				len(reply.Proof) != protocol.ProofSize) {
 			t.Errorf("accepted %+v", reply)
 		}
 	})

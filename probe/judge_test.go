@@ -279,7 +279,8 @@ func TestDisturbedDetail(t *testing.T) {
 			Measured: 1, Last: 5 * time.Millisecond}}}, "rail 3 became faster until the burst ended, from 200.0 to 320.0 Gb/s in its last " +
 			"window of 5ms"},
 	} {
-		if got := round.Disturbed(worker.BurstArgs{Loads: load(tc.rtt)}, tc.done); !strings.Contains(got.Detail, tc.want) {
+		if got := round.Disturbed(worker.BurstArgs{Loads: load(tc.rtt)}, tc.done); !strings.Contains(got.Detail,
+			tc.want) {
 			t.Errorf("RTT %v: %q, want %q", tc.rtt, got.Detail, tc.want)
 		}
 	}

@@ -83,7 +83,10 @@ func TestLanes(t *testing.T) {
 		for i, name := range names {
 			more[name] = list[i]
 		}
-		r.Node = &node.Node{Opts: node.Options{Addresses: func() (map[string][]netip.Prefix, error) { return more, nil }},
+		r.Node = &node.Node{Opts: node.Options{Addresses: func() (map[string][]netip.Prefix, error) {
+			return more,
+				nil
+		}},
 			Netdevs: map[string]bool{"rail0": true, "rail1": true}, Roles: map[string]string{}}
 		names, list = parse(tc.peers)
 		for i, name := range names {
@@ -187,7 +190,8 @@ func TestGIDChanges(t *testing.T) {
 			p.fabric.SetGIDs("a", "mlx5_0", append([]fakeverbs.GID{{}, {}}, table...))
 		}
 	})
-	if res.Outcome != result.Fallback || res.Reason != failure.GIDChanged || res.Failures[0].Stage != failure.StageOpen ||
+	if res.Outcome != result.Fallback || res.Reason != failure.GIDChanged ||
+		res.Failures[0].Stage != failure.StageOpen ||
 		!strings.Contains(res.Detail, "chooses again") {
 		t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 	}

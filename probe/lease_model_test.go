@@ -288,7 +288,8 @@ func TestLeaseModel(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
-			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)), asker: node.WorkerSession{Node: p.a}}
+			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)),
+				asker: node.WorkerSession{Node: p.a}}
 			for range leases {
 				m.held = p.holder()
 				m.note("TAKE")

@@ -339,8 +339,9 @@ func TestLeaseEndsAtLast(t *testing.T) {
 		}()
 		defer close(stop)
 		f := ended()
-		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "the maximum of a round") || time.Since(granted).
-			Round(time.Second) != options.MaxTimeout {
+		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "the maximum of a round") ||
+			time.Since(granted).
+				Round(time.Second) != options.MaxTimeout {
 			t.Errorf("after %v it ended with %v", time.Since(granted), f)
 		}
 	})

@@ -220,7 +220,8 @@ func lineRate(t *testing.T, name string, m linerate.Model, rails int, rate float
 func TestEdges(t *testing.T) {
 	worst, cells := 0.0, 0
 	for at := 10 * us; at < 7*ms; at += 10 * us {
-		o := measure(linerate.Model{Rails: alike(1, linerate.Rail{Rate: gbps(25), RTT: 4 * us}), Stall: 70 * us, First: at})
+		o := measure(linerate.Model{Rails: alike(1, linerate.Rail{Rate: gbps(25), RTT: 4 * us}), Stall: 70 * us,
+			First: at})
 		off := o.off(func(int) float64 { return gbps(25) })
 		if o.disturbed || off > maxEdge {
 			t.Errorf("25 Gb/s, a stall at %v: disturbed %v, off by %.4f", at, o.disturbed, off)
@@ -243,7 +244,8 @@ func TestStaged(t *testing.T) {
 		for _, part := range []float64{0.2, 0.5, 0.99, 1.5, 4} { // rate of the copies relative to the wire
 			for _, s := range stalls {
 				m := s.model
-				m.Rails = alike(tc.rails, linerate.Rail{Rate: gbps(tc.rate), RTT: 12 * us, Copies: gbps(tc.rate * part)})
+				m.Rails = alike(tc.rails, linerate.Rail{Rate: gbps(tc.rate), RTT: 12 * us,
+					Copies: gbps(tc.rate * part)})
 				o := measure(m)
 				off := o.off(func(int) float64 { return gbps(tc.rate * min(part, 1)) })
 				if o.disturbed {
@@ -271,7 +273,8 @@ func TestStallAnywhere(t *testing.T) {
 		slow     time.Duration // limit of the burst's time; 0: as planned
 	}{{0, 0, 7 * ms, 0}, {1.5, 0, 7 * ms, 0}, {0, 7 * ms, 8 * ms, 8 * ms}} {
 		for at := tc.from; at < tc.to; at += 25 * us {
-			m := linerate.Model{Rails: alike(2, linerate.Rail{Rate: gbps(25), RTT: 4 * us, Copies: gbps(25 * tc.copies)}),
+			m := linerate.Model{Rails: alike(2, linerate.Rail{Rate: gbps(25), RTT: 4 * us,
+				Copies: gbps(25 * tc.copies)}),
 				Stall: 10 * ms, First: at}
 			b := planned(m, options.DefaultOptions().Depth)
 			if tc.slow > 0 {

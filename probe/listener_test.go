@@ -230,7 +230,8 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 			if got := n.listening(); got != "0.0.0.0:1" || n.open["0.0.0.0:1"] != l {
 				t.Errorf("%s: listening on %q", name, got)
 			}
-			if s.responder.Load() != responder || s.node.Name() != "old" || !s.Stats().Up || s.Stats().BudgetSeconds > 4 {
+			if s.responder.Load() != responder || s.node.Name() != "old" || !s.Stats().Up ||
+				s.Stats().BudgetSeconds > 4 {
 				t.Errorf("%s: %q, %+v", name, s.node.Name(), s.Stats())
 			}
 		}

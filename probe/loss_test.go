@@ -168,7 +168,8 @@ func TestUneven(t *testing.T) {
 				if _, err := fmt.Sscanf(f, "%d/%d", &writes[0], &writes[1]); err != nil {
 					t.Fatal(err)
 				}
-				res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{writes[0] * 1000, writes[1] * 1000}, nil)
+				res.Rails[i].Latency = (*result.Latency)(nil).Add([]time.Duration{writes[0] * 1000, writes[1] * 1000},
+					nil)
 			}
 			p.Note(res, tc.alone)
 		}

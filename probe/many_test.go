@@ -51,7 +51,8 @@ func TestSlowSetup(t *testing.T) {
 	p.opts.QueuePairs, p.opts.Timeout = queuePairs, 2*time.Minute
 	res := p.round()
 	measured := res.Outcome == result.OK || res.Reason == failure.Disturbed // the figure is disturbed on a busy machine
-	if !measured || len(res.Failures) > 0 || res.Duration < 2*queuePairs*delay || queuePairs*delay < control.AnswerTime {
+	if !measured || len(res.Failures) > 0 || res.Duration < 2*queuePairs*delay ||
+		queuePairs*delay < control.AnswerTime {
 		t.Errorf("%s because of %q (%s) after %v, %v", res.Outcome, res.Reason, res.Detail, res.Duration, res.Failures)
 	}
 	if n := p.a.Worker.Restarts() + p.b.Worker.Restarts(); n > 0 {
@@ -85,7 +86,8 @@ func TestManyRounds(t *testing.T) {
 	goroutines := 0
 	start := time.Now()
 	for i := range rounds {
-		r := round.Round{Pairing: round.Pairing{Node: p.a}, Plan: round.Plan{Options: p.opts, Full: i%p.opts.SoloEvery == 0},
+		r := round.Round{Pairing: round.Pairing{Node: p.a},
+			Plan: round.Plan{Options: p.opts, Full: i%p.opts.SoloEvery == 0},
 			Peer: p.peer, Progress: func(result.Progress) {}}
 		if res := r.Run(context.Background()); res.Outcome != result.OK || len(res.Failures) > 0 {
 			t.Fatalf("round %d: %s because of %q (%s), %v", i, res.Outcome, res.Reason, res.Detail, res.Failures)

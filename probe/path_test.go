@@ -61,8 +61,8 @@ func TestRoundClass(t *testing.T) {
 // TestPathBounds: a peer's claims about its path are limited.
 func TestPathBounds(t *testing.T) {
 	for i := range 300 {
-		open := protocol.OpenRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: 1, ServiceLevel: uint8(i),
-			Rails: []protocol.OpenRail{{Rail: "0"}}}
+		open := protocol.OpenRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: 1,
+			ServiceLevel: uint8(i), Rails: []protocol.OpenRail{{Rail: "0"}}}
 		if err := open.Check(); (err == nil) != (uint8(i) <= 15) {
 			t.Errorf("service level %d: %v", uint8(i), err)
 		}

@@ -242,8 +242,8 @@ func TestNoteOthers(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
 	reading := func(after time.Duration, bytes, retransmits uint64, period time.Duration) rail.Traffic {
-		return rail.Traffic{Transmit: bytes, Port: [rail.Directions]uint64{rail.Transmit: bytes}, Retransmits: retransmits,
-			CountsRetransmits: true, Period: period, At: at.Add(after)}
+		return rail.Traffic{Transmit: bytes, Port: [rail.Directions]uint64{rail.Transmit: bytes},
+			Retransmits: retransmits, CountsRetransmits: true, Period: period, At: at.Add(after)}
 	}
 	const moved = 100 << 20
 	own := uint64(node.WireBytes(moved, 4096, false))

@@ -167,7 +167,8 @@ func TestRingBesideSchedules(t *testing.T) {
 	var rounds atomic.Int64
 	for i, n := range all {
 		opts := p.opts
-		opts.Interval, opts.Timeout, opts.SoloEvery, opts.Budget = time.Second, 20*time.Second, 1, options.Budget{Share: 1}
+		opts.Interval, opts.Timeout, opts.SoloEvery, opts.Budget = time.Second, 20*time.Second, 1,
+			options.Budget{Share: 1}
 		opts.Peers = slices.Delete(slices.Clone(nodes), i, i+1)
 		prober := schedule.NewProber(n, opts, func(r result.Result) {
 			if r.Outcome != result.Skipped {

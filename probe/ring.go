@@ -75,8 +75,8 @@ func Ring(ctx context.Context, security options.Security, nodes []string,
 func reserveAll(ctx context.Context, members []*ringClient) (release func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ask := func(m *ringClient) {
-		_ = m.client.Call(ctx, failure.StageHello, http.MethodPut, protocol.PathReserve+"/"+m.reservation, struct{}{}, nil,
-			control.AnswerTime)
+		_ = m.client.Call(ctx, failure.StageHello, http.MethodPut, protocol.PathReserve+"/"+m.reservation, struct{}{},
+			nil, control.AnswerTime)
 	}
 	each(members, ask)
 	var renewing sync.WaitGroup
@@ -180,8 +180,8 @@ func (m *ringClient) start(ctx context.Context) *protocol.RingResult {
 		return nil
 	}
 	var res protocol.RingResult
-	err := m.client.Call(ctx, failure.StageStriped, http.MethodPost, protocol.PathRing+"/"+m.id+"/start", struct{}{}, &res,
-		protocol.RingTimeout)
+	err := m.client.Call(ctx, failure.StageStriped, http.MethodPost, protocol.PathRing+"/"+m.id+"/start", struct{}{},
+		&res, protocol.RingTimeout)
 	m.id = ""
 	if err == nil && res.Failure != nil {
 		protocol.Sanitize(res.Failure, failure.StageStriped)
@@ -203,8 +203,7 @@ func (m *ringClient) start(ctx context.Context) *protocol.RingResult {
 // cancel ends a prepared round that did not start. Without the request, the member ends it after a timeout.
 func (m *ringClient) cancel(ctx context.Context) {
 	if m.id != "" {
-		_ = m.client.Call(context.WithoutCancel(ctx), failure.StageRelease, http.MethodDelete, protocol.PathRing+"/"+m.id,
-			nil, nil,
-			control.AnswerTime)
+		_ = m.client.Call(context.WithoutCancel(ctx), failure.StageRelease, http.MethodDelete,
+			protocol.PathRing+"/"+m.id, nil, nil, control.AnswerTime)
 	}
 }

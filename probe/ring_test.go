@@ -122,7 +122,8 @@ func TestRingRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := res.Members[tc.member]
-		if m.Failure == nil || m.Failure.Reason != failure.Unauthorized || !strings.Contains(m.Failure.Detail, tc.detail) ||
+		if m.Failure == nil || m.Failure.Reason != failure.Unauthorized ||
+			!strings.Contains(m.Failure.Detail, tc.detail) ||
 			m.Together != nil {
 			t.Errorf("%s: %+v, %v", tc.why, m, m.Failure)
 		}
@@ -144,7 +145,8 @@ func TestBudgetOfLease(t *testing.T) {
 	}
 	suite := []result.Extra{{Kind: result.Reads}, {Kind: result.Messages, Values: []int{4096}}, {Kind: result.Sweep,
 		Values: sizes}, {Kind: result.GPU},
-		{Kind: result.KVCache, Values: []int{16 << 10, 18 << 10, 32 << 10}}, {Kind: result.TCPTime, Values: []int{8, 4096}},
+		{Kind: result.KVCache, Values: []int{16 << 10, 18 << 10, 32 << 10}},
+		{Kind: result.TCPTime, Values: []int{8, 4096}},
 		{Kind: result.Bond},
 		{Kind: result.OneTCP}}
 	for _, tc := range []struct {

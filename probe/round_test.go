@@ -140,7 +140,8 @@ func TestRoundFallsBack(t *testing.T) {
 			})
 			res := p.round()
 			// If the machine is too busy for a few writes within 200 ms, TCP has no figure.
-			if res.Outcome != result.Fallback || res.Transport != result.TCP || res.Reason != tc.reason || !res.Verified ||
+			if res.Outcome != result.Fallback || res.Transport != result.TCP || res.Reason != tc.reason ||
+				!res.Verified ||
 				res.Bytes == 0 || len(res.TCP) > 1 || len(res.TCP) == 1 && res.TCP[0].BytesPerSecond <= 0 {
 				t.Fatalf("%s by %s because of %q (%s), verified %v, TCP %+v, failures %v", res.Outcome, res.Transport,
 					res.Reason, res.Detail, res.Verified, res.TCP, res.Failures)

@@ -47,7 +47,8 @@ func TestSchedule(t *testing.T) {
 			}
 			asked[peer], offsets[at] = at, true
 			s.Begin(peer)
-			if !s.End(peer, &result.Result{Outcome: result.OK, Transport: result.RDMA, Duration: tc.took}, at.Add(tc.took)) {
+			if !s.End(peer, &result.Result{Outcome: result.OK, Transport: result.RDMA, Duration: tc.took},
+				at.Add(tc.took)) {
 				t.Fatal("a round without a result")
 			}
 		}
@@ -61,7 +62,8 @@ func TestSchedule(t *testing.T) {
 func TestScheduleRetries(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	denied := func(after time.Duration) *result.Result {
-		return &result.Result{Outcome: result.Skipped, Transport: result.NoTransport, Reason: failure.Busy, RetryAfter: after}
+		return &result.Result{Outcome: result.Skipped, Transport: result.NoTransport, Reason: failure.Busy,
+			RetryAfter: after}
 	}
 	for _, tc := range []struct {
 		name string

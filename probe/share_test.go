@@ -49,7 +49,8 @@ func TestRoundShare(t *testing.T) {
 				paths = append(paths, ratedPath(rate))
 			}
 			planned.Full = true
-			if need := options.RailTime(planned.Bytes(paths, paths), planned.Rate); need > node.LeastLease || need < cost {
+			if need := options.RailTime(planned.Bytes(paths, paths), planned.Rate); need > node.LeastLease ||
+				need < cost {
 				t.Errorf("%d × %g Gb/s: a round asks for a lease of %v", rails, rate, need)
 			}
 		}

@@ -106,7 +106,8 @@ func TestDisturbedCounts(t *testing.T) {
 			res  result.Result
 			want int
 		}{
-			{result.Result{Outcome: result.Skipped, Transport: result.NoTransport, Reason: failure.Disturbed, Bytes: 1 << 30},
+			{result.Result{Outcome: result.Skipped, Transport: result.NoTransport, Reason: failure.Disturbed,
+				Bytes: 1 << 30},
 				1},
 			{result.Result{Outcome: result.Skipped, Transport: result.NoTransport, Reason: failure.Busy}, 1},
 			{result.Result{Outcome: result.OK, Transport: result.RDMA, Bytes: 1 << 30}, 2},
@@ -178,7 +179,8 @@ func TestOverdueRound(t *testing.T) {
 				})
 			}
 			took := time.Since(start)
-			if f, ok := errors.AsType[*failure.Failure](err); tc.took < 0 && took <= timeout/2 && ok && f.Reason.Skips() {
+			if f, ok := errors.AsType[*failure.Failure](err); tc.took < 0 && took <= timeout/2 && ok &&
+				f.Reason.Skips() {
 				took = tc.took
 			}
 			if took != tc.took || (err == nil) != tc.granted {

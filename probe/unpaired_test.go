@@ -181,7 +181,8 @@ func TestUnpairedReverse(t *testing.T) {
 			p := newPair(t, 4, nil)
 			prepare(p)
 			res := p.round()
-			if res.Outcome != result.OK || len(res.Rails) != 2 || len(res.Failures)+len(res.Missing)+len(res.Unpaired()) > 0 {
+			if res.Outcome != result.OK || len(res.Rails) != 2 || len(res.Failures)+len(res.Missing)+
+				len(res.Unpaired()) > 0 {
 				t.Errorf("%s, %d rails, failures %v, missing %+v, unpaired %q", res.Outcome, len(res.Rails),
 					res.Failures, res.Missing, res.Unpaired())
 			}
@@ -224,7 +225,8 @@ func TestUnpairedAndMissing(t *testing.T) {
 			p.a = p.node("a", 4)
 		}
 		res := p.round()
-		if res.Outcome != result.Degraded || len(res.Missing) != 1 || res.Missing[0].Rail != "1" || len(res.Failures) != 1 ||
+		if res.Outcome != result.Degraded || len(res.Missing) != 1 || res.Missing[0].Rail != "1" ||
+			len(res.Failures) != 1 ||
 			res.Failures[0].Rail != "1" || res.Failures[0].Reason != failure.NoPeerRail ||
 			!slices.Equal(res.Unpaired(), []string{"2", "3"}) {
 			t.Errorf("a node %s: %s, failures %v, missing %+v, unpaired %q", who, res.Outcome, res.Failures,
@@ -239,7 +241,8 @@ func TestUnpairedFailed(t *testing.T) {
 	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) { d.Down = node == "b" && i == 1 })
 	p.unplug("b", "mlx5_0")
 	res := p.round()
-	if res.Outcome != result.Fallback || res.Reason != failure.PortDown || !slices.Equal(res.Unpaired(), []string{"0"}) {
+	if res.Outcome != result.Fallback || res.Reason != failure.PortDown ||
+		!slices.Equal(res.Unpaired(), []string{"0"}) {
 		t.Errorf("%s because of %q (%s), unpaired %q", res.Outcome, res.Reason, res.Detail, res.Unpaired())
 	}
 }

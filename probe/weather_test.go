@@ -78,7 +78,8 @@ var weathers = []weather{
 
 // seeds returns how many draws of the weather's random times are tried.
 func (w weather) seeds() uint64 {
-	if w.thread.Random != 0 || w.rail.PauseEvery > 0 || w.rail.JitterEvery > 0 || w.sick != nil && w.sick.PauseEvery > 0 {
+	if w.thread.Random != 0 || w.rail.PauseEvery > 0 || w.rail.JitterEvery > 0 || w.sick != nil &&
+		w.sick.PauseEvery > 0 {
 		return 2
 	}
 	return 1

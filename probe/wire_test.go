@@ -107,7 +107,8 @@ func FuzzOpenRequest(f *testing.F) {
 			return
 		}
 		if o.Buffer < 4096 || o.Buffer*int64(len(o.Rails)) > worker.MaxMemory || o.Depth < 1 || o.Depth > 1024 ||
-			o.QueuePairs < 1 || o.QueuePairs > worker.MaxQueuePairs || len(o.Rails) < 1 || len(o.Rails) > worker.MaxRails ||
+			o.QueuePairs < 1 || o.QueuePairs > worker.MaxQueuePairs || len(o.Rails) < 1 ||
+			len(o.Rails) > worker.MaxRails ||
 			o.Transport != worker.RDMA && o.Transport != worker.TCP {
 			t.Errorf("accepted %+v", o)
 		}

@@ -27,9 +27,12 @@ type Model struct {
 func Models() []Model {
 	const hf = "huggingface.co/"
 	return []Model{
-		{Name: "Llama 3 8B", Kind: GQA, Source: hf + "meta-llama/Meta-Llama-3-8B", Layers: 32, KVHeads: 8, HeadDim: 128},
-		{Name: "Llama 3 70B", Kind: GQA, Source: hf + "meta-llama/Meta-Llama-3-70B", Layers: 80, KVHeads: 8, HeadDim: 128},
-		{Name: "Llama 3.1 405B", Kind: GQA, Source: hf + "meta-llama/Llama-3.1-405B", Layers: 126, KVHeads: 8, HeadDim: 128},
+		{Name: "Llama 3 8B", Kind: GQA, Source: hf + "meta-llama/Meta-Llama-3-8B", Layers: 32, KVHeads: 8,
+			HeadDim: 128},
+		{Name: "Llama 3 70B", Kind: GQA, Source: hf + "meta-llama/Meta-Llama-3-70B", Layers: 80, KVHeads: 8,
+			HeadDim: 128},
+		{Name: "Llama 3.1 405B", Kind: GQA, Source: hf + "meta-llama/Llama-3.1-405B", Layers: 126, KVHeads: 8,
+			HeadDim: 128},
 		{Name: "Qwen3-32B", Kind: GQA, Source: hf + "Qwen/Qwen3-32B", Layers: 64, KVHeads: 8, HeadDim: 128},
 		{Name: "DeepSeek-V3", Kind: MLA, Source: hf + "deepseek-ai/DeepSeek-V3", Layers: 61, Latent: 512 + 64},
 		{Name: "gpt-oss-120b", Kind: Window, Source: hf + "openai/gpt-oss-120b", Layers: 36, KVHeads: 8, HeadDim: 64,

@@ -38,11 +38,12 @@ var symptoms = []symptom{
 	{text("is greater than or equal to global size"), func(s Settings, _ Combination, _ []string) string {
 		return "keys of an earlier run are left in etcd: remove them by " + s.RemoveKeys()
 	}, false},
-	{text("unknown command line flag", "Invalid runtime"), means("this nixlbench is older than its flags here: it has " +
-		"no runtime without etcd; install a newer one, or use --etcd"), false},
+	{text("unknown command line flag", "Invalid runtime"),
+		means("this nixlbench is older than its flags here: it has no runtime without etcd; install a newer one, or " +
+			"use --etcd"), false},
 	{text("ASIO Connection timeout"), func(s Settings, _ Combination, _ []string) string {
-		return fmt.Sprintf("the target did not connect within 25 s: start its command while the initiator waits, and let "+
-			"TCP port %d of this node through", s.Port)
+		return fmt.Sprintf("the target did not connect within 25 s: start its command while the initiator waits, and "+
+			"let TCP port %d of this node through", s.Port)
 	}, false},
 	{text("bind/listen error"),
 		means("another process has the address: this node became the target; choose --port"), false},
@@ -52,44 +53,50 @@ var symptoms = []symptom{
 		means("this nixlbench is built without CUDA: it cannot use memory of GPUs"), false},
 	{regexp.MustCompile(`Unsupported NIXLBench backend|Failed to load plugin|[Pp]lugin not found|No plugin|` +
 		`[Uu]nsupported backend|backend '\w+' not found`), func(_ Settings, c Combination, _ []string) string {
-		return fmt.Sprintf("the plugin of the backend is missing, or a library that it needs: set NIXL_PLUGIN_DIR to the "+
-			"directory of libplugin_%s.so at both ends, and see ldd libplugin_%[1]s.so", c.Backend)
+		return fmt.Sprintf("the plugin of the backend is missing, or a library that it needs: set NIXL_PLUGIN_DIR to "+
+			"the directory of libplugin_%s.so at both ends, and see ldd libplugin_%[1]s.so", c.Backend)
 	}, false},
 	// UCX: memory, devices, transports, addresses.
-	{regexp.MustCompile(`(?:ibv_reg_mr\([^\n]*Cannot allocate memory|max locked memory)(?:[^\n]*?current: ([^)\n]+)\))?`),
+	{
+		regexp.MustCompile(
+			`(?:ibv_reg_mr\([^\n]*Cannot allocate memory|max locked memory)(?:[^\n]*?current: ([^)\n]+)\))?`),
 		func(_ Settings, _ Combination, m []string) string {
 			limit := ""
 			if m[1] != "" {
 				limit = " to " + m[1]
 			}
-			return "locked memory is limited" + limit + ": run nixlbench under ulimit -l unlimited at both ends (docker: " +
-				"--ulimit memlock=-1)"
+			return "locked memory is limited" + limit + ": run nixlbench under ulimit -l unlimited at both ends " +
+				"(docker: --ulimit memlock=-1)"
 		}, false},
 	{regexp.MustCompile(`ibv_reg_(?:dmabuf_)?mr[^\n]*(?:Bad address|not supported|Invalid argument)`),
 		func(_ Settings, c Combination, m []string) string {
 			if c.Memory != "VRAM" {
 				return "host memory could not be registered: " + strings.TrimSpace(m[0])
 			}
-			return "GPU memory could not be registered: on a GPU without GPUDirect RDMA (GB10) only DRAM works; see railscope " +
-				"doctor"
+			return "GPU memory could not be registered: on a GPU without GPUDirect RDMA (GB10) only DRAM works; see " +
+				"railscope doctor"
 		}, false},
-	{regexp.MustCompile(`network devices? ([^\n]*?) (?:is|are) not available(?:, please use one or more of: ([^\n]*))?`),
+	{
+		regexp.MustCompile(
+			`network devices? ([^\n]*?) (?:is|are) not available(?:, please use one or more of: ([^\n]*))?`),
 		missingDevice, false},
 	{regexp.MustCompile(`\btransports? ([^\n]*?) (?:is|are) not available`),
 		func(_ Settings, _ Combination, m []string) string {
-			return "UCX_TLS names " + m[1] + ", which UCX here does not have: unset it, or install UCX with it, at both ends"
+			return "UCX_TLS names " + m[1] + ", which UCX here does not have: unset it, or install UCX with it, at " +
+				"both ends"
 		}, false},
 	{regexp.MustCompile(`ibv_create_ah\([^\n]*?dgid=(\S+)[^\n]*? on (\S+) failed: ([^\n]*)|` +
 		`ibv_create_ah\([^\n]*?dgid=(\S+)[^\n]*?\)()[^\n]*?failed: ([^\n]*)`), unreachable, false},
 	{regexp.MustCompile(`cuIpc\w+[^\n]*(?i:fail|error)|cuda_ipc_\w+\.c:\d+[^\n]* ERROR |CUDA IPC[^\n]*(?i:fail)`),
 		means("CUDA IPC failed: between nodes it is not needed; exclude it by UCX_TLS=^cuda_ipc at both ends"), false},
 	{regexp.MustCompile(`no [\w/ ]*transports? to |no usable transports/devices|Destination is unreachable`),
-		means("UCX has no transport between the nodes: UCX_TLS or UCX_NET_DEVICES leaves none; unset them at both ends, " +
-			"and see ucx_info -d"), true},
+		means("UCX has no transport between the nodes: UCX_TLS or UCX_NET_DEVICES leaves none; unset them at both " +
+			"ends, and see ucx_info -d"), true},
 	{regexp.MustCompile(`Transport retry count exceeded|Endpoint timeout`),
-		means("a transfer was not acknowledged: a rail does not reach the peer; see railscope bench with this peer"), true},
-	{text("loadRemoteMD failed"), means("the metadata of the other end could not be loaded: the versions of NIXL or UCX " +
-		"at both ends differ, or its connection failed before"), true},
+		means("a transfer was not acknowledged: a rail does not reach the peer; see railscope bench with this peer"),
+		true},
+	{text("loadRemoteMD failed"), means("the metadata of the other end could not be loaded: the versions of NIXL or " +
+		"UCX at both ends differ, or its connection failed before"), true},
 }
 
 // missingDevice names the devices in UCX_NET_DEVICES, and the devices that exist.
@@ -114,9 +121,9 @@ func unreachable(_ Settings, _ Combination, m []string) string {
 	if device == "" {
 		device = "a rail"
 	}
-	return fmt.Sprintf("the peer's address %s is not reachable from %s (%s): give both ends of this rail addresses of "+
-		"one subnet and see that ARP is answered, or leave it out by UCX_NET_DEVICES", strings.TrimPrefix(address, "::ffff:"),
-		device, why)
+	return fmt.Sprintf("the peer's address %s is not reachable from %s (%s): give both ends of this rail addresses "+
+		"of one subnet and see that ARP is answered, or leave it out by UCX_NET_DEVICES",
+		strings.TrimPrefix(address, "::ffff:"), device, why)
 }
 
 // Causes returns the causes of a failed run that its output shows.
@@ -135,7 +142,8 @@ func Causes(s Settings, c Combination, output string) (list []string) {
 // Environment returns the settings in the environment that keep UCX from using RDMA.
 func Environment(vars map[string]string) (list []string) {
 	if v, ok := vars["UCX_TLS"]; ok && !check.UCXReliable(v) {
-		list = append(list, "UCX_TLS="+v+" leaves UCX no RDMA transport (this explains 0.85 GB/s): unset it at both ends")
+		list = append(list, "UCX_TLS="+v+" leaves UCX no RDMA transport (this explains 0.85 GB/s): unset it at both "+
+			"ends")
 	}
 	for name := range strings.SplitSeq(vars["UCX_NET_DEVICES"], ",") {
 		if strings.TrimSpace(name) == "lo" {

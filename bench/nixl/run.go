@@ -140,8 +140,9 @@ func (r *Runner) doubts(row Row) (list []string) {
 		}
 		list = append(list, Environment(r.Environment)...)
 	case len(row.Combination.Devices) == 0 && len(row.Rails) > 1 && float64(row.Rails[best]) >= almostAll*float64(sum):
-		list = append(list, fmt.Sprintf("all rails were asked for, and rail %s carried %s: the figures are those of one "+
-			"rail; set UCX_MAX_RMA_RAILS and leave UCX_NET_DEVICES unset at both ends", best, percent(row.Rails[best])))
+		list = append(list, fmt.Sprintf("all rails were asked for, and rail %s carried %s: the figures are those of "+
+			"one rail; set UCX_MAX_RMA_RAILS and leave UCX_NET_DEVICES unset at both ends", best,
+			percent(row.Rails[best])))
 	case float64(other) > (1-almostAll)*float64(sum):
 		list = append(list, fmt.Sprintf("rails that were not asked for carried %s: the figures are not those of %s",
 			percent(other), strings.Join(row.Combination.Devices, ",")))

@@ -87,8 +87,8 @@ func (p *iperf2) begin(l line, protocol string) {
 	case len(p.streams) > 0 || p.added > 0:
 		p.end()
 	case client && p.client:
-		p.fail(l.number, "iperf2: this client begins before that of line %d has a result: it was cut, or several print into "+
-			"one file", p.opened)
+		p.fail(l.number, "iperf2: this client begins before that of line %d has a result: it was cut, or several "+
+			"print into one file", p.opened)
 		p.mixed = true
 	}
 	if p.opened == 0 {

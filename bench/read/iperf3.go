@@ -101,8 +101,8 @@ func (p *iperf3) text(l line) {
 func (p *iperf3) connect(l line) {
 	accepted := strings.Contains(l.text, "Accepted connection from ")
 	if p.opened > 0 && len(p.found) == 0 {
-		p.fail(l.number, "iperf3: this client begins before that of line %d is done: it was cut, or several print into one "+
-			"file", p.opened)
+		p.fail(l.number, "iperf3: this client begins before that of line %d is done: it was cut, or several print "+
+			"into one file", p.opened)
 		p.clients++
 		p.mixed = true
 		return

@@ -12,13 +12,15 @@ import (
 // Messages of NCCL 2.10 to 2.30: src/init.cc, src/graph/topo.cc, src/transport/{net_socket,net_ib}.cc and
 // net_ib/init.cc; "NET/IB/GDR enabled" is in tutorials.
 var (
-	ncclDevice  = regexp.MustCompile(`\[\d+\] ?(([\w.+-]+):\d+(?:/[\w.-]+)?)`)
-	ncclSocket  = regexp.MustCompile(`\[\d+\]([\w.-]+):`)
-	ncclGDR     = regexp.MustCompile(`^NET/([\w .-]+) : GPU Direct RDMA (Enabled|Disabled) for HCA \d+ '([^']*)'`)
-	ncclGDROld  = regexp.MustCompile(`^GPU Direct RDMA (Enabled|Disabled) for (GPU \S+ / HCA \S+(?: \(distance[^)]*\))?)`)
+	ncclDevice = regexp.MustCompile(`\[\d+\] ?(([\w.+-]+):\d+(?:/[\w.-]+)?)`)
+	ncclSocket = regexp.MustCompile(`\[\d+\]([\w.-]+):`)
+	ncclGDR    = regexp.MustCompile(`^NET/([\w .-]+) : GPU Direct RDMA (Enabled|Disabled) for HCA \d+ '([^']*)'`)
+	ncclGDROld = regexp.MustCompile(
+		`^GPU Direct RDMA (Enabled|Disabled) for (GPU \S+ / HCA \S+(?: \(distance[^)]*\))?)`)
 	ncclVirtual = regexp.MustCompile(`^NET/IB : Made virtual device \[\d+\] name=(\S+) speed=(\d+) ndevs=(\d+)`)
-	ncclVia     = regexp.MustCompile(`^(?:Channel|CollNet) .* via ((?:NET|COLLNET)/[\w .+-]+/\d+(?:\(\d+\))?(?:/GDRDMA)?` +
-		`(?:\(PCI\))?(?:/Shared)?)(?: comm .*)?$`)
+	ncclVia     = regexp.MustCompile(
+		`^(?:Channel|CollNet) .* via ((?:NET|COLLNET)/[\w .+-]+/\d+(?:\(\d+\))?(?:/GDRDMA)?` +
+			`(?:\(PCI\))?(?:/Shared)?)(?: comm .*)?$`)
 	ncclMark = regexp.MustCompile(`NCCL (INFO|WARN) `)
 )
 

@@ -41,7 +41,8 @@ var (
 	ncclTestsRank   = regexp.MustCompile(`^#? *Rank +(\d+)(?: Group +\d+)? Pid +\d+ on `)
 	ncclTestsFailed = regexp.MustCompile(`\bFAILED\b`)
 	ncclTestsBounds = regexp.MustCompile(`Out of bounds values\s*:.*\bFAILED\b`)
-	ncclTestsError  = regexp.MustCompile(`Test (?:NCCL|CUDA) failure |Test timeout \(|: Test failure \S+:\d+|^# error: `)
+	ncclTestsError  = regexp.MustCompile(
+		`Test (?:NCCL|CUDA) failure |Test timeout \(|: Test failure \S+:\d+|^# error: `)
 )
 
 var ncclTestsLogged = regexp.MustCompile(`\S*:\d+:\d+ \[\d+\] (?:[\d.]+ )?NCCL (?:INFO|WARN|TRACE|VERSION|CALL)\b`)
@@ -56,8 +57,8 @@ func (p *ncclTests) text(l line) {
 		p.open(l.number)
 		p.runs++
 		if p.runs == 2 {
-			p.fail(l.number, "nccl-tests: this run begins before that of line %d has ended: it was cut, or several print into "+
-				"one file (a program without MPI, started by mpirun)", p.opened)
+			p.fail(l.number, "nccl-tests: this run begins before that of line %d has ended: it was cut, or several "+
+				"print into one file (a program without MPI, started by mpirun)", p.opened)
 		}
 	case strings.Contains(l.text, "Rank ") && ncclTestsRank.MatchString(l.text):
 		p.ranks[0]++

@@ -124,8 +124,8 @@ func (j *ncclTestsJSON) result(name string, number int) Result {
 		r.latency().Avg, r.rounding = average, 0.5e-12
 	}
 	if e := j.Each; e != nil {
-		for v, to := range map[*float64]**float64{e.Min: &r.latency().Min, e.P50: &r.latency().P50, e.P99: &r.latency().P99,
-			e.Max: &r.latency().Max} {
+		for v, to := range map[*float64]**float64{e.Min: &r.latency().Min, e.P50: &r.latency().P50, e.P99: &r.latency().
+			P99, e.Max: &r.latency().Max} {
 			if v != nil {
 				*to = r.value("time", *v, 1e-6)
 			}

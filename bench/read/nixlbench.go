@@ -12,7 +12,8 @@ import (
 var (
 	nixlbenchColumns = regexp.MustCompile(`Batch Size|[A-Za-z][A-Za-z0-9/.]*(?: [A-Za-z/.]+)* ?\([^)]*\)`)
 	nixlbenchOption  = regexp.MustCompile(
-		`\b(Backend|Op type|Initiator seg type|Target seg type|Device list|Max block size|Max batch size) \(--.*\)\s*: (\S+)`)
+		`\b(Backend|Op type|Initiator seg type|Target seg type|Device list|Max block size|` +
+			`Max batch size) \(--.*\)\s*: (\S+)`)
 	nixlbenchSentence = regexp.MustCompile(`Block Size:\s*([\d.,]+)\s*([KMGT]?i?B),\s*Bandwidth:\s*([\d.,]+)\s*` +
 		`([KMGT]?i?B)/s(?:\s*\([^)]*\))?,\s*Latency:\s*([\d.,]+)\s*(ns|us|µs|μs|ms|s)\b`)
 	nixlbenchNetwork = regexp.MustCompile(`^(?:UCX|UCX_MO|LIBFABRIC|Mooncake|GPUNETIO|UCCL)?$`)
@@ -85,7 +86,8 @@ func (p *nixlbench) row(l line) {
 	case cells == nil, l.cut && p.opened > 0: // the end of the last figure may be missing
 		return
 	}
-	r := Result{Tool: "nixlbench", Test: p.test(cells["Batch Size"]), Line: l.number, Bytes: size(cells["Block Size (B)"])}
+	r := Result{Tool: "nixlbench", Test: p.test(cells["Batch Size"]), Line: l.number,
+		Bytes: size(cells["Block Size (B)"])}
 	if devices := p.options["Device list"]; devices != "all" && nixlbenchNetwork.MatchString(p.options["Backend"]) {
 		r.Rail = devices // otherwise the backend is storage, without a rail
 	}
@@ -134,8 +136,8 @@ func (p *nixlbench) begin(l line) {
 	}
 	*p = nixlbench{sink: p.sink, opened: l.number, last: -1, options: map[string]string{}, mixed: unfinished}
 	if unfinished {
-		p.fail(l.number, "nixlbench: this run begins before that of line %d has results: it was cut, or several print into "+
-			"one file", first)
+		p.fail(l.number, "nixlbench: this run begins before that of line %d has results: it was cut, or several "+
+			"print into one file", first)
 	}
 }
 

@@ -76,8 +76,8 @@ func (p *osu) begin(l line, m []string) {
 		p.memory = m[2]
 	}
 	if unfinished {
-		p.fail(l.number, "osu: this run begins before that of line %d has a row: it was cut, or several print into one file",
-			first)
+		p.fail(l.number, "osu: this run begins before that of line %d has a row: it was cut, or several print into "+
+			"one file", first)
 		p.mixed = true
 	}
 }

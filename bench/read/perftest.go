@@ -103,8 +103,8 @@ func (p *perftest) begin(l line) {
 	p.title(l.text)
 	p.columns = table.columns // recognise rows of the earlier run
 	if mixed {
-		p.fail(l.number, "perftest: this run begins before the one of line %d has ended: it was cut, or both print into "+
-			"one file", first)
+		p.fail(l.number, "perftest: this run begins before the one of line %d has ended: it was cut, or both print "+
+			"into one file", first)
 		p.others, p.open = before, open+1
 		p.header = table.header
 		p.clear()
@@ -160,7 +160,8 @@ func (p *perftest) about(l line) (mine bool) {
 
 // silent reports whether the run ended without a result: servers of these tests print none.
 func (p *perftest) silent() bool {
-	return p.server && p.linked && p.open == 1 && p.header == 0 && (p.test == "ib_read_lat" || p.test == "ib_atomic_lat")
+	return p.server && p.linked && p.open == 1 && p.header == 0 &&
+		(p.test == "ib_read_lat" || p.test == "ib_atomic_lat")
 }
 
 // perftestKind returns the name of a kind of memory for a row.

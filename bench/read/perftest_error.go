@@ -26,8 +26,8 @@ func (p *perftest) failure(number int, text string) bool {
 	case strings.Contains(text, "Completion with error at "):
 		p.complete = text
 		return true
-	case !has(text, "ail", "FAILED", "ERROR", "ould", "nable to", "not found", "below", "nexpected", "nvalid ", "roblem",
-		"rror", "state is", "wc status", "not supported", "devices"),
+	case !has(text, "ail", "FAILED", "ERROR", "ould", "nable to", "not found", "below", "nexpected", "nvalid ",
+		"roblem", "rror", "state is", "wc status", "not supported", "devices"),
 		!perftestFailure.MatchString(text) && !(p.opened > 0 && perftestError.MatchString(text)):
 		return false
 	}

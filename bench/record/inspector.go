@@ -85,7 +85,8 @@ func ReadInspector(dir string, start time.Time, seconds float64) (*Collectives, 
 		}
 		left -= info.Size()
 		if left < 0 {
-			errs = append(errs, fmt.Errorf("%s has more than %d GiB of dumps: the rest is not read", dir, maxInspectorBytes>>30))
+			errs = append(errs, fmt.Errorf("%s has more than %d GiB of dumps: the rest is not read", dir,
+				maxInspectorBytes>>30))
 			break
 		}
 		if err := readInspected(name, start, of); err != nil {

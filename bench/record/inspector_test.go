@@ -48,7 +48,8 @@ func TestUndumped(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := ReadInspector(dir, start, 12)
-		if err != nil || got == nil || math.Abs(got.Seconds-tc.want) > 1e-9 || got.AtLeast == tc.exact || got.Dumped != 100 {
+		if err != nil || got == nil || math.Abs(got.Seconds-tc.want) > 1e-9 || got.AtLeast == tc.exact ||
+			got.Dumped != 100 {
 			t.Errorf("%s: %+v, %v", tc.name, got, err)
 			continue
 		}

@@ -57,7 +57,8 @@ func TestOwnLeftOut(t *testing.T) {
 			if rec.Probe == nil != (tc.probe < 0) || rec.Probe != nil && *rec.Probe != tc.probe {
 				t.Errorf("%v bytes of the probe, want %d", rec.Probe, tc.probe)
 			}
-			if sent := rec.Rails[0].Transmit.Best(); sent == nil || *sent < tc.sent-tc.sent/50 || *sent > tc.sent+tc.sent/50 {
+			if sent := rec.Rails[0].Transmit.Best(); sent == nil || *sent < tc.sent-tc.sent/50 ||
+				*sent > tc.sent+tc.sent/50 {
 				t.Errorf("rail 0 sent %v, want %d", *sent, tc.sent)
 			}
 			if notes := strings.Join(rec.Notes, "\n"); !strings.Contains(notes, tc.note) || tc.note == "" && notes != "" {

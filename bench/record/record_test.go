@@ -171,7 +171,8 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%q, good %v; want %q", rec.Verdict, rec.Good, tc.want)
 			}
 			for _, one := range rec.Rails {
-				if p := one.Transmit.Payload; p != nil && *p > 0 && (*p < gib*98/100 || *p%gib > gib/50 && *p%gib < gib*98/100) {
+				if p := one.Transmit.Payload; p != nil && *p > 0 &&
+					(*p < gib*98/100 || *p%gib > gib/50 && *p%gib < gib*98/100) {
 					t.Errorf("rail %s sent %d bytes of payload", one.Rail, *p)
 				}
 			}

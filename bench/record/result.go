@@ -151,8 +151,8 @@ func (r *Record) sentence(all, tcp int64, used, idle []string) (string, bool) {
 		return fmt.Sprintf("nothing went by RDMA: TCP carried %s over the rails' interfaces, %s", units.Mebibytes(tcp),
 			mean(tcp)), false
 	case all < minBytes && len(uncounted) > 0:
-		return fmt.Sprintf("nothing went by RDMA, and what TCP carried over %s cannot be counted: the command used TCP, "+
-			"other interfaces, or did not communicate", names(uncounted)), false
+		return fmt.Sprintf("nothing went by RDMA, and what TCP carried over %s cannot be counted: the command used "+
+			"TCP, other interfaces, or did not communicate", names(uncounted)), false
 	case all < minBytes:
 		return "the rails carried nothing: the command used other interfaces, or did not communicate", false
 	case float64(tcp) > tcpPart*float64(all+tcp):
@@ -164,8 +164,8 @@ func (r *Record) sentence(all, tcp int64, used, idle []string) (string, bool) {
 		return fmt.Sprintf("%d of %d rails carried %s; %s carried nothing", len(used), judged, mean(all),
 			names(idle)), false
 	case r.Imbalance != nil && *r.Imbalance > rail.ImbalancedAbove:
-		return fmt.Sprintf("%s carried %s, unevenly: the slowest had %s of its share", terminal.Count(len(used), "rail"),
-			mean(all), terminal.Percent(1-*r.Imbalance)), false
+		return fmt.Sprintf("%s carried %s, unevenly: the slowest had %s of its share",
+			terminal.Count(len(used), "rail"), mean(all), terminal.Percent(1-*r.Imbalance)), false
 	case judged > 1:
 		return fmt.Sprintf("%d rails carried %s, evenly", len(used), mean(all)), true
 	}

@@ -83,8 +83,8 @@ func (r Report) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return page.Execute(w, map[string]any{"Title": r.title, "Subtitle": r.subtitle, "Verdict": r.verdict, "Good": r.good,
-		"Sections": sections})
+	return page.Execute(w, map[string]any{"Title": r.title, "Subtitle": r.subtitle, "Verdict": r.verdict,
+		"Good": r.good, "Sections": sections})
 }
 
 // add adds a section, unless it is empty.

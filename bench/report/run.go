@@ -14,8 +14,9 @@ import (
 // Run returns the report of a recorded command.
 func Run(rec record.Record) Report {
 	r := Report{title: "railscope run: " + terminal.Plain(strings.Join(rec.Command, " ")),
-		subtitle: fmt.Sprintf("%s, %.1f s, exit code %d", rec.Start.UTC().Format(time.RFC1123), rec.Seconds, rec.ExitCode),
-		verdict:  terminal.Plain(rec.Verdict), good: rec.Good}
+		subtitle: fmt.Sprintf("%s, %.1f s, exit code %d", rec.Start.UTC().Format(time.RFC1123), rec.Seconds,
+			rec.ExitCode),
+		verdict: terminal.Plain(rec.Verdict), good: rec.Good}
 	titles := []string{"Rails", "Collectives", "Processes", "Memory", "Environment"}
 	for i, rows := range rec.Tables() {
 		s := section{Title: titles[i], Tables: []table{fromGrid(rows)}}
@@ -76,11 +77,12 @@ func overTime(rec record.Record) *figure {
 // Compared returns the report of a command that ran over RDMA and over TCP.
 func Compared(c record.Comparison) Report {
 	r := Report{title: "railscope run: " + terminal.Plain(strings.Join(c.Command, " ")),
-		subtitle: fmt.Sprintf("%d runs, over RDMA and over TCP in turn", len(c.Runs)), verdict: terminal.Plain(c.Verdict),
-		good: c.Good}
+		subtitle: fmt.Sprintf("%d runs, over RDMA and over TCP in turn", len(c.Runs)),
+		verdict:  terminal.Plain(c.Verdict), good: c.Good}
 	r.add(section{Title: "Runs", Tables: []table{fromGrid(c.Table()), fromGrid(c.CollectiveTable())},
 		figures: plots(ofRuns("Time of each run", "seconds", c, func(r record.Run) *float64 { return &r.Seconds }),
-			ofRuns("Figure of each run", "as the command printed it", c, func(r record.Run) *float64 { return r.Figure }))})
+			ofRuns("Figure of each run", "as the command printed it", c,
+				func(r record.Run) *float64 { return r.Figure }))})
 	return r
 }
 

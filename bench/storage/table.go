@@ -49,7 +49,8 @@ func (r Result) notes() string {
 	}
 	notes := []string{"GZIP " + units.Mebibytes(r.GzipBytes) + " of " + units.Mebibytes(r.GzipOfBytes)}
 	if r.Cache != "" {
-		notes = append(notes, map[string]string{"direct": "read by O_DIRECT", "advised": "read after posix_fadvise"}[r.Cache])
+		notes = append(notes, map[string]string{"direct": "read by O_DIRECT",
+			"advised": "read after posix_fadvise"}[r.Cache])
 	}
 	if r.Memory {
 		notes = append(notes, "this is memory, not storage")

@@ -13,8 +13,8 @@ func RingMembers(r *suite.Ring) [][]grid.Cell {
 	rows := [][]grid.Cell{{grid.Name("NODE"), grid.Name("TO"), grid.Number("RAILS"), grid.Number("ALONE Gb/s"),
 		grid.Number("TOGETHER Gb/s"), grid.Number("TCP Gb/s")}}
 	for _, m := range r.Members {
-		rows = append(rows, []grid.Cell{grid.Name(m.Node), grid.Name(m.Successor), grid.Number(ofAll(m.Rails, m.AllRails)),
-			grid.Rate(m.Alone), grid.Rate(m.Together), grid.Rate(m.TCP)})
+		rows = append(rows, []grid.Cell{grid.Name(m.Node), grid.Name(m.Successor),
+			grid.Number(ofAll(m.Rails, m.AllRails)), grid.Rate(m.Alone), grid.Rate(m.Together), grid.Rate(m.TCP)})
 	}
 	return rows
 }

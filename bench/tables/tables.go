@@ -219,8 +219,8 @@ func Caches(list []suite.KVCache) (table [][]grid.Cell) {
 	ways := []string{OneRail, AllRails, OverTCP}
 	for i, c := range list {
 		if i == 0 {
-			table = append(table, grid.Titles("KV CACHE", "TOKENS", "SIZE", "PAGE", "ONE RAIL s", "ALL RAILS s", "TCP s",
-				"OF LARGE READS"))
+			table = append(table, grid.Titles("KV CACHE", "TOKENS", "SIZE", "PAGE", "ONE RAIL s", "ALL RAILS s",
+				"TCP s", "OF LARGE READS"))
 		}
 		if i > 0 && list[i-1].Model == c.Model && list[i-1].Tokens == c.Tokens {
 			continue

@@ -40,9 +40,10 @@ type benchSettings struct {
 }
 
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
-	cmd := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. "+
-		"The exit code is 0 if every rail carried what is expected, and all that was asked for was measured; 1 if a rail "+
-		"did not, also after a fallback to TCP; 3 if all is well so far, and something was not measured.")
+	cmd := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for "+
+		"comparison. The exit code is 0 if every rail carried what is expected, and all that was asked for was "+
+		"measured; 1 if a rail did not, also after a fallback to TCP; 3 if all is well so far, and something was not "+
+		"measured.")
 	cmd.Arg("peer", "The peer, host or host:port. It must answer probes (probe.listen in its configuration). With "+
 		"--all-reduce or --model, the nodes of a ring in order.").Required().StringsVar(&s.peers)
 	tokenFlag(cmd, &s.tokenFile)
@@ -65,9 +66,9 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	s.ring.define(cmd)
 	cmd.Flag("save", fmt.Sprintf("Make %d rounds, and write what they measured as JSON, for --compare.", savedRounds)).
 		Envar("RAILSCOPE_BENCH_SAVE").PlaceHolder("FILE").StringVar(&s.save)
-	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if the "+
-		"ranges of its runs do not overlap and their medians differ by more than 2 %%. The exit code is 1 if one is worse.",
-		savedRounds)).Envar("RAILSCOPE_BENCH_COMPARE").PlaceHolder("FILE").StringVar(&s.compare)
+	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if "+
+		"the ranges of its runs do not overlap and their medians differ by more than 2 %%. The exit code is 1 if one "+
+		"is worse.", savedRounds)).Envar("RAILSCOPE_BENCH_COMPARE").PlaceHolder("FILE").StringVar(&s.compare)
 	s.reports.define(cmd, "BENCH")
 	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json", "csv")
 	return s
@@ -94,7 +95,8 @@ func (s *benchSettings) run(ctx context.Context, tracker *shutdownTracker, w io.
 	}
 	s.peer = s.peers[0]
 	if len(s.peers) > 1 {
-		return misuse{errors.New("several nodes make a ring, which needs --all-reduce or --model; bench probes one peer")}
+		return misuse{errors.New("several nodes make a ring, which needs --all-reduce or --model; bench probes one " +
+			"peer")}
 	}
 	opts, peer, err := s.probeOptions(cfg)
 	if err != nil {

@@ -31,7 +31,8 @@ type ringSettings struct {
 
 func (s *ringSettings) define(cmd *kingpin.CmdClause) {
 	cmd.Flag("all-reduce", "Measure a ring over the named nodes in place of a round: all stream to their successor at "+
-		"once, as an all-reduce of this size does. Each must have probe.allow_ring, and its successor among its peers.").
+		"once, as an all-reduce of this size does. Each must have probe.allow_ring, and its successor among its "+
+		"peers.").
 		PlaceHolder("BYTES").StringVar(&s.allReduce)
 	cmd.Flag("model", "The same for the gradients of a model with so many parameters, such as 7B.").
 		PlaceHolder("PARAMETERS").StringVar(&s.model)
@@ -78,8 +79,8 @@ func (s *benchSettings) checkRing() error {
 	}
 	list, _, err := s.extras.list()
 	if err == nil && (len(list) > 0 || s.extras.rails != "") {
-		err = errors.New("a ring measures all rails by RDMA WRITE: leave out --all, --sweep, --rails, --kv-cache and all " +
-			"other flags of extra measurements")
+		err = errors.New("a ring measures all rails by RDMA WRITE: leave out --all, --sweep, --rails, --kv-cache and " +
+			"all other flags of extra measurements")
 	}
 	if err == nil && s.ring.stepTime < 0 {
 		err = fmt.Errorf("--step-time must be positive, not %v", s.ring.stepTime)

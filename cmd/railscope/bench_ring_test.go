@@ -73,7 +73,8 @@ func TestRingFiles(t *testing.T) {
 	if _, err := os.Stat(s.save); err == nil {
 		t.Error("a ring that was not measured is saved")
 	}
-	if err := s.writeRing(t.Context(), &out, ring(180)); err != nil || !strings.Contains(out.String(), "bus bandwidth") {
+	if err := s.writeRing(t.Context(), &out, ring(180)); err != nil ||
+		!strings.Contains(out.String(), "bus bandwidth") {
 		t.Fatalf("%v, %s", err, &out)
 	}
 	s.compare, s.save = s.save, ""
@@ -89,7 +90,8 @@ func TestRingFiles(t *testing.T) {
 		}
 	}
 	s.ring = ringSettings{}
-	if _, err := s.readSaved(); err == nil || !strings.Contains(err.Error(), "a ring, and this benchmark is of one peer") {
+	if _, err := s.readSaved(); err == nil ||
+		!strings.Contains(err.Error(), "a ring, and this benchmark is of one peer") {
 		t.Errorf("a peer compared with a ring: %v", err)
 	}
 }

@@ -36,15 +36,16 @@ const (
 )
 
 func (s *extraSettings) define(cmd *kingpin.CmdClause) {
-	cmd.Flag("all", "Compare TCP with 1 and 4 streams, over one rail and over a bond, each rail, all rails, RDMA WRITE "+
-		"and READ, plain memory of the host and memory that GPUs use, and messages of 8 B and 4 KiB.").BoolVar(&s.all)
+	cmd.Flag("all", "Compare TCP with 1 and 4 streams, over one rail and over a bond, each rail, all rails, RDMA "+
+		"WRITE and READ, plain memory of the host and memory that GPUs use, and messages of 8 B and 4 "+
+		"KiB.").BoolVar(&s.all)
 	cmd.Flag("sweep", "Also measure transfers of sizes from FROM to TO, doubled each time, in equal parts over the "+
 		"rails. Without a value: "+usualSweep+".").PlaceHolder("FROM..TO").StringVar(&s.sweep)
 	cmd.Flag("rails", "Also measure these rails at once, and make the sweep over these. Each "+
 		"rail alone is always measured.").PlaceHolder("NAME,NAME,...").
 		StringVar(&s.rails)
-	cmd.Flag("kv-cache", "Also measure how long the KV cache of a model takes, read in its pages, or of a size: names or "+
-		"sizes, separated by commas. Without a value: all models that are known.").PlaceHolder("MODEL|BYTES").
+	cmd.Flag("kv-cache", "Also measure how long the KV cache of a model takes, read in its pages, or of a size: "+
+		"names or sizes, separated by commas. Without a value: all models that are known.").PlaceHolder("MODEL|BYTES").
 		StringVar(&s.kvCache)
 	cmd.Flag("tensor-parallel", "GPUs of a node over which the model of --kv-cache is divided.").Default("1").
 		IntVar(&s.tensorParallel)
@@ -58,8 +59,8 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 	}
 	cmd.Flag("queue-pairs", "Also measure all rails with these numbers of queue pairs per rail, such as 1,2,4,8.").
 		PlaceHolder("N,N,...").StringVar(&s.queuePairs)
-	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an ECMP "+
-		"fabric (1 to %d).", result.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
+	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an "+
+		"ECMP fabric (1 to %d).", result.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
 	cmd.Flag("memory", "Also measure from memory that the GPU nearest to each rail uses to that of the peer's: "+
 		strings.Join(result.Memories(), ", ")+", or gpu for the first of these that works; if that is cuda_host, "+
 		"cuda_staged as well. The peer must allow it (probe.extras: [gpu] in its configuration).").Default(hostMemory).
@@ -148,8 +149,8 @@ func numbers(flag, text string, most int) (list []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
 		if err != nil || n < 1 || n > most {
-			return nil, fmt.Errorf("%s must be numbers from 1 to %d, separated by commas, such as 1,2,4,8, not %q", flag, most,
-				text)
+			return nil, fmt.Errorf("%s must be numbers from 1 to %d, separated by commas, such as 1,2,4,8, not %q",
+				flag, most, text)
 		}
 		list = append(list, n)
 	}
@@ -211,8 +212,8 @@ func (s *extraSettings) caches() (list []bench.Cache, err error) {
 			for _, m := range kvcache.Models() {
 				names = append(names, strconv.Quote(m.Name))
 			}
-			return nil, fmt.Errorf("--kv-cache must be a size, such as 4GB, or a model, %s, not %q", strings.Join(names, ", "),
-				word)
+			return nil, fmt.Errorf("--kv-cache must be a size, such as 4GB, or a model, %s, not %q",
+				strings.Join(names, ", "), word)
 		}
 		list = append(list, bench.Cache{Model: word, Bytes: bytes, Page: sizePage})
 	}
@@ -230,8 +231,8 @@ func (s *extraSettings) divides() error {
 		}
 		named = true
 		if !m.Divides(s.tensorParallel) {
-			return fmt.Errorf("--tensor-parallel=%d does not divide the %d heads of %s: use a divisor or a multiple of these",
-				s.tensorParallel, m.KVHeads, m.Name)
+			return fmt.Errorf("--tensor-parallel=%d does not divide the %d heads of %s: use a divisor or a multiple "+
+				"of these", s.tensorParallel, m.KVHeads, m.Name)
 		}
 	}
 	if s.kvCache != "" && s.tensorParallel > 1 && !named {

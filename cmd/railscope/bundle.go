@@ -55,13 +55,13 @@ type bundleSettings struct {
 func (s *bundleSettings) define(app *kingpin.Application) *bundleSettings {
 	s.app, s.kernelLog, s.now = app, "/dev/kmsg", time.Now
 	cmd := app.Command("bundle", "Pack what railscope knows of this node into one archive for a colleague: facts, "+
-		"findings, rails, metrics, settings, versions, kernel log. It prints what the archive holds, and writes it with "+
-		"mode 0600. Tokens, passwords and variables of processes other than those that doctor judges are not in it. Run "+
-		"it as root for all of it.")
+		"findings, rails, metrics, settings, versions, kernel log. It prints what the archive holds, and writes it "+
+		"with mode 0600. Tokens, passwords and variables of processes other than those that doctor judges are not in "+
+		"it. Run it as root for all of it.")
 	cmd.Flag("output", "File to create, which must not exist and ends in .tar.gz or .tgz. Without it, "+
 		"railscope-NODE-TIME.tar.gz in the current directory.").PlaceHolder("FILE").StringVar(&s.output)
-	cmd.Flag("include-peers", "Ask the peers that the configuration lists by address for their facts, and add these, and "+
-		"what a comparison with each finds.").BoolVar(&s.includePeers)
+	cmd.Flag("include-peers", "Ask the peers that the configuration lists by address for their facts, and add these, "+
+		"and what a comparison with each finds.").BoolVar(&s.includePeers)
 	return s
 }
 
@@ -212,7 +212,8 @@ func (s *bundleSettings) addSettings(b *bundle.Bundle) {
 func (s *bundleSettings) writeVersions(w io.Writer, here *facts.Facts) error {
 	fmt.Fprintf(w, "%s\n\narchitecture: %s\n", version.Print("railscope"), runtime.GOARCH)
 	for _, of := range []struct{ what, path string }{
-		{"kernel", filepath.Join(s.Procfs, "sys/kernel/osrelease")}, {"system", filepath.Join(s.Rootfs, "etc/os-release")},
+		{"kernel", filepath.Join(s.Procfs, "sys/kernel/osrelease")},
+		{"system", filepath.Join(s.Rootfs, "etc/os-release")},
 	} {
 		text, _, _ := proc.Head(of.path, 64<<10) // missing on some systems
 		for line := range strings.Lines(text) {
@@ -269,7 +270,8 @@ func (s *bundleSettings) addPeers(ctx context.Context, b *bundle.Bundle, cfg *co
 			there[i].Node += " at " + peer
 		}
 		dir := "peers/" + fileWord(peer) + "/"
-		b.Add(dir+"facts.json", "what the peer says of itself", func(w io.Writer) error { return writeJSON(w, there[i]) })
+		b.Add(dir+"facts.json", "what the peer says of itself",
+			func(w io.Writer) error { return writeJSON(w, there[i]) })
 		s.addReport(b, dir+"doctor", here, there[i])
 	}
 }

@@ -220,7 +220,8 @@ func (c *common) factsOf(ctx context.Context, peer string, security options.Secu
 	if hasSecret(security) {
 		return fetchFacts(ctx, peer, security)
 	}
-	answer, err := c.askRunning(ctx, http.MethodGet, serve.PathFacts+"?peer="+url.QueryEscape(peer), nil, serve.FactsTime)
+	answer, err := c.askRunning(ctx, http.MethodGet, serve.PathFacts+"?peer="+url.QueryEscape(peer), nil,
+		serve.FactsTime)
 	if errors.Is(err, errOther) {
 		got, failed := fetchFacts(ctx, peer, security)
 		if f, ok := errors.AsType[*result.Failure](failed); ok && f.Reason == unauthorized {

@@ -36,11 +36,10 @@ type checkSettings struct {
 }
 
 func (s *checkSettings) define(app *kingpin.Application) *checkSettings {
-	cmd := app.Command("check", "Print one line about the health of this node, for Slurm, node-problem-detector, Nagios "+
-		"and scripts. It asks the railscope that runs here (--state.dir, else /"+packagedState+"), else --url, "+
-		"else examines "+
-		"the node itself. The exit code is 0 if the node is healthy, 1 for a finding of --min-severity or worse, 2 if it is "+
-		"unknown. See docs/check.md.")
+	cmd := app.Command("check", "Print one line about the health of this node, for Slurm, node-problem-detector, "+
+		"Nagios and scripts. It asks the railscope that runs here (--state.dir, else /"+packagedState+"), else "+
+		"--url, else examines the node itself. The exit code is 0 if the node is healthy, 1 for a finding of "+
+		"--min-severity or worse, 2 if it is unknown. See docs/check.md.")
 	const variable = "RAILSCOPE_CHECK"
 	cmd.Flag("min-severity", "Least severity of a finding for exit code 1: critical, warning or info.").
 		Envar(variable+"_MIN_SEVERITY").Default("critical").EnumVar(&s.minSeverity, "critical", "warning", "info")

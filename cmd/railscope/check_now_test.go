@@ -44,7 +44,8 @@ func TestCheckNow(t *testing.T) {
 			says := func(when, want string) {
 				t.Helper()
 				time.Sleep(60 * time.Millisecond) // longer than the maximum age of a reading
-				got, exit := checkSettings{common: &c, minSeverity: "critical", format: "text", timeout: time.Minute}.outcome(t)
+				got, exit := checkSettings{common: &c, minSeverity: "critical", format: "text",
+					timeout: time.Minute}.outcome(t)
 				if bad := strings.HasPrefix(want, "critical"); got != "railscope: "+want || bad != (exit == 1) {
 					t.Errorf("%s: %q, exit code %d, want %q", when, got, exit, want)
 				}

@@ -40,8 +40,8 @@ func (c *common) define(app *kingpin.Application) {
 		PlaceHolder("FILE").StringVar(&c.configFile)
 	app.Flag("node.name", "Name of this node for its peers. probe.name in the configuration takes precedence; without "+
 		"both it is the host's name.").PlaceHolder("NAME").StringVar(&c.Name)
-	app.Flag("state.dir", "Directory of the state that survives a restart: the numbers of rails, and the best that was "+
-		"seen of them. serve writes it, other commands read it. Empty: the state is lost when the process exits.").
+	app.Flag("state.dir", "Directory of the state that survives a restart: the numbers of rails, and the best that "+
+		"was seen of them. serve writes it, other commands read it. Empty: the state is lost when the process exits.").
 		PlaceHolder("DIR").StringVar(&c.stateDir)
 	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&c.Sysfs)
 	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&c.Procfs)
@@ -109,7 +109,8 @@ func (c *common) host(cfg *config.Config, budget time.Duration) *serve.Host {
 // application returns the parser of the command line, and its commands by name.
 func application() (*kingpin.Application, map[string]runFunc) {
 	app := kingpin.New("railscope", "See what the RDMA rails of this node really do.\n\n"+
-		"Flags have environment variables, such as RAILSCOPE_PATH_SYSFS for --path.sysfs: docs/configuration.md lists them.")
+		"Flags have environment variables, such as RAILSCOPE_PATH_SYSFS for --path.sysfs: docs/configuration.md "+
+		"lists them.")
 	app.DefaultEnvars()
 	app.Version(version.Print("railscope")).VersionFlag.NoEnvar()
 	app.HelpFlag.Short('h').NoEnvar()

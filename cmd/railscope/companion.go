@@ -32,8 +32,8 @@ func companion() (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(self), companionName)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%w: it writes reports and is part of the package: install it beside railscope, or build "+
-			"both by make build", err)
+		return "", fmt.Errorf("%w: it writes reports and is part of the package: install it beside railscope, or "+
+			"build both by make build", err)
 	}
 	return path, nil
 }
@@ -84,7 +84,8 @@ func (r reports) check() error {
 		return misuse{fmt.Errorf("--plot must end in .png or .svg, not %q", r.plot)}
 	}
 	if suffix := strings.ToLower(filepath.Ext(r.html)); r.html != "" && suffix != ".html" && suffix != ".htm" {
-		return misuse{fmt.Errorf("--report must end in .html, not %q: for a PDF, print the page from a browser", r.html)}
+		return misuse{fmt.Errorf("--report must end in .html, not %q: for a PDF, print the page from a browser",
+			r.html)}
 	}
 	for _, one := range []struct{ flag, file string }{{"report", r.html}, {"plot", r.plot}} {
 		if one.file == "" {

@@ -32,7 +32,8 @@ type doctorSettings struct {
 
 func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
 	cmd := app.Command("doctor", "Find faults of the rails of this node and, with --peer, between two nodes. Each "+
-		"finding has what was read, why it matters, and the command that fixes it. The exit code is 1 if one is critical.")
+		"finding has what was read, why it matters, and the command that fixes it. The exit code is 1 if one is "+
+		"critical.")
 	s.selection.define(cmd, "RAILSCOPE_DOCTOR")
 	cmd.Flag("peer", "Node to examine too, to compare with and to probe, host or host:port. It must answer probes "+
 		"(probe.listen in its configuration).").PlaceHolder("HOST").IsSetByUser(&s.peerGiven).StringVar(&s.peer)

@@ -27,11 +27,12 @@ type expectSettings struct {
 }
 
 func (s *expectSettings) define(app *kingpin.Application) *expectSettings {
-	cmd := app.Command("expect", "Show what is expected of the rails and GPUs of this node, what they are now, and why: "+
-		"the configuration, else the best ever seen (--state.dir).")
+	cmd := app.Command("expect", "Show what is expected of the rails and GPUs of this node, what they are now, and "+
+		"why: the configuration, else the best ever seen (--state.dir).")
 	formatFlag(cmd, "RAILSCOPE_EXPECT_FORMAT", &s.format, "table", "json")
 	cmd.Flag("reset", "Forget what was seen of the rail of this name, or gpus, after a planned change: the running "+
-		"railscope of --state.dir does it, and without one this command. A missing rail is forgotten. See docs/expect.md.").
+		"railscope of --state.dir does it, and without one this command. A missing rail is forgotten. See "+
+		"docs/expect.md.").
 		NoEnvar().PlaceHolder("RAIL").StringVar(&s.reset)
 	return s
 }
@@ -63,8 +64,8 @@ const resetTime = 10 * time.Second
 // forget asks the running process to drop what was seen of a rail. Without one, it changes the state itself.
 func (s *expectSettings) forget(ctx context.Context, cfg *config.Config) (text string, err error) {
 	if s.stateDir == "" {
-		return "", misuse{errors.New("--reset needs --state.dir, that of the running railscope; without one, railscope " +
-			"forgets when it is restarted")}
+		return "", misuse{errors.New("--reset needs --state.dir, that of the running railscope; without one, " +
+			"railscope forgets when it is restarted")}
 	}
 	if _, err := os.Stat(s.stateDir); err != nil {
 		return "", fmt.Errorf("--state.dir: %w", err)
@@ -109,6 +110,6 @@ func (s *expectSettings) forgetAlone(cfg *config.Config) (text string, err error
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("No railscope is running with --state.dir=%s: changed the state there.\nForgot %s.\n", s.stateDir,
-		text), nil
+	return fmt.Sprintf("No railscope is running with --state.dir=%s: changed the state there.\nForgot %s.\n",
+		s.stateDir, text), nil
 }

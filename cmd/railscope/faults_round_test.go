@@ -55,7 +55,8 @@ func (c roundCounter) Handle(_ context.Context, r slog.Record) error {
 func fabricOptions() options.Options {
 	opts := options.DefaultOptions()
 	opts.Security.Insecure = true
-	opts.Interval, opts.Timeout, opts.Burst, opts.SoloEvery = 100*time.Millisecond, 20*time.Second, 50*time.Millisecond, 2
+	opts.Interval, opts.Timeout, opts.Burst, opts.SoloEvery = 100*time.Millisecond, 20*time.Second, 50*time.Millisecond,
+		2
 	opts.LatencySamples, opts.Depth = 20, 128
 	opts.Budget, opts.MinOfExpected = options.Budget{Share: 1}, 0.25
 	return opts

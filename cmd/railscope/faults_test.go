@@ -51,7 +51,8 @@ func files(t *testing.T, change string) string {
 			}
 			files.WriteString(doctortest.File(path, doctortest.ConfigSpace(device, acs)))
 		default:
-			files.WriteString(doctortest.File(path, strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00").Replace(content)))
+			files.WriteString(doctortest.File(path, strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00").
+				Replace(content)))
 		}
 	}
 	return gone.String() + files.String()
@@ -109,7 +110,8 @@ func serveCaptured(t *testing.T, f faults.Fault) *captured {
 			sysfstest.Write(t, root.Dir, []byte("-- "+path+" --\n"+content))
 		}
 	}
-	n.Node = assembled(t, serve.Options{Machine: m, Sources: sources, Store: n.state}, cfg, slog.New(slog.DiscardHandler))
+	n.Node = assembled(t, serve.Options{Machine: m, Sources: sources, Store: n.state}, cfg,
+		slog.New(slog.DiscardHandler))
 	opts := options.DefaultOptions()
 	opts.Peers = []string{"127.0.0.1:9"}
 	if err := n.Start(t.Context(), &opts); err != nil {

@@ -17,8 +17,8 @@ type fleetSettings struct {
 }
 
 func (s *fleetSettings) define(app *kingpin.Application) *fleetSettings {
-	cmd := app.Command("fleet", "Find the node, rail, leaf switch or pair that causes failed or slow probe rounds, from "+
-		"data in Prometheus. It works on any machine. The exit code is 1 if there is something to blame.")
+	cmd := app.Command("fleet", "Find the node, rail, leaf switch or pair that causes failed or slow probe rounds, "+
+		"from data in Prometheus. It works on any machine. The exit code is 1 if there is something to blame.")
 	cmd.Flag("prometheus", "URL of Prometheus, or of a server with its HTTP API, such as http://prometheus:9090.").
 		Envar("RAILSCOPE_FLEET_PROMETHEUS").PlaceHolder("URL").StringVar(&s.prometheus)
 	cmd.Flag("http.config.file", "File with credentials and TLS for it, in the form of promtool.").
@@ -31,8 +31,8 @@ func (s *fleetSettings) define(app *kingpin.Application) *fleetSettings {
 		Envar("RAILSCOPE_FLEET_FILE").PlaceHolder("FILE").StringVar(&s.file)
 	cmd.Flag("save", "Also write the answers of Prometheus, for --file.").Envar("RAILSCOPE_FLEET_SAVE").
 		PlaceHolder("FILE").StringVar(&s.save)
-	cmd.Flag("max-age", "Age of the last round of a pair above which it is not judged but named, also in the drain list; "+
-		"0s: any.").Envar("RAILSCOPE_FLEET_MAX_AGE").Default("15m").DurationVar(&s.maxAge)
+	cmd.Flag("max-age", "Age of the last round of a pair above which it is not judged but named, also in the drain "+
+		"list; 0s: any.").Envar("RAILSCOPE_FLEET_MAX_AGE").Default("15m").DurationVar(&s.maxAge)
 	cmd.Flag("timeout", "Longest time of all questions together.").Envar("RAILSCOPE_FLEET_TIMEOUT").Default("2m").
 		DurationVar(&s.timeout)
 	formatFlag(cmd, "RAILSCOPE_FLEET_FORMAT", &s.format, "table", "json", "html", "drain")

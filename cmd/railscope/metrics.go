@@ -26,8 +26,8 @@ func (s *metricsSettings) define(app *kingpin.Application) *metricsSettings {
 	cmd := app.Command("metrics", "Read every source once and print the metrics and findings of this node, for nodes "+
 		"without a port for Prometheus. The sampler, nccl, kmsg and the probe need a running railscope and are not "+
 		"included.").Validate(s.check)
-	cmd.Flag("textfile", "File to write instead, for the textfile collector of node_exporter: its name ends in .prom. It "+
-		"is replaced at once, never half written.").PlaceHolder("FILE").StringVar(&s.textfile)
+	cmd.Flag("textfile", "File to write instead, for the textfile collector of node_exporter: its name ends in "+
+		".prom. It is replaced at once, never half written.").PlaceHolder("FILE").StringVar(&s.textfile)
 	s.sources.define(cmd, true)
 	return s
 }

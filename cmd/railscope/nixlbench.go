@@ -49,7 +49,8 @@ func (s *nixlbenchSettings) define(app *kingpin.Application) *nixlbenchSettings 
 	flag("from", "Smallest block.").Default("64KiB").StringVar(&s.from)
 	flag("to", "Largest block; sizes are doubled.").Default("64MiB").StringVar(&s.to)
 	flag("batch", "Blocks in a batch.").Default("1").IntVar(&s.batch)
-	flag("iterations", "Iterations of each size. nixlbench rounds them up, and makes 1/16 above 1 MiB.").Default("1000").
+	flag("iterations", "Iterations of each size. nixlbench rounds them up, and makes 1/16 above 1 MiB.").
+		Default("1000").
 		IntVar(&s.iterations)
 	flag("etcd", "Coordinate by this etcd, such as http://spark-01:2379, in place of a connection of its own.").
 		PlaceHolder("URL").StringVar(&s.etcd)
@@ -85,7 +86,8 @@ func (s *nixlbenchSettings) run(ctx context.Context, tracker *shutdownTracker, w
 		}
 		say(fmt.Sprintf("etcd %s at %s is healthy", e.Version, settings.Etcd))
 		if e.Stale > 0 {
-			return fmt.Errorf("%d keys of an earlier run are left in etcd: remove them by %s", e.Stale, settings.RemoveKeys())
+			return fmt.Errorf("%d keys of an earlier run are left in etcd: remove them by %s", e.Stale,
+				settings.RemoveKeys())
 		}
 	}
 	vars := map[string]string{}
@@ -139,7 +141,8 @@ func (s *nixlbenchSettings) settings(ctx context.Context) (out nixl.Settings, er
 	switch {
 	case err != nil || err2 != nil || from < 1 || from > to || to > maxBlock:
 		return out, fmt.Errorf("--from and --to must be sizes such as 64KiB and 64MiB, not %q and %q", s.from, s.to)
-	case s.port < 1 || s.port > 65535 || s.batch < 1 || s.iterations < 1 || s.iterations > maxIterations || s.timeout <= 0:
+	case s.port < 1 || s.port > 65535 || s.batch < 1 || s.iterations < 1 || s.iterations > maxIterations ||
+		s.timeout <= 0:
 		return out, errors.New("--port, --batch, --iterations and --timeout must be positive, and a port at most 65535")
 	case s.group == "" || strings.ContainsAny(s.group, " /'\"$`\\"):
 		return out, fmt.Errorf("--group must be a name without spaces, slashes and quotes, not %q", s.group)
@@ -173,7 +176,8 @@ func (s *nixlbenchSettings) combinations(rails []rail.Rail) (list []nixl.Combina
 	words := func(flag, text string, valid ...string) (list []string, err error) {
 		for word := range strings.SplitSeq(strings.ToUpper(text), ",") {
 			if !slices.Contains(valid, word) {
-				return nil, fmt.Errorf("--%s must be of %s, separated by commas, not %q", flag, strings.Join(valid, ", "), text)
+				return nil, fmt.Errorf("--%s must be of %s, separated by commas, not %q", flag,
+					strings.Join(valid, ", "), text)
 			}
 			list = append(list, word)
 		}
@@ -197,8 +201,8 @@ func (s *nixlbenchSettings) combinations(rails []rail.Rail) (list []nixl.Combina
 						return nil, fmt.Errorf("--rails: this node has no rail %q (see railscope rails)", name)
 					}
 					if rails[i].Port != 1 {
-						return nil, fmt.Errorf("--rails: rail %s is port %d of its device, and nixlbench uses port 1 alone", name,
-							rails[i].Port)
+						return nil, fmt.Errorf("--rails: rail %s is port %d of its device, and nixlbench uses port 1 "+
+							"alone", name, rails[i].Port)
 					}
 					devices = []string{rails[i].Device}
 				}

@@ -38,7 +38,8 @@ func TestNixlbench(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		_ = cmd.Run() // the exit code is checked
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !regexp.MustCompile(tc.out).MatchString(stdout.String()) ||
+		if code := cmd.ProcessState.ExitCode(); code != tc.code || !regexp.MustCompile(tc.out).
+			MatchString(stdout.String()) ||
 			!regexp.MustCompile(tc.errs).MatchString(stderr.String()) {
 			t.Errorf("%s: exit code %d, it said %q and %q", tc.name, code, &stdout, &stderr)
 		}

@@ -49,7 +49,8 @@ func TestBothProgramsInstalled(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			words := strings.Fields(line)
 			if !slices.Contains(words, "railscope") || !strings.Contains(line, "bin/") ||
-				!slices.ContainsFunc(words, func(w string) bool { return slices.Contains([]string{"install", "cp", "mv"}, w) }) {
+				!slices.ContainsFunc(words,
+					func(w string) bool { return slices.Contains([]string{"install", "cp", "mv"}, w) }) {
 				continue
 			}
 			found++

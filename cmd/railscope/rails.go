@@ -29,8 +29,8 @@ type railsSettings struct {
 
 func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 	cmd := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, and the GID that a "+
-		"connection uses, with the reason; and the character devices that a container needs. The exit code is 1 without "+
-		"rails.")
+		"connection uses, with the reason; and the character devices that a container needs. The exit code is 1 "+
+		"without rails.")
 	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
 	cmd.Flag("all", "List every RDMA port that is not a rail, with the reason.").
 		Envar("RAILSCOPE_RAILS_ALL").BoolVar(&s.all)
@@ -69,7 +69,7 @@ func forget(dir, name string, names map[string]string, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("forget rail %s: %w", name, err)
 	}
-	_, err = fmt.Fprintln(w, terminal.Plain(fmt.Sprintf("Forgot rail %s (%s, %s). A new rail gets the lowest free number.",
-		name, rail.Key(gone.Device, gone.Port), cmp.Or(gone.PCIAddress, gone.Place, "place unknown"))))
+	_, err = fmt.Fprintln(w, terminal.Plain(fmt.Sprintf("Forgot rail %s (%s, %s). A new rail gets the lowest free "+
+		"number.", name, rail.Key(gone.Device, gone.Port), cmp.Or(gone.PCIAddress, gone.Place, "place unknown"))))
 	return err
 }

@@ -22,7 +22,8 @@ func (s *rulesSettings) define(app *kingpin.Application) *rulesSettings {
 	cmd.Flag("set", "Another threshold, such as goodput_ratio=0.6: the names are those of the rules "+
 		"railscope:threshold:NAME. Can be repeated.").Envar("RAILSCOPE_RULES_SET").PlaceHolder("NAME=VALUE").
 		StringsVar(&s.set)
-	cmd.Flag("disable", "An alert to leave out, such as RailscopeDiscards, or the group railscope.gpu. Can be repeated.").
+	cmd.Flag("disable", "An alert to leave out, such as RailscopeDiscards, or the group railscope.gpu. Can be "+
+		"repeated.").
 		Envar("RAILSCOPE_RULES_DISABLE").PlaceHolder("ALERT").StringsVar(&s.disable)
 	return s
 }

@@ -43,7 +43,8 @@ func TestRules(t *testing.T) {
 			cmd := command(t, nil, append([]string{"rules"}, tc.args...)...)
 			cmd.Stdout, cmd.Stderr = &out, &said
 			_ = cmd.Run() // the exit code is checked
-			if got := cmd.ProcessState.ExitCode(); got != tc.code || !strings.Contains(out.String()+said.String(), tc.says) {
+			if got := cmd.ProcessState.ExitCode(); got != tc.code || !strings.Contains(out.String()+said.String(),
+				tc.says) {
 				t.Errorf("exit %d, want %d; it said %s%s\nwant %s", got, tc.code, said.String(),
 					out.String()[:min(out.Len(), 500)], tc.says)
 			}

@@ -135,7 +135,8 @@ func (c *common) ownTraffic() (map[string]record.Own, error) {
 			if r.ProbeTransmit == nil || r.ProbeReceive == nil || r.ProbeTCP == nil {
 				return nil, errors.New("the railscope that runs on this node is an earlier version")
 			}
-			all[r.Device+"/"+r.Port] = record.Own{Transmit: *r.ProbeTransmit, Receive: *r.ProbeReceive, TCP: *r.ProbeTCP}
+			all[r.Device+"/"+r.Port] = record.Own{Transmit: *r.ProbeTransmit, Receive: *r.ProbeReceive,
+				TCP: *r.ProbeTCP}
 		}
 		return all, nil
 	case errors.Is(err, os.ErrPermission):
@@ -143,8 +144,8 @@ func (c *common) ownTraffic() (map[string]record.Own, error) {
 	case !errors.Is(err, errNoDaemon):
 		return nil, err
 	case probeWorks(c.Procfs):
-		return nil, fmt.Errorf("the railscope that runs on this node has no status.sock in %s: give it and this command "+
-			"one --state.dir", c.socketDir())
+		return nil, fmt.Errorf("the railscope that runs on this node has no status.sock in %s: give it and this "+
+			"command one --state.dir", c.socketDir())
 	}
 	return all, nil // there is no probe
 }

@@ -55,7 +55,8 @@ func TestRunExitCodes(t *testing.T) {
 			"7.5 samples/s"}, 0, "7.5 samples/s7.5 samples/s", "7.5"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if code, out, errs := runs(t, tc.args...); code != tc.code || out != tc.out || !strings.Contains(errs, tc.errs) {
+			if code, out, errs := runs(t, tc.args...); code != tc.code || out != tc.out ||
+				!strings.Contains(errs, tc.errs) {
 				t.Errorf("exit code %d, it said %q and %q, want %d, %q and %q", code, out, errs, tc.code, tc.out, tc.errs)
 			}
 		})

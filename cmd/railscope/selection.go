@@ -20,7 +20,8 @@ type selection struct {
 
 // define adds the flags. Their environment variables contain the name of the command.
 func (s *selection) define(cmd *kingpin.CmdClause, variable string) {
-	cmd.Flag("only", "Names of the checks that count, separated by commas; all others are left out. See docs/doctor.md.").
+	cmd.Flag("only", "Names of the checks that count, separated by commas; all others are left out. See "+
+		"docs/doctor.md.").
 		Envar(variable + "_ONLY").PlaceHolder("CHECK,…").StringVar(&s.onlyText)
 	cmd.Flag("ignore", "Names of checks to leave out, separated by commas.").
 		Envar(variable + "_IGNORE").PlaceHolder("CHECK,…").StringVar(&s.ignoreText)

@@ -55,8 +55,8 @@ func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
 		Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
 	cmd.Flag("web.enable-lifecycle", "Reload the configuration on POST or PUT to /-/reload. SIGHUP always reloads it.").
 		Default("false").BoolVar(&s.lifecycle)
-	cmd.Flag("maintenance.annotation", "File of a downward-API volume with an annotation of the pod: while it contains "+
-		"true, this node is in maintenance, as while the maintenance file exists.").
+	cmd.Flag("maintenance.annotation", "File of a downward-API volume with an annotation of the pod: while it "+
+		"contains true, this node is in maintenance, as while the maintenance file exists.").
 		PlaceHolder("FILE").StringVar(&s.annotation)
 	cmd.Flag("otlp.endpoint", "URL of an OTLP/HTTP receiver to push all series to, besides /metrics, such as "+
 		"http://collector:4318. /v1/metrics is appended unless the URL ends with it. Empty: nothing is pushed.").
@@ -91,7 +91,10 @@ func (s *serveSettings) run(ctx context.Context, tracker *shutdownTracker, w io.
 	}
 	logger := s.logger()
 	// A requested stop is a success: systemd and Kubernetes treat any other exit code as a crash.
-	tracker.setExit(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
+	tracker.setExit(0, func(limit time.Duration, still string) {
+		logger.Error(forced, "waited", limit, "still",
+			still)
+	})
 	read := tracker.begin("the configuration", nil)
 	var loader config.Loader
 	cfg, err := loader.Load(s.configFile)

@@ -113,7 +113,8 @@ func TestForgetRail(t *testing.T) {
 	fail := func(name, want string) {
 		t.Helper()
 		s.forget = name
-		if err := s.run(t.Context(), newShutdownTracker(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.run(t.Context(), newShutdownTracker(), io.Discard); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
 	}

@@ -38,8 +38,8 @@ func (s *storageSettings) define(app *kingpin.Application) *storageSettings {
 		Envar("RAILSCOPE_STORAGE_STREAMS").Default("4").IntVar(&s.streams)
 	cmd.Flag("timeout", "Longest time of a target, without the removal.").Envar("RAILSCOPE_STORAGE_TIMEOUT").
 		Default("10m").DurationVar(&s.timeout)
-	cmd.Flag("endpoint", "URL of the server of buckets, such as https://minio.example:9000; without it AWS and Google. "+
-		"Plain HTTP is for loopback only.").Envar("RAILSCOPE_STORAGE_ENDPOINT").PlaceHolder("URL").
+	cmd.Flag("endpoint", "URL of the server of buckets, such as https://minio.example:9000; without it AWS and "+
+		"Google. Plain HTTP is for loopback only.").Envar("RAILSCOPE_STORAGE_ENDPOINT").PlaceHolder("URL").
 		IsSetByUser(&s.endpointGiven).StringVar(&s.endpoint)
 	formatFlag(cmd, "RAILSCOPE_STORAGE_FORMAT", &s.format, "table", "json")
 	return s

@@ -146,8 +146,8 @@ func TestSilences(t *testing.T) {
 		}
 		return c
 	}
-	o := serve.Options{Sources: serve.DefaultSources(), Machine: serve.Machine{Name: "n1", Sysfs: sys, Procfs: t.TempDir(),
-		Rootfs: t.TempDir(), NVML: nvml.NewSession(nvml.NewLibrary("/no/such/file"))}}
+	o := serve.Options{Sources: serve.DefaultSources(), Machine: serve.Machine{Name: "n1", Sysfs: sys,
+		Procfs: t.TempDir(), Rootfs: t.TempDir(), NVML: nvml.NewSession(nvml.NewLibrary("/no/such/file"))}}
 	var log bytes.Buffer
 	n := assembled(t, o, load("{check: port_down, subject: rail 0, reason: to be replaced, until: 2999-12-31}, "+
 		"{check: port_down, reason: old, until: 2020-01-01}"), slog.New(slog.NewTextHandler(&log, nil)))

@@ -234,7 +234,8 @@ func TestAMDComesAndGoes(t *testing.T) {
 	if err := os.Rename(driver, away); err != nil {
 		t.Fatal(err)
 	}
-	if got := readLines(src); len(got) != 1 || !strings.HasPrefix(got[0], "fault no_gpu: there were GPUs of AMD before") {
+	if got := readLines(src); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "fault no_gpu: there were GPUs of AMD before") {
 		t.Errorf("unloaded: %q", got)
 	}
 	hwmon := filepath.Join(tree.Sys(), "bus/pci/devices/0000:19:00.0/hwmon/hwmon")

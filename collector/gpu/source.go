@@ -89,7 +89,8 @@ func (s *Source) readNVIDIA(emit func(collector.Sample)) error {
 	}
 	for i, res := range s.watcher.Read(roster, s.budget) {
 		for xid, n := range res.Value {
-			emit(collector.Sample{Metric: s.xids, Labels: []string{strconv.Itoa(res.Index), xidName(xid)}, Value: float64(n)})
+			emit(collector.Sample{Metric: s.xids, Labels: []string{strconv.Itoa(res.Index), xidName(xid)},
+				Value: float64(n)})
 		}
 		if res.Err != nil && gpus[i].Err == nil { // otherwise it was already reported
 			faults = append(faults, collector.NewFault(fmt.Sprint("gpu", res.Index), res.Err))

@@ -67,8 +67,8 @@ type series struct{ event, subject string }
 
 // New returns the source.
 func New(opts Options) *Source {
-	s := &Source{table: newTable(), opts: opts, patterns: patterns(), read: unix.Read, fd: -1, counts: map[series]uint64{},
-		cursor: Cursor{Boot: opts.Boot}}
+	s := &Source{table: newTable(), opts: opts, patterns: patterns(), read: unix.Read, fd: -1,
+		counts: map[series]uint64{}, cursor: Cursor{Boot: opts.Boot}}
 	if opts.Boot != "" && opts.Last.Boot == opts.Boot {
 		s.cursor = opts.Last
 	}
@@ -102,8 +102,8 @@ func (s *Source) open() error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("open %s: %w: it needs CAP_SYSLOG and the device, see docs/kernel-log.md", s.opts.Path, err)
 	case err != nil:
-		return fmt.Errorf("open %s: %w: is it in the container or allowed by the unit? See docs/kernel-log.md", s.opts.Path,
-			err)
+		return fmt.Errorf("open %s: %w: is it in the container or allowed by the unit? See docs/kernel-log.md",
+			s.opts.Path, err)
 	}
 	// reading starts at the oldest message: the log cannot seek to a number
 	s.fd, s.skipping = fd, s.cursor.Sequence == 0
@@ -135,8 +135,9 @@ func (s *Source) follow() error {
 		counted = s.take(s.buf[:n], rails) || counted
 	}
 	s.save(counted)
-	return &collector.Fault{Reason: "behind", Err: fmt.Errorf("%s: more than %d messages since the last read; the rest "+
-		"is read next time", s.opts.Path, maxRecords)}
+	return &collector.Fault{Reason: "behind",
+		Err: fmt.Errorf("%s: more than %d messages since the last read; the rest is read next time", s.opts.Path,
+			maxRecords)}
 }
 
 // take counts the event that a message reports, if any.

@@ -225,7 +225,8 @@ func TestBounds(t *testing.T) {
 // TestAbsent: without the device or the permission to read it, the error says what is needed.
 func TestAbsent(t *testing.T) {
 	s := New(Options{Path: filepath.Join(t.TempDir(), "kmsg"), Rails: rails})
-	if _, err := counted(t, s); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "docs/kernel-log.md") {
+	if _, err := counted(t, s); !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), "docs/kernel-log.md") {
 		t.Error(err)
 	}
 }

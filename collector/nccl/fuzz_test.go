@@ -42,7 +42,8 @@ func FuzzParse(f *testing.F) {
 			if e.kind == network && len(e.name) == 0 || e.kind == 0 || e.kind > forced {
 				t.Errorf("%q is %+v", line, e)
 			}
-			if e.kind == warned != slices.ContainsFunc(warnRules(), func(r warnRule) bool { return r.kind == e.warning }) ||
+			if e.kind == warned != slices.ContainsFunc(warnRules(),
+				func(r warnRule) bool { return r.kind == e.warning }) ||
 				e.status != "" && !slices.Contains(statusNames(), e.status) {
 				t.Errorf("%q is %+v", line, e)
 			}

@@ -186,7 +186,8 @@ func (s *jobs) emit(emit func(collector.Sample)) {
 	}
 	for _, status := range statusNames() {
 		if status != "" {
-			emit(collector.Sample{Metric: t.completions, Labels: []string{status}, Value: float64(s.completions[status])})
+			emit(collector.Sample{Metric: t.completions, Labels: []string{status},
+				Value: float64(s.completions[status])})
 		}
 	}
 	emit(collector.Sample{Metric: t.cut, Value: float64(s.cuts)})

@@ -145,7 +145,8 @@ func (s *Source) findMembers(names []string) (faults []error) {
 		return rail.BondMembers(filepath.Join(s.net, name))
 	}) {
 		if res.State != lane.Done {
-			faults = append(faults, collector.LaneFault(res.Key, res.State, fmt.Errorf("list members of a bond: %w", res.Err)))
+			faults = append(faults, collector.LaneFault(res.Key, res.State,
+				fmt.Errorf("list members of a bond: %w", res.Err)))
 			res.Value = s.members[res.Key]
 		}
 		members[res.Key] = res.Value

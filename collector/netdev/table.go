@@ -108,6 +108,22 @@ func (t *table) index(row *collector.Metric, scale float64, from []string) {
 	}
 }
 
+// addFEC adds the rows of forward error correction.
+func (t *table) addFEC(both collector.Group) {
+	fec := both.Ref("include/uapi/linux/ethtool.h, net/ethtool/fec.c, " + refBnxt)
+	t.fecMode = fec.With("mode").Gauge("netdev_fec_info", "Active forward error correction of the port, always 1: "+
+		"rs, baser, llrs, off, auto, or none where the port has no modes. Read every 30 s and when the carrier "+
+		"changed; absent while it is unknown.", "ETHTOOL_GFECPARAM")
+	t.fecCorrected = fec.Counter("netdev_fec_corrected_blocks_total", "Blocks (codewords) that forward error "+
+		"correction corrected; a rising rate means that the link degrades. Read every 30 s, by netlink (Linux 5.13), "+
+		"unless it is one of the driver's statistics.", "ETHTOOL_A_FEC_STAT_CORRECTED")
+	t.index(t.fecCorrected, 0, []string{"rx_fec_corrected_blocks"})
+	t.fecUncorrectable = fec.Counter("netdev_fec_uncorrectable_blocks_total", "Blocks (codewords) that forward error "+
+		"correction could not correct; each loses packets. Read as the corrected ones are.",
+		"ETHTOOL_A_FEC_STAT_UNCORR")
+	t.index(t.fecUncorrectable, 0, []string{"rx_fec_uncorrectable_blocks"})
+}
+
 // addStatistics adds the rows of ethtool statistics: g is for mlx5, both for mlx5 and bnxt.
 func (t *table) addStatistics(g, both collector.Group) {
 	priority, direction := both.With("priority", "direction"), g.With("direction")
@@ -126,51 +142,43 @@ func (t *table) addStatistics(g, both collector.Group) {
 		"%x_global_pause_duration")
 	t.counter(direction, 0, "port_global_pause_transitions_total", "Times that the whole port resumed.",
 		"%x_global_pause_transition")
-	t.counter(g.With("severity"), 0, "port_pause_storm_events_total", "Times that this host paused the network for long: "+
-		"severity error means so long that the adapter stopped sending pause frames and drops instead.",
+	t.counter(g.With("severity"), 0, "port_pause_storm_events_total", "Times that this host paused the network for "+
+		"long: severity error means so long that the adapter stopped sending pause frames and drops instead.",
 		"tx_pause_storm_warning_events=warning", "tx_pause_storm_error_events=error")
-	t.counter(g.With("priority", "cause"), 0, "port_priority_receive_discards_total", "Packets received and discarded "+
-		"for lack of buffers, per priority; each costs RoCE a retransmission. The causes may overlap, so do not add them up.",
+	t.counter(g.With("priority", "cause"), 0, "port_priority_receive_discards_total", "Packets received and "+
+		"discarded for lack of buffers, per priority; each costs RoCE a retransmission. The causes may overlap, so "+
+		"do not add them up.",
 		"rx_prio#_buf_discard=host_buffer", "rx_prio#_cong_discard=host_congestion", "rx_prio#_discards=port_buffer")
-	t.counter(g.With("priority"), 0, "port_priority_ecn_marked_total", "Packets that this adapter marked as congested, "+
-		"because the host received them too slowly.", "rx_prio#_marked")
+	t.counter(g.With("priority"), 0, "port_priority_ecn_marked_total", "Packets that this adapter marked as "+
+		"congested, because the host received them too slowly.", "rx_prio#_marked")
 	t.counter(priority, 0, "port_priority_bytes_total", "Bytes on the physical port per priority; RoCE outside the "+
 		"lossless priority is a misconfiguration.", "%x_prio#_bytes", "%x_bytes_pri#")
 	t.counter(priority, 0, "port_priority_packets_total", "Packets on the physical port.", "%x_prio#_packets",
 		"%x_packets_pri#")
-	t.counter(g, 0, "netdev_receive_out_of_buffer_total", "Times that a receive queue of the network stack had no buffer "+
-		"for a packet; a rising value means that the host is too slow.", "rx_out_of_buffer")
+	t.counter(g, 0, "netdev_receive_out_of_buffer_total", "Times that a receive queue of the network stack had no "+
+		"buffer for a packet; a rising value means that the host is too slow.", "rx_out_of_buffer")
 	t.counter(g, 0, "netdev_device_out_of_buffer_total", "Times that a queue of the device had no buffer.",
 		"dev_out_of_buffer")
 	t.counter(direction, 0, "netdev_phy_bytes_total", "Bytes on the physical port: RDMA, network stack and every "+
 		"function on it; functions that share a port show the same.", "%x_bytes_phy")
 	t.counter(direction, 0, "netdev_phy_packets_total", "Packets on the physical port.", "%x_packets_phy")
-	t.counter(direction, 0, "netdev_phy_discards_total", "Packets discarded on the physical port: received for lack of "+
-		"buffers, which is congestion of this adapter; transmitted because of link down or pause.", "%x_discards_phy")
+	t.counter(direction, 0, "netdev_phy_discards_total", "Packets discarded on the physical port: received for lack "+
+		"of buffers, which is congestion of this adapter; transmitted because of link down or pause.",
+		"%x_discards_phy")
 	t.counter(both, 0, "netdev_phy_crc_errors_total", "Packets received on the physical port with a bad checksum; a "+
 		"rising value points to cable or optics.", "rx_crc_errors_phy", "rx_fcs_err_frames")
-	t.counter(g, 0, "netdev_phy_symbol_errors_total", "Symbols that forward error correction could not correct; a rising "+
-		"value loses packets: replace cable or optics.", "rx_pcs_symbol_err_phy")
-	t.counter(both, 0, "netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; some are "+
-		"normal at 100 Gb/s and more, a rising rate means that the link degrades.", "rx_corrected_bits_phy",
+	t.counter(g, 0, "netdev_phy_symbol_errors_total", "Symbols that forward error correction could not correct; a "+
+		"rising value loses packets: replace cable or optics.", "rx_pcs_symbol_err_phy")
+	t.counter(both, 0, "netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; some "+
+		"are normal at 100 Gb/s and more, a rising rate means that the link degrades.", "rx_corrected_bits_phy",
 		"rx_corrected_bits")
-	fec := both.Ref("include/uapi/linux/ethtool.h, net/ethtool/fec.c, " + refBnxt)
-	t.fecMode = fec.With("mode").Gauge("netdev_fec_info", "Active forward error correction of the port, always 1: rs, "+
-		"baser, llrs, off, auto, or none where the port has no modes. Read every 30 s and when the carrier changed; absent "+
-		"while it is unknown.", "ETHTOOL_GFECPARAM")
-	t.fecCorrected = fec.Counter("netdev_fec_corrected_blocks_total", "Blocks (codewords) that forward error correction "+
-		"corrected; a rising rate means that the link degrades. Read every 30 s, by netlink (Linux 5.13), unless it is one "+
-		"of the driver's statistics.", "ETHTOOL_A_FEC_STAT_CORRECTED")
-	t.index(t.fecCorrected, 0, []string{"rx_fec_corrected_blocks"})
-	t.fecUncorrectable = fec.Counter("netdev_fec_uncorrectable_blocks_total", "Blocks (codewords) that forward error "+
-		"correction could not correct; each loses packets. Read as the corrected ones are.", "ETHTOOL_A_FEC_STAT_UNCORR")
-	t.index(t.fecUncorrectable, 0, []string{"rx_fec_uncorrectable_blocks"})
-	t.counter(g, 1.0/8, "netdev_phy_receivable_bytes_total", "Bytes that could have been received; divide corrected bits "+
-		"and symbol errors by 8 times this.", "rx_bits_phy")
+	t.addFEC(both)
+	t.counter(g, 1.0/8, "netdev_phy_receivable_bytes_total", "Bytes that could have been received; divide corrected "+
+		"bits and symbol errors by 8 times this.", "rx_bits_phy")
 	t.counter(g.With("lane"), 0, "netdev_phy_lane_errors_total", "Raw errors per lane before correction; one lane far "+
 		"above the others points to one fibre or contact.", "rx_err_lane_#_phy")
-	t.counter(both, 0, "netdev_phy_link_down_events_total", "Times that the physical link went down; a rising value is a "+
-		"flapping link.", "link_down_events_phy", "link_down_events")
+	t.counter(both, 0, "netdev_phy_link_down_events_total", "Times that the physical link went down; a rising value "+
+		"is a flapping link.", "link_down_events_phy", "link_down_events")
 	t.counter(g.With("cast", "direction"), 0, "netdev_rdma_bytes_total", "RDMA bytes of this function.",
 		"%x_vport_rdma_unicast_bytes=unicast", "%x_vport_rdma_multicast_bytes=multicast")
 	t.counter(g.With("cast", "direction"), 0, "netdev_rdma_packets_total", "RDMA packets of this function.",
@@ -183,10 +191,11 @@ func (t *table) addStatistics(g, both collector.Group) {
 		"wanted to use PCIe and could not for lack of credits; a rising value means that the host's PCIe or memory is "+
 		"the bottleneck.")
 	t.index(stalled, 0.01, []string{"outbound_pci_stalled_rd=read", "outbound_pci_stalled_wr=write"})
-	t.counter(g.With("operation"), 0, "netdev_pci_stalled_seconds_total", "Seconds in which the adapter could not use "+
-		"PCIe for more than 30 % of the time.", "outbound_pci_stalled_rd_events=read", "outbound_pci_stalled_wr_events=write")
+	t.counter(g.With("operation"), 0, "netdev_pci_stalled_seconds_total", "Seconds in which the adapter could not "+
+		"use PCIe for more than 30 % of the time.", "outbound_pci_stalled_rd_events=read",
+		"outbound_pci_stalled_wr_events=write")
 	t.counter(g, 0, "netdev_pci_buffer_overflow_packets_total", "Packets dropped because PCIe was too slow.",
 		"outbound_pci_buffer_overflow")
-	t.counter(direction, 0, "netdev_pci_signal_integrity_errors_total", "Errors on the PCIe link that made it recover; a "+
-		"rising value points to slot, riser or card.", "%x_pci_signal_integrity")
+	t.counter(direction, 0, "netdev_pci_signal_integrity_errors_total", "Errors on the PCIe link that made it "+
+		"recover; a rising value points to slot, riser or card.", "%x_pci_signal_integrity")
 }

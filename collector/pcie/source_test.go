@@ -176,7 +176,8 @@ func TestPCIeBudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		root := sysfstest.Unpack(t, "../../internal/rail/testdata/hgx-h100.txtar")
 		finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, collectortest.Budget)
-		return New(root.Sys(), collectortest.Snapshot(collectortest.SlowRails(slow, finder.Rails)), collectortest.Budget)
+		return New(root.Sys(), collectortest.Snapshot(collectortest.SlowRails(slow, finder.Rails)),
+			collectortest.Budget)
 	})
 }
 

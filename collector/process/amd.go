@@ -62,8 +62,8 @@ func amdHoldings(finder *amdgpu.Finder) (held amdHeld) {
 			held.err = err
 		}
 		for _, p := range list {
-			held.list = append(held.list, &gpuHolding{gpu: strconv.Itoa(gpu.Index), pid: p.PID, memory: float64(p.Memory),
-				compute: true})
+			held.list = append(held.list, &gpuHolding{gpu: strconv.Itoa(gpu.Index), pid: p.PID,
+				memory: float64(p.Memory), compute: true})
 		}
 	}
 	return held

@@ -90,7 +90,10 @@ func (p *Source) noteJobs(jobs map[string]*job, rails map[string]map[string]bool
 		of.Variables = slices.Compact(of.Variables)
 		list = append(list, of)
 	}
-	slices.SortFunc(list, func(a, b Job) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.GPUs, b.GPUs)) })
+	slices.SortFunc(list, func(a, b Job) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.GPUs, b.GPUs))
+	})
 	p.jobs.Store(&dated[[]Job]{time.Now(), list})
 }
 

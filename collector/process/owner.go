@@ -80,8 +80,9 @@ func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFo
 		out.err = &collector.Fault{Reason: sysfs.ReasonTimeout,
 			Err: fmt.Errorf("%d of %d processes were not identified in time", late, len(wanted))}
 	case hidden > 0:
-		out.err = &collector.Fault{Reason: sysfs.ReasonPermission, Err: fmt.Errorf("%d processes are hidden: procfs is "+
-			"mounted with hidepid; start railscope as root, or in the group of the mount's gid option", hidden)}
+		out.err = &collector.Fault{Reason: sysfs.ReasonPermission,
+			Err: fmt.Errorf("%d processes are hidden: procfs is mounted with hidepid; start railscope as root, or in "+
+				"the group of the mount's gid option", hidden)}
 	}
 	if len(b.kept) > maxKept {
 		clear(b.kept)

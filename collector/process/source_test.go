@@ -163,7 +163,8 @@ func TestJobs(t *testing.T) {
 			m.kernel.qps["mlx5_0"] = nil
 			m.kernel.qps["mlx5_1"] = []rdmanl.QP{{Port: 1, State: rdmanl.RTS, PID: 8000}}
 			self := filepath.Join(m.dir, "proc/self")
-			if err := errors.Join(os.Rename(self, filepath.Join(m.dir, "proc/7999")), os.Symlink("7999", self)); err != nil {
+			if err := errors.Join(os.Rename(self, filepath.Join(m.dir, "proc/7999")),
+				os.Symlink("7999", self)); err != nil {
 				t.Fatal(err)
 			}
 		}, "[] true; [] true"},

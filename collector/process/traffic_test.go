@@ -52,7 +52,8 @@ func newTrafficMachine(t *testing.T, limit int) *trafficMachine {
 	for i := range 4 {
 		r := rail.Rail{Name: fmt.Sprint(i), Device: fmt.Sprint("mlx5_", i), Port: 1, PCIAddress: fmt.Sprint("0000:1a:00.", i)}
 		m.rails, m.kernel.devices = append(m.rails[:i:i], r), append(m.kernel.devices[:i:i], r.Device)
-		m.carried[r.Key()] = rail.Carried{Settled: true, Capacity: 1000, Group: rail.Group{Role: rail.Compute, Rate: 1000},
+		m.carried[r.Key()] = rail.Carried{Settled: true, Capacity: 1000,
+			Group: rail.Group{Role: rail.Compute, Rate: 1000},
 			Bytes: [rail.Directions]uint64{uint64(i) * 1e6, uint64(i) * 1e9}}
 	}
 	m.source = m.processMachine.source(limit)

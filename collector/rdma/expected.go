@@ -13,9 +13,9 @@ import (
 func (t *table) addExpected(port collector.Group) {
 	port = port.Ref("docs/expect.md")
 	t.expected = port.Gauge("rail_expected_bytes_per_second", "What the rail should carry in one direction with all "+
-		"ACTIVE rails loaded: as rail_capacity_bytes_per_second, with the configured port rate, else with the best rate "+
-		"and PCIe link that were ever seen of the port. Also of a port that is down. Absent for software devices (rxe, siw) "+
-		"without expect.rate.")
+		"ACTIVE rails loaded: as rail_capacity_bytes_per_second, with the configured port rate, else with the best "+
+		"rate and PCIe link that were ever seen of the port. Also of a port that is down. Absent for software "+
+		"devices (rxe, siw) without expect.rate.")
 	t.expectedInfo = port.With("rate", "pcie", "mtu").Gauge("rail_expected_info", "What the port should be, always 1: "+
 		"its rate, PCIe link and RoCE MTU, as configured, else the best ever seen; empty where neither is known.")
 }

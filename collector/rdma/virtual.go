@@ -29,8 +29,8 @@ func (t *table) addVirtual() {
 			"port_rcv_packets", "rx_pkts", "rdma_rx_packets"),
 		g.Counter("vf_port_transmit_packets_total", "Packets that a virtual function sent over RDMA.",
 			"port_xmit_packets", "tx_pkts", "rdma_tx_packets"),
-		g.Ref(refMlx5).Counter("vf_port_out_of_sequence_packets_total", "Packets that arrived out of order at a virtual "+
-			"function; rising means loss.", "out_of_sequence", "out_of_seq_request", "oos_drop_count"),
+		g.Ref(refMlx5).Counter("vf_port_out_of_sequence_packets_total", "Packets that arrived out of order at a "+
+			"virtual function; rising means loss.", "out_of_sequence", "out_of_seq_request", "oos_drop_count"),
 		g.Ref(refMlx5).Counter("vf_port_packet_sequence_errors_total", "Sequence error NAKs that a virtual function "+
 			"received: packets sent were lost.", "packet_seq_err", "seq_err_naks_rcvd", "rcvd_seq_err"),
 	}

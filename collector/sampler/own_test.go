@@ -31,9 +31,11 @@ func TestOwnTraffic(t *testing.T) {
 		{"an even job that moves to one rail", [][2]float64{{.1, 0}, {.1, .1}, {0, .1}, {.1, .1}, {}, {}, {}},
 			[][2]float64{{.4, .4}, {.4, .4}, {.4, .4}, {.8, 0}, {.8, 0}, {.8, 0}, {.8, 0}}, nil, true, true},
 		{"an even job, and solo bursts of one rail", [][2]float64{{}, {}, {}, {.9, 0}, {.9, 0}, {.9, 0}, {.9, 0}},
-			[][2]float64{{.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}}, nil, true, false},
+			[][2]float64{{.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}, {.02, .02}}, nil, true,
+			false},
 		{"a round under way at each read", [][2]float64{{.4, .4}, {.4, .4}, {.4, .4}, {}, {}, {}},
-			[][2]float64{{}, {}, {}, {.8, 0}, {.8, 0}, {.8, 0}}, []bool{true, true, true, true, true, false}, true, false},
+			[][2]float64{{}, {}, {}, {.8, 0}, {.8, 0}, {.8, 0}}, []bool{true, true, true, true, true, false}, true,
+			false},
 	} {
 		rails := []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, Role: rail.Compute},
 			{Name: "1", Device: "mlx5_1", Port: 1, Role: rail.Compute}}
@@ -123,7 +125,10 @@ func TestOwnBalance(t *testing.T) {
 			m := newMachine()
 			for i := range 2 {
 				m.mlx5(fmt.Sprintf("mlx5_%d", i), gbit, [directions]func(time.Duration) float64{idle,
-					func(since time.Duration) float64 { return rounds(i, since) + tc.job[i]*gbit*gigabit*since.Seconds() }})
+					func(since time.Duration) float64 {
+						return rounds(i, since) +
+							tc.job[i]*gbit*gigabit*since.Seconds()
+					}})
 			}
 			opts := Options{}
 			if tc.told {

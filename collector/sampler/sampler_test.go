@@ -273,7 +273,8 @@ func TestGPUPeaks(t *testing.T) {
 			} else if since == 100*time.Second {
 				used = 300
 			}
-			return []collector.GPUUse{{Index: 1, Used: used, UsedKnown: time.Since(begin) < 200*time.Second}, {Index: 0}}, true
+			return []collector.GPUUse{{Index: 1, Used: used, UsedKnown: time.Since(begin) < 200*time.Second},
+				{Index: 0}}, true
 		}})
 		var snap Snapshot
 		at := func(when time.Duration, want ...GPUPeaks) {

@@ -39,7 +39,8 @@ func TestBounds(t *testing.T) {
 		if err != nil || !check(shipped) || !check(least) || !check(most) {
 			t.Errorf("%s: %v, %v or %v is refused: %v", name, shipped, least, most, err)
 		}
-		for _, bad := range []float64{math.Nextafter(least, -1), math.Nextafter(most, math.Inf(1)), math.NaN(), math.Inf(1)} {
+		for _, bad := range []float64{math.Nextafter(least, -1), math.Nextafter(most, math.Inf(1)), math.NaN(),
+			math.Inf(1)} {
 			if check(bad) {
 				t.Errorf("%s may be %v", name, bad)
 			}

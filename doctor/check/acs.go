@@ -43,15 +43,15 @@ func checkACS(f *facts.Facts, report reporter) {
 	for _, a := range addresses {
 		fix = append(fix, sh("setpci -s %s ECAP_ACS+6.w=0000:000c", a))
 	}
-	fix = append(fix, note("at each boot: the kernel parameter pci=disable_acs_redir=%s, or turn off ACS, or the IOMMU, "+
-		"in the BIOS. ACS isolates devices that are passed to virtual machines: keep it on a host of such machines",
-		strings.Join(addresses, ";")))
+	fix = append(fix, note("at each boot: the kernel parameter pci=disable_acs_redir=%s, or turn off ACS, or the "+
+		"IOMMU, in the BIOS. ACS isolates devices that are passed to virtual machines: keep it on a host of such "+
+		"machines", strings.Join(addresses, ";")))
 	subject, where := subjects(rails)
 	report(finding.Finding{Subject: subject, Where: where, Fix: fix,
-		Evidence: fmt.Sprintf("P2P request or completion redirect is set at %s, on the way to %s below the same PCIe switch",
-			listed(ports), listed(gpus)),
-		Why: "What the adapter and the GPU send to each other goes up to the root complex and back, instead of through " +
-			"the switch: at a fraction of the rate, or not at all."})
+		Evidence: fmt.Sprintf("P2P request or completion redirect is set at %s, on the way to %s below the same PCIe "+
+			"switch", listed(ports), listed(gpus)),
+		Why: "What the adapter and the GPU send to each other goes up to the root complex and back, instead of " +
+			"through the switch: at a fraction of the rate, or not at all."})
 }
 
 // checkRelaxedOrdering judges the relaxed ordering bit of the Device Control Register. The bit is on by default; the
@@ -73,8 +73,8 @@ func checkRelaxedOrdering(f *facts.Facts, report reporter) {
 		subject, where := subjects(rails)
 		report(finding.Finding{Subject: subject, Where: where,
 			Evidence: fmt.Sprintf("Enable Relaxed Ordering is off in the PCIe device control of %s", a.Address),
-			Why: "The adapter then keeps all its writes in order, whatever memory regions allow (IBV_ACCESS_RELAXED_ORDERING, " +
-				"PCI_WR_ORDERING of mlx5). On some processors that limits the rate.",
+			Why: "The adapter then keeps all its writes in order, whatever memory regions allow " +
+				"(IBV_ACCESS_RELAXED_ORDERING, PCI_WR_ORDERING of mlx5). On some processors that limits the rate.",
 			Fix: []string{"# the default is on: check the BIOS for relaxed ordering; until the next boot:",
 				sh("setpci -s %s CAP_EXP+8.w=0010:0010", a.Address)}})
 	}

@@ -96,7 +96,8 @@ func TestACSWithoutRoot(t *testing.T) {
 	}
 	for scope, want := range map[facts.Scope]int{facts.All: 1, facts.WithoutJobs: 0} {
 		f := facts.New(o).Gather(t.Context(), scope)
-		if len(f.Unread) != want || want > 0 && !strings.Contains(f.Unread[0], "ACS and relaxed ordering: not examined") {
+		if len(f.Unread) != want || want > 0 &&
+			!strings.Contains(f.Unread[0], "ACS and relaxed ordering: not examined") {
 			t.Errorf("%q", f.Unread)
 		}
 		if list := runSystem(f); len(list) > 0 {

@@ -46,8 +46,9 @@ func checkAdapterWithoutRDMA(f *facts.Facts, report reporter) {
 			out.Fix = append(out.Fix, sh("echo %s > /sys/bus/pci/drivers_probe", a.Address))
 		case a.Netdev == "":
 			out.Evidence = fmt.Sprintf("%s is bound to it, and made neither an RDMA device nor an interface", a.Driver)
-			out.Fix = append(out.Fix, hands(f, note("if its firmware failed to start: %s; if that does not help, it must be "+
-				"replaced", reseat(f, "the adapter")))...)
+			out.Fix = append(out.Fix, hands(f,
+				note("if its firmware failed to start: %s; if that does not help, it must be replaced",
+					reseat(f, "the adapter")))...)
 		default:
 			out.Evidence = fmt.Sprintf("%s is bound to it, and made the interface %s without an RDMA device", a.Driver,
 				a.Netdev)

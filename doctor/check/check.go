@@ -96,23 +96,36 @@ func (report reporter) about(subject, where string) reporter {
 
 // Checks returns all checks of one node, in the order of their findings.
 func Checks() []Check {
-	list := []Check{
+	list := slices.Concat(checksOfRails(), checksOfBonds(), checksOfDevices())
+	for _, c := range jobChecks() {
+		list = append(list, Check{c.id, "", c.about, c.run})
+	}
+	list = append(list, Check{"job_uses_few_rails", warning, "a job holds more GPUs than it has rails with connected " +
+		"queue pairs, and other compute rails are active", checkFewRails},
+		Check{"process_numa_far", info, "a process may run only far from all rails that it uses", checkProcessNUMA})
+	return append(list, liveChecks()...)
+}
+
+func checksOfRails() []Check {
+	return []Check{
 		{"no_rails", critical, "no rail: adapters without an RDMA device, or no port that is a rail; an information " +
 			"where there is no RDMA hardware, or only virtual functions", checkNoRails},
 		{"adapter_without_rdma", critical, "an adapter without an RDMA device, where equal ones have one",
 			checkAdapterWithoutRDMA},
-		{"pattern_unmatched", warning, "a pattern of the configuration that matches no RDMA port", checkPatternUnmatched},
+		{"pattern_unmatched", warning, "a pattern of the configuration that matches no RDMA port",
+			checkPatternUnmatched},
 		{"netdev_down", critical, "the rail's interface is administratively down", eachRail(checkNetdevDown)},
 		{"port_down", critical, "the rail's port is not ACTIVE although its interface is up", eachRail(checkPortDown)},
 		{"rail_missing", critical, "a known rail is absent, or there are fewer than `expect.rails`", checkRailMissing},
-		{"rate_lost", critical, "the port is slower than configured, or than it ever was; a warning if less than half " +
-			"is lost", eachRail(checkRateLost)},
+		{"rate_lost", critical, "the port is slower than configured, or than it ever was; a warning if less than " +
+			"half is lost", eachRail(checkRateLost)},
 		{"rate_disagrees", info, "the port and its interface report different rates", eachRail(checkRateDisagrees)},
 		{"bytes_not_counted", info, "no counter has the bytes of a rail: it is not measured", checkBytesNotCounted},
-		{"pcie_lost", warning, "the PCIe link is slower than it ever was; critical if half of what the rail needs is lost",
-			checkPCIeLost},
+		{"pcie_lost", warning, "the PCIe link is slower than it ever was; critical if half of what the rail needs is " +
+			"lost", checkPCIeLost},
 		{"mtu_lost", warning, "the RoCE MTU is smaller than configured, or than it ever was", eachRail(checkMTULost)},
-		{"gpu_missing", critical, "there are fewer GPUs on PCI than configured, or than there ever were", checkGPUMissing},
+		{"gpu_missing", critical, "there are fewer GPUs on PCI than configured, or than there ever were",
+			checkGPUMissing},
 		{"carrier_flapping", warning, "the rail's link went down more than 20 times, and more than 4 times a day",
 			eachRail(checkFlapping)},
 		{"mtu_low", warning, "the interface's MTU leaves RoCE less than 4096", eachRail(checkMTULow)},
@@ -123,20 +136,35 @@ func Checks() []Check {
 		{"gid_misbound", critical, "the RoCE v2 IPv4 GIDs of the rail belong to a bond or bridge over its interface",
 			eachRail(checkGIDMisbound)},
 		{"gid_index_unlike", warning, "the GID to use has another index than on the other rails", checkGIDIndex},
-		{"half_unused", warning, "one of the two PCIe halves of a port (DGX Spark) is unused", eachRail(checkHalfUnused)},
-		{"same_subnet", critical, "several rails in one subnet without the ARP settings or routes it needs", checkSameSubnet},
-		{"bond_mode", critical, "a bond over rails in a mode that no driver supports for RDMA", eachBond(checkBondMode)},
+		{"half_unused", warning, "one of the two PCIe halves of a port (DGX Spark) is unused",
+			eachRail(checkHalfUnused)},
+		{"same_subnet", critical, "several rails in one subnet without the ARP settings or routes it needs",
+			checkSameSubnet},
+	}
+}
+
+func checksOfBonds() []Check {
+	return []Check{
+		{"bond_mode", critical, "a bond over rails in a mode that no driver supports for RDMA",
+			eachBond(checkBondMode)},
 		{"bond_no_lag", critical, "a bond of which the driver made no single RDMA device", eachBond(checkBondNoLAG)},
 		{"bond_empty", warning, "a bond is up and has no member", checkBondEmpty},
 		{"bond_member_down", critical, "a member of a bond over rails is down; a warning if less than half of them is",
 			eachBond(checkBondMemberDown)},
-		{"bond_lacp", critical, "an 802.3ad bond without a LACP partner, or split into aggregators; a warning if less " +
-			"than half of it carries nothing", eachBond(checkBondLACP)},
-		{"pcie_link_low", warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for the " +
-			"port; critical if half of what the rail needs is lost", checkPCIeLink},
-		{"pcie_shared", warning, "ports share a PCIe link that cannot carry all of them at their rate", checkPCIeShared},
-		{"gpu_pcie_low", warning, "a GPU's PCIe link has fewer lanes than both ends support, or under load a lower speed",
-			checkGPULink},
+		{"bond_lacp", critical, "an 802.3ad bond without a LACP partner, or split into aggregators; a warning if " +
+			"less than half of it carries nothing", eachBond(checkBondLACP)},
+	}
+}
+
+// checksOfDevices returns the checks of PCIe, of what programs need, and of the configuration of adapters.
+func checksOfDevices() []Check {
+	return []Check{
+		{"pcie_link_low", warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for " +
+			"the port; critical if half of what the rail needs is lost", checkPCIeLink},
+		{"pcie_shared", warning, "ports share a PCIe link that cannot carry all of them at their rate",
+			checkPCIeShared},
+		{"gpu_pcie_low", warning, "a GPU's PCIe link has fewer lanes than both ends support, or under load a lower " +
+			"speed", checkGPULink},
 		{"numa_far", warning, "GPUs of a processor without a rail", checkNUMA},
 		{"memlock", critical, "this process may lock too little memory for RDMA", checkMemlock},
 		{"uverbs_module", critical, "the kernel module ib_uverbs is not loaded", checkUverbsModule},
@@ -144,29 +172,24 @@ func Checks() []Check {
 			eachUverbs(facts.UverbsMissing, uverbsMissing)},
 		{"uverbs_permission", critical, "the permissions of `/dev/infiniband/uverbsN` refuse this user",
 			eachUverbs(facts.UverbsDenied, uverbsDenied)},
-		{"uverbs_device_rules", critical, "the device rules of a container or a service refuse `/dev/infiniband/uverbsN`",
-			eachUverbs(facts.UverbsRules, uverbsRules)},
-		{"rdma_cm", warning, "`/dev/infiniband/rdma_cm` is missing: programs that connect with rdmacm fail", checkRDMACM},
+		{"uverbs_device_rules", critical, "the device rules of a container or a service refuse " +
+			"`/dev/infiniband/uverbsN`", eachUverbs(facts.UverbsRules, uverbsRules)},
+		{"rdma_cm", warning, "`/dev/infiniband/rdma_cm` is missing: programs that connect with rdmacm fail",
+			checkRDMACM},
 		{"libibverbs", critical, "`libibverbs.so.1` is not installed", checkLibibverbs},
 		{"provider", critical, "libibverbs has no provider for a rail's driver, or does not load it", checkProvider},
 		{"ucx_no_transport", warning, "UCX lists no RDMA transport for a rail (`ucx_info -d`)", checkUCXTransports},
-		{"gpudirect", warning, "neither peer memory nor dma-buf: GPU memory is copied through host memory", checkGPUDirect},
+		{"gpudirect", warning, "neither peer memory nor dma-buf: GPU memory is copied through host memory",
+			checkGPUDirect},
 		{"peermem_legacy", warning, "GPUDirect by the unmaintained module nv_peer_mem although the driver has its own",
 			checkPeermemLegacy},
-		{"acs_enabled", warning, "PCIe ACS sends traffic between a rail and a GPU below one switch through the root complex",
-			checkACS},
+		{"acs_enabled", warning, "PCIe ACS sends traffic between a rail and a GPU below one switch through the root " +
+			"complex", checkACS},
 		{"relaxed_ordering_off", info, "an adapter may not use PCIe relaxed ordering", checkRelaxedOrdering},
 		{"pfc", warning, "rails of one kind differ in PFC, trust or global pause", checkQoS(qosPFC)},
 		{"dcqcn", warning, "rails of one kind differ in DCQCN priorities or parameters", checkQoS(qosDCQCN)},
 		{"traffic_class", warning, "rails of one kind differ in traffic class", checkQoS(qosClass)},
 	}
-	for _, c := range jobChecks() {
-		list = append(list, Check{c.id, "", c.about, c.run})
-	}
-	list = append(list, Check{"job_uses_few_rails", warning, "a job holds more GPUs than it has rails with connected " +
-		"queue pairs, and other compute rails are active", checkFewRails},
-		Check{"process_numa_far", info, "a process may run only far from all rails that it uses", checkProcessNUMA})
-	return append(list, liveChecks()...)
 }
 
 // Node runs the checks of one node that wanted accepts (nil: all) and returns their findings.
@@ -323,8 +346,8 @@ func typable(lines []string) []string {
 		}
 	}
 	if refused != "" {
-		out = append(out, note("no command is printed: the name %s has characters that cannot be typed; rename it, and "+
-			"run doctor again", refused))
+		out = append(out, note("no command is printed: the name %s has characters that cannot be typed; rename it, "+
+			"and run doctor again", refused))
 	}
 	return out
 }

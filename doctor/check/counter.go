@@ -50,30 +50,32 @@ func counterChecks() []counterCheck {
 		"receiver); receive: find the node that sends pauses by the switch's PFC counters; ethtool -S %s | grep -E " +
 		"'pause|discard|outbound_pci'"
 	return []counterCheck{
-		{"pfc_storm", critical, "pause frames of this node block others for more than 50 % of the time, or the rail's " +
-			"adapter reports a pause storm", pfcStorm, "Pause spreads over the switches: jobs on other nodes stop as well.",
-			pausedFix, nil},
+		{"pfc_storm", critical, "pause frames of this node block others for more than 50 % of the time, or the " +
+			"rail's adapter reports a pause storm", pfcStorm, "Pause spreads over the switches: jobs on other nodes " +
+			"stop as well.", pausedFix, nil},
 		{"pfc_pause", warning, "pause frames block the rail for more than 5 % of the time", pfcPause,
 			"A paused priority carries nothing, and the pause spreads to other senders.", pausedFix, nil},
 		{"out_of_sequence", warning, "more than 0.1 % of the packets that the rail receives are out of sequence",
 			share("packets out of sequence", "port_receive_packets_total", "port_out_of_sequence_packets_total"),
-			"Packets to this rail were lost or overtaken: without selective repeat, the sender starts again from there.",
+			"Packets to this rail were lost or overtaken: without selective repeat, the sender starts again from " +
+				"there.",
 			"find where packets are dropped: counters of the switch ports, PFC on the whole path, and ethtool -S %s",
 			fixSequence},
-		{"receive_discards", warning, "the rail drops more than 0.1 % of the packets that it receives, for lack of buffers",
-			share("packets dropped", "port_receive_packets_total", "port_out_of_buffer_total", "port_receive_discards_total",
-				"netdev_phy_discards_total receive"),
+		{"receive_discards", warning, "the rail drops more than 0.1 % of the packets that it receives, for lack of " +
+			"buffers", share("packets dropped", "port_receive_packets_total", "port_out_of_buffer_total",
+			"port_receive_discards_total", "netdev_phy_discards_total receive"),
 			"Each one costs RoCE a retransmission: this host receives too slowly, or PFC is off.",
-			"out of buffer: more receive requests, or a larger ring (ethtool -G); discards: PFC, PCIe and memory of this " +
-				"host; ethtool -S %s | grep -E 'out_of_buffer|discard'", nil},
+			"out of buffer: more receive requests, or a larger ring (ethtool -G); discards: PFC, PCIe and memory of " +
+				"this host; ethtool -S %s | grep -E 'out_of_buffer|discard'", nil},
 		{"rnr_naks", warning, "peers were not ready to receive more than 0.1 % of the packets that the rail sends",
 			share("receiver-not-ready NAKs", "port_transmit_packets_total", "port_rnr_naks_received_total"),
-			"Each one stalls a connection for the receiver's timer, up to 655 ms: software at the peer posts receives too late.",
+			"Each one stalls a connection for the receiver's timer, up to 655 ms: software at the peer posts " +
+				"receives too late.",
 			"on the peers of %s: processors that are busy or throttled, and receive queues that are too short", nil},
 		{"queue_pairs_failed", info, "queue pairs of the rail failed because the peer did not answer or was not ready",
 			failedPairs, "A connection that exceeds its retries ends its job, unless a killed job left it.",
-			"find the peer in the log of the job (IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR): is it up, and its rail? " +
-				"Here the rail is %s", nil},
+			"find the peer in the log of the job (IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR): is it up, and its " +
+				"rail? Here the rail is %s", nil},
 		{"link_errors", warning, "symbol errors that were not corrected, or recoveries, on a link that stays up",
 			linkErrors, "The bit error rate is too high: packets are lost, and the link will fail.",
 			"clean or replace the cable or its transceiver, at both ends: ethtool -m %s, on InfiniBand " +
@@ -200,8 +202,8 @@ func failedPairs(l *facts.Live, rail string) string {
 	if silent+busy == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.0f queue pairs failed without an answer, %.0f because the peer was never ready, in %s", silent,
-		busy, minutes(l.Over))
+	return fmt.Sprintf("%.0f queue pairs failed without an answer, %.0f because the peer was never ready, in %s",
+		silent, busy, minutes(l.Over))
 }
 
 // linkErrors leaves links that went down to link_flapping: link training also counts these errors.
@@ -230,13 +232,14 @@ func checkGPULink(f *facts.Facts, report reporter) {
 		if g.Link.Width >= width && (!busy || g.Link.Speed >= speed) {
 			continue
 		}
-		evidence := fmt.Sprintf("its PCIe link runs at %s, both ends support %s", generation(g.Link.Speed, g.Link.Width),
-			generation(speed, width))
+		evidence := fmt.Sprintf("its PCIe link runs at %s, both ends support %s",
+			generation(g.Link.Speed, g.Link.Width), generation(speed, width))
 		if g.Link.Width >= width {
 			evidence += ", and the GPU is busy"
 		}
 		report(finding.Finding{Subject: "gpu " + g.Address, Evidence: evidence,
 			Why: "Copies between the GPU and rails, other GPUs or host memory get what the link carries.",
-			Fix: hands(f, note("check AER and XID errors (dmesg), then %s; the BIOS may limit the slot", reseat(f, "the GPU")))})
+			Fix: hands(f, note("check AER and XID errors (dmesg), then %s; the BIOS may limit the slot",
+				reseat(f, "the GPU")))})
 	}
 }

@@ -51,7 +51,8 @@ func checkRateLost(f *facts.Facts, r *facts.Rail, report reporter) {
 	}
 	if r.Netdev != "" && r.Ethernet() {
 		fix = note("reseat the cable and its transceivers at both ends, or replace them; check the speed, FEC and "+
-			"autonegotiation of both ends: ethtool %[1]s; ethtool --show-fec %[1]s; ethtool -m %[1]s", shellWord(r.Netdev))
+			"autonegotiation of both ends: ethtool %[1]s; ethtool --show-fec %[1]s; ethtool -m %[1]s",
+			shellWord(r.Netdev))
 	}
 	should := e.Value
 	if link := r.Expected.Link; link.Known() {
@@ -59,8 +60,8 @@ func checkRateLost(f *facts.Facts, r *facts.Rail, report reporter) {
 	}
 	report(finding.Finding{Severity: ofLink(r.Rate, should),
 		Evidence: fmt.Sprintf("%s now, %s", units.Gigabits(r.Rate), e.Evidence(units.Gigabits(e.Value))),
-		Why: "The port works, and carries no more than this: a job over all rails waits for the slowest. Its capacity " +
-			"fell with the rate, so that nothing else shows it.",
+		Why: "The port works, and carries no more than this: a job over all rails waits for the slowest. Its " +
+			"capacity fell with the rate, so that nothing else shows it.",
 		Fix: append(hands(f, fix), afterChange(e.Source, "expect.rate", r.Name))})
 }
 
@@ -80,8 +81,8 @@ func checkMTULost(f *facts.Facts, r *facts.Rail, report reporter) {
 	report(protectManagement(f, finding.Finding{
 		Evidence: fmt.Sprintf("RoCE MTU %d now (%s has MTU %d), %s", r.RoCEMTU(n.MTU), n.Name, n.MTU,
 			e.Evidence(fmt.Sprint(e.Value))),
-		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there are " +
-			"four times as many. Both ends of a connection use the smaller MTU.",
+		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there " +
+			"are four times as many. Both ends of a connection use the smaller MTU.",
 		Fix: append(setMTU(f, r, bestMTU(f, r)), afterChange(e.Source, "expect.mtu", r.Name))}, n.Name, r))
 }
 
@@ -105,8 +106,8 @@ func checkPCIeLost(f *facts.Facts, report reporter) {
 		}
 		out := l.degraded(f)
 		if l.Speed >= l.canSpeed && l.Width >= l.canWidth {
-			out.Fix = hands(f, note("the slot of %s supports no more now: if the adapter was moved, move it back; else "+
-				"check the BIOS for a limit or a bifurcation of the slot", l.Address))
+			out.Fix = hands(f, note("the slot of %s supports no more now: if the adapter was moved, move it back; "+
+				"else check the BIOS for a limit or a bifurcation of the slot", l.Address))
 			if l.slot != nil && l.slot.SoC {
 				out.Fix = firmware()
 			}
@@ -136,13 +137,15 @@ func checkRailMissing(f *facts.Facts, report reporter) {
 	}
 	e := f.Expected.Rails
 	for _, m := range f.Missing {
-		what, fix := cmp.Or(m.Device, m.PCIAddress), []string{"# check that its device exists: rdma link; and see dmesg"}
+		what, fix := cmp.Or(m.Device, m.PCIAddress),
+			[]string{"# check that its device exists: rdma link; and see dmesg"}
 		if m.Port > 1 {
 			what += fmt.Sprintf(" port %d", m.Port)
 		}
 		if m.PCIAddress != "" {
-			fix = []string{note("check that PCI has the adapter: lspci -s %[1]s. If it has, the driver is not bound, or made "+
-				"no device: dmesg | grep %[1]s. If not: %[2]s", shellWord(m.PCIAddress), reseat(f, "the adapter"))}
+			fix = []string{note("check that PCI has the adapter: lspci -s %[1]s. If it has, the driver is not bound, "+
+				"or made no device: dmesg | grep %[1]s. If not: %[2]s", shellWord(m.PCIAddress),
+				reseat(f, "the adapter"))}
 		}
 		evidence := fmt.Sprintf("%s at %s is known, and is not there; %d of %d rails are", what,
 			cmp.Or(m.PCIAddress, "an unknown place"), len(f.Rails), max(e.Value, len(f.Rails)+len(f.Missing)))
@@ -150,7 +153,8 @@ func checkRailMissing(f *facts.Facts, report reporter) {
 			Fix: append(hands(f, fix...), afterChange(expect.BestSeen, "", m.Name))})
 	}
 	if short := e.Value - len(f.Rails) - len(f.Missing); e.Source == expect.Configured && short > 0 {
-		report(finding.Finding{Evidence: fmt.Sprintf("%d rails now, %d configured (expect.rails)", len(f.Rails), e.Value),
+		report(finding.Finding{Evidence: fmt.Sprintf("%d rails now, %d configured (expect.rails)", len(f.Rails),
+			e.Value),
 			Why: why, Fix: []string{"# compare with the adapters on PCI: lspci -d ::0207; lspci -d ::0200; and see " +
 				"rails.include in the configuration", afterChange(e.Source, "expect.rails")}})
 	}
@@ -170,7 +174,7 @@ func checkGPUMissing(f *facts.Facts, report reporter) {
 	}
 	report(finding.Finding{Evidence: evidence,
 		Why: "Jobs that ask for all GPUs do not start on this node, or start with fewer.",
-		Fix: append(hands(f, note("see dmesg for errors of PCIe and of the GPU's driver (NVIDIA: Xid 79, fallen off the "+
-			"bus); %s; if that does not help, it must be replaced", reseat(f, "the GPU"))),
+		Fix: append(hands(f, note("see dmesg for errors of PCIe and of the GPU's driver (NVIDIA: Xid 79, fallen off "+
+			"the bus); %s; if that does not help, it must be replaced", reseat(f, "the GPU"))),
 			afterChange(e.GPUs.Source, "expect.gpus", expect.ResetGPUs))})
 }

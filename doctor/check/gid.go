@@ -47,8 +47,8 @@ func checkGIDMissing(f *facts.Facts, r *facts.Rail, report reporter) {
 	default:
 		out.Severity = warning
 		out.Evidence = fmt.Sprintf("%s has RoCE v2 GIDs over IPv6 only (index %d: %s)", r.Device, g.Index, g.Addr)
-		out.Why = "NCCL and perftest look for IPv4 unless configured otherwise (NCCL_IB_ADDR_FAMILY=AF_INET6, --ipv6), " +
-			"and choose a GID that reaches nobody."
+		out.Why = "NCCL and perftest look for IPv4 unless configured otherwise (NCCL_IB_ADDR_FAMILY=AF_INET6, " +
+			"--ipv6), and choose a GID that reaches nobody."
 	}
 	report(out)
 }
@@ -59,13 +59,14 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report reporter) {
 		return
 	}
 	out := finding.Finding{Fix: giveGID(f, r),
-		Why: "A link-local address does not identify the subnet: NCCL ignores it, connections time out (rtr_unreachable)."}
+		Why: "A link-local address does not identify the subnet: NCCL ignores it, connections time out " +
+			"(rtr_unreachable)."}
 	// Two nodes on one cable may use IPv4 link-local addresses (link-local: [ipv4] in netplan).
 	if best.Rank == rail.OwnLinkLocalIPv4 {
 		out.Severity = info
-		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. But all rails " +
-			"are then in one subnet: TCP leaves by whichever the kernel chooses, the address may change after a restart, " +
-			"and the probe cannot pair rails by it."
+		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. But all " +
+			"rails are then in one subnet: TCP leaves by whichever the kernel chooses, the address may change after " +
+			"a restart, and the probe cannot pair rails by it."
 	}
 	out.Evidence = fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, best.GID.Index,
 		best.GID.Addr.Unmap())
@@ -153,11 +154,11 @@ func checkGIDIndex(f *facts.Facts, report reporter) {
 			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 				Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d",
 					r.Device, index(r), usual),
-				Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another GID " +
-					"here, or none. Indices move when addresses, bonds or VLANs do; gid_changes_total counts that.",
+				Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another " +
+					"GID here, or none. Indices move when addresses, bonds or VLANs do; gid_changes_total counts that.",
 				Fix: []string{"# let NCCL and UCX choose: unset NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX in the jobs",
-					note("or remove from %s the addresses that the others do not have: ip address show dev %s", r.Netdev,
-						shellWord(r.Netdev))}})
+					note("or remove from %s the addresses that the others do not have: ip address show dev %s",
+						r.Netdev, shellWord(r.Netdev))}})
 		}
 	}
 }
@@ -171,8 +172,9 @@ func checkHalfUnused(f *facts.Facts, r *facts.Rail, report reporter) {
 	out := finding.Finding{
 		Evidence: fmt.Sprintf("it is the same physical port as %s over another PCIe link (%s beside %s), and ", t,
 			r.PCIAddress, t.PCIAddress),
-		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches about half "+
-			"of the rate. An interface with P2 in its name is not a duplicate: it needs an address in its own subnet.", t)}
+		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches about "+
+			"half of the rate. An interface with P2 in its name is not a duplicate: it needs an address in its own "+
+			"subnet.", t)}
 	if n.Up != nil && !*n.Up {
 		out.Evidence += fmt.Sprintf("%s is administratively down", n.Name)
 		out.Fix = append(out.Fix, sh("ip link set dev %s up", n.Name))
@@ -192,8 +194,8 @@ func checkHalfUnused(f *facts.Facts, r *facts.Rail, report reporter) {
 func addressFor(f *facts.Facts, r *facts.Rail) []string {
 	p, like, ok := propose(f, r)
 	if !ok {
-		return []string{note("give %s an IPv4 address in its own subnet, which the same rail of the other nodes shares: "+
-			"ip address add ADDRESS/LENGTH dev %s", r.Netdev, shellWord(r.Netdev))}
+		return []string{note("give %s an IPv4 address in its own subnet, which the same rail of the other nodes "+
+			"shares: ip address add ADDRESS/LENGTH dev %s", r.Netdev, shellWord(r.Netdev))}
 	}
 	return []string{note("%s continues the addresses from %s; use another if your plan has one", p, like),
 		sh("ip address add %s dev %s", p, r.Netdev)}
@@ -260,9 +262,9 @@ func checkSameSubnet(f *facts.Facts, report reporter) {
 		subject, where := subjects(rails)
 		report(finding.Finding{Subject: subject, Where: where, Fix: fix,
 			Evidence: fmt.Sprintf("they share the subnet %s (%s), and %s", s.Prefix, listed(at), listed(lacks)),
-			Why: "The kernel answers for each address on each rail and sends by the first one: traffic of one rail arrives " +
-				"at the other, connections to the second time out, and the byte counters do not match. Alternatively, give " +
-				"each rail its own subnet."})
+			Why: "The kernel answers for each address on each rail and sends by the first one: traffic of one rail " +
+				"arrives at the other, connections to the second time out, and the byte counters do not match. " +
+				"Alternatively, give each rail its own subnet."})
 	}
 }
 

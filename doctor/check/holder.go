@@ -88,8 +88,9 @@ func (g *farProcesses) finding() finding.Finding {
 		}
 	}
 	out := finding.Finding{Subject: "process " + terminal.PlainName(g.comm), Where: where,
-		Evidence: fmt.Sprintf("Cpus_allowed_list of %s has processors of NUMA node %s alone, and all connected queue pairs "+
-			"are on %s, in node %s", terminal.Count(len(g.pids), "process"), listed(nodes), devices, listed(railNodes)),
+		Evidence: fmt.Sprintf("Cpus_allowed_list of %s has processors of NUMA node %s alone, and all connected queue "+
+			"pairs are on %s, in node %s", terminal.Count(len(g.pids), "process"), listed(nodes), devices,
+			listed(railNodes)),
 		Why: "What is sent from host memory crosses the link between the processors, which is slower and shared.",
 		Fix: []string{note("bind the process to the processors of the rail's node where the job is started: numactl "+
 			"--cpunodebind=%s --membind=%s, or the binding of Slurm or mpirun", railNodes[0], railNodes[0])}}

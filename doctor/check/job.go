@@ -35,7 +35,8 @@ func jobChecks() []jobCheck {
 		{"nccl_ib_hca", "NCCL_IB_HCA", "`NCCL_IB_HCA` names devices that do not exist, or leaves none", judgeIBHCA},
 		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX", "`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, " +
 			"link-local, or IPv6 beside IPv4 on a rail", judgeGIDIndex},
-		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes", judgeUCXTLS},
+		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes",
+			judgeUCXTLS},
 		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist",
 			judgeUCXDevices},
 		{"nixl_etcd", nixlEndpoints, "`NIXL_ETCD_ENDPOINTS` has no valid address, or processes that share it have " +
@@ -88,7 +89,8 @@ func (c jobCheck) run(f *facts.Facts, report reporter) {
 		report(finding.Finding{Severity: g.verdict.severity, Subject: g.subject(),
 			Where: fmt.Sprintf("%s=%s in %s: %s", c.variable, terminal.PlainName(g.value), where,
 				terminal.PlainName(g.verdict.what)),
-			Evidence: fmt.Sprintf("%s (%s)", strings.ReplaceAll(c.about, "`", ""), g.count()), Why: g.verdict.why, Fix: fix})
+			Evidence: fmt.Sprintf("%s (%s)", strings.ReplaceAll(c.about, "`", ""), g.count()), Why: g.verdict.why,
+			Fix: fix})
 	}
 }
 
@@ -139,8 +141,8 @@ func (g *jobGroup) holders(variable string) (where string, fix []string) {
 		if value != "" {
 			what = "export " + variable + "=" + shellWord(value)
 		}
-		fix = append(fix, note("%s where the job is started, and restart it (%s): a running process keeps its environment",
-			what, strings.Join(pids, ", ")))
+		fix = append(fix, note("%s where the job is started, and restart it (%s): a running process keeps its "+
+			"environment", what, strings.Join(pids, ", ")))
 	}
 	return where, fix
 }
@@ -165,7 +167,8 @@ func Share(f *facts.Facts) *facts.Facts {
 
 // ServedUnread returns unread as everybody may see it: without the processes.
 func ServedUnread(unread []string) []string {
-	list := slices.DeleteFunc(slices.Clone(unread), func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
+	list := slices.DeleteFunc(slices.Clone(unread),
+		func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
 	if len(list) < len(unread) {
 		list = append(list, facts.UnreadJobs+": not all were read; run railscope doctor on that node for the reasons")
 	}
@@ -203,8 +206,8 @@ func (c jobCheck) repeat(f *facts.Facts, report reporter) {
 		seen[severity] = true
 		why := strings.ReplaceAll(c.about, "`", "")
 		report(finding.Finding{Severity: severity,
-			Evidence: fmt.Sprintf("%s: the node itself found it wrong in %s; values and processes are not reported to peers",
-				c.variable, holderCount(peer.Processes, peer.Files)),
+			Evidence: fmt.Sprintf("%s: the node itself found it wrong in %s; values and processes are not reported "+
+				"to peers", c.variable, holderCount(peer.Processes, peer.Files)),
 			Why: strings.ToUpper(why[:1]) + why[1:] + ".",
 			Fix: []string{onThatNode}})
 	}
@@ -220,7 +223,8 @@ func checkFewRails(f *facts.Facts, report reporter) {
 		}
 	}
 	for _, j := range f.Jobs.GPU {
-		used := slices.DeleteFunc(slices.Clone(j.Rails), func(name string) bool { return !slices.Contains(names, name) })
+		used := slices.DeleteFunc(slices.Clone(j.Rails),
+			func(name string) bool { return !slices.Contains(names, name) })
 		if len(used) == 0 || len(used) >= min(j.GPUs, len(names)) {
 			continue
 		}
@@ -242,7 +246,8 @@ func checkFewRails(f *facts.Facts, report reporter) {
 func useAllRails(j facts.GPUJob, devices []string) (fix []string) {
 	list := strings.Join(devices, ",")
 	lines := map[string][]string{
-		"NCCL_IB_HCA":        {note("or unset NCCL_IB_HCA: NCCL then uses all ports"), sh("export NCCL_IB_HCA=%s", "="+list)},
+		"NCCL_IB_HCA": {note("or unset NCCL_IB_HCA: NCCL then uses all ports"),
+			sh("export NCCL_IB_HCA=%s", "="+list)},
 		"NCCL_NET_GDR_LEVEL": {note("NCCL then uses the rails that are near each GPU"), "unset NCCL_NET_GDR_LEVEL"},
 		"UCX_NET_DEVICES":    {sh("export UCX_NET_DEVICES=%s", list)},
 		"UCX_MAX_RMA_RAILS":  {fmt.Sprintf("export UCX_MAX_RMA_RAILS=%[1]d UCX_MAX_RNDV_RAILS=%[1]d", len(devices))},
@@ -256,6 +261,6 @@ func useAllRails(j facts.GPUJob, devices []string) (fix []string) {
 	if len(fix) > 1 {
 		return fix
 	}
-	return []string{note("NCCL: NCCL_DEBUG=INFO prints the devices that it uses, and /etc/nccl.conf may set NCCL_IB_HCA"),
-		note("UCX, NIXL: %s where the job is started", lines["UCX_MAX_RMA_RAILS"][0])}
+	return []string{note("NCCL: NCCL_DEBUG=INFO prints the devices that it uses, and /etc/nccl.conf may set " +
+		"NCCL_IB_HCA"), note("UCX, NIXL: %s where the job is started", lines["UCX_MAX_RMA_RAILS"][0])}
 }

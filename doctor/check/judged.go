@@ -33,7 +33,7 @@ func RoundJudges(r *result.Result, one finding.Finding) bool {
 	case one.Check == "slower_than_tcp":
 		return r.Speedup != nil
 	}
-	figures := []string{"goodput_below_expected", "goodput_degraded", "host_bottleneck", "imbalance", "shared_bottleneck",
-		"lossy_rail", "counter_mismatch", "other_traffic", "scaling_high"}
+	figures := []string{"goodput_below_expected", "goodput_degraded", "host_bottleneck", "imbalance",
+		"shared_bottleneck", "lossy_rail", "counter_mismatch", "other_traffic", "scaling_high"}
 	return r.Striped != nil || !slices.Contains(figures, one.Check)
 }

@@ -14,8 +14,8 @@ func whyNoLAG(b *facts.Bond, on []*facts.Rail) (text string) {
 	mlx5 := slices.ContainsFunc(on, func(r *facts.Rail) bool { return r.Driver == "mlx5_core" })
 	for _, m := range b.Members {
 		if m.VFs > 0 && mlx5 {
-			text += fmt.Sprintf("; %s has %d virtual functions (sriov_numvfs), with which mlx5 makes one device in switchdev "+
-				"mode alone", m.Name, m.VFs)
+			text += fmt.Sprintf("; %s has %d virtual functions (sriov_numvfs), with which mlx5 makes one device in "+
+				"switchdev mode alone", m.Name, m.VFs)
 		}
 	}
 	for _, message := range b.Log {
@@ -33,8 +33,8 @@ func checkBondEmpty(f *facts.Facts, report reporter) {
 		report(finding.Finding{Subject: "bond " + name,
 			Evidence: fmt.Sprintf("%s is up, and /sys/class/net/%s/bonding/slaves is empty", name, name),
 			Why:      "It carries nothing. If it was meant for rails, they are used one by one, or not at all.",
-			Fix: []string{note("check the names of its members in the system's configuration: networkctl status %s, nmcli "+
-				"device show %s, or /etc/netplan. If it is not needed: ip link delete dev %s", shellWord(name),
+			Fix: []string{note("check the names of its members in the system's configuration: networkctl status %s, "+
+				"nmcli device show %s, or /etc/netplan. If it is not needed: ip link delete dev %s", shellWord(name),
 				shellWord(name), shellWord(name))}})
 	}
 }

@@ -38,9 +38,9 @@ func liveChecks() []Check {
 			live(checkTemperature)},
 		{"traffic_uneven", warning, "a rail carries less than 75 % of the others' real traffic",
 			live(checkTrafficUneven)},
-		{"rdma_idle_tcp_busy", warning, "GPUs are busy, the rails carry no RDMA, and their interfaces " +
-			"carry other traffic", live(checkSuspected("rdma_idle_tcp_busy", "the traffic looks like a fallback to TCP: "+
-			"GPUs are busy, the rails carry no RDMA, and their interfaces carry other traffic"))},
+		{"rdma_idle_tcp_busy", warning, "GPUs are busy, the rails carry no RDMA, and their interfaces carry other " +
+			"traffic", live(checkSuspected("rdma_idle_tcp_busy", "the traffic looks like a fallback to TCP: GPUs are "+
+			"busy, the rails carry no RDMA, and their interfaces carry other traffic"))},
 		{"single_rail", warning, "traffic was even, and now one rail carries nearly all of it",
 			live(checkSuspected("single_rail", "traffic was even, and now one rail carries nearly all of it"))},
 		{"nccl_fallback", critical, "the log of an NCCL job says that it uses sockets",
@@ -83,11 +83,11 @@ func checkLossyTraffic(f *facts.Facts, report reporter) {
 			continue
 		}
 		report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
-			Evidence: fmt.Sprintf("%.0f retransmissions and sequence errors in %.3g packets (%.3g %%) in %s", events, packets,
-				100*events/packets, minutes(f.Live.Over)),
+			Evidence: fmt.Sprintf("%.0f retransmissions and sequence errors in %.3g packets (%.3g %%) in %s", events,
+				packets, 100*events/packets, minutes(f.Live.Over)),
 			Why: "RoCE sends everything again from the lost packet on: 0.1 % of loss costs most of the goodput.",
-			Fix: []string{note("find where packets are dropped: ethtool -S %s (discards, CRC and FEC errors), the switch "+
-				"port's counters, and PFC on the whole path", shellWord(r.Netdev))}})
+			Fix: []string{note("find where packets are dropped: ethtool -S %s (discards, CRC and FEC errors), the "+
+				"switch port's counters, and PFC on the whole path", shellWord(r.Netdev))}})
 	}
 }
 
@@ -118,8 +118,8 @@ func reordered(l *facts.Live, r *facts.Rail) bool {
 // fatal reports whether the device works again only after a reset or replacement. No event reports that reset, so the
 // finding stands until railscope restarts.
 func fatal(event string) bool {
-	return slices.Contains([]string{"health_compromised", "aer_fatal", "xid_79", "xid_74", "xid_119", "xid_120", "xid_95",
-		"xid_64"}, event)
+	return slices.Contains([]string{"health_compromised", "aer_fatal", "xid_79", "xid_74", "xid_119", "xid_120",
+		"xid_95", "xid_64"}, event)
 }
 
 // benign reports whether another check judges the event, or no action is needed. The XIDs are application errors that
@@ -192,8 +192,8 @@ func checkTemperature(f *facts.Facts, report reporter) {
 			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 				Evidence: "sensors are above their critical temperature: " + listed(list),
 				Why:      "The adapter throttles or shuts down, and a module that is too hot loses its link.",
-				Fix: append(hands(f, "# check fans, airflow and inlet temperature, and for a module its cage and its seat"),
-					sh("grep . /sys/bus/pci/devices/%s/hwmon/hwmon*/temp*", r.PCIAddress))})
+				Fix: append(hands(f, "# check fans, airflow and inlet temperature, and for a module its cage and its "+
+					"seat"), sh("grep . /sys/bus/pci/devices/%s/hwmon/hwmon*/temp*", r.PCIAddress))})
 		}
 	}
 }
@@ -205,14 +205,16 @@ func checkTrafficUneven(f *facts.Facts, report reporter) {
 		var text []string
 		for _, s := range f.Live.Shares {
 			if s.Rail == r.Name && s.Value < 1-rail.ImbalancedAbove {
-				text = append(text, fmt.Sprintf("%s of the best rail's share, %s", terminal.Percent(s.Value), s.Direction))
+				text = append(text, fmt.Sprintf("%s of the best rail's share, %s", terminal.Percent(s.Value),
+					s.Direction))
 			}
 		}
 		slices.Sort(text)
 		if len(text) > 0 {
 			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 				Evidence: "real traffic of the last 10 s: it carries " + strings.Join(text, "; "), Why: why,
-				Fix: []string{note("compare what it carries alone with what the job sends over it: railscope bench PEER")}})
+				Fix: []string{note("compare what it carries alone with what the job sends over it: railscope bench " +
+					"PEER")}})
 		}
 	}
 	if len(f.Live.Shares) > 0 {
@@ -228,8 +230,8 @@ func checkTrafficUneven(f *facts.Facts, report reporter) {
 	if len(text) > 0 {
 		report(finding.Finding{Evidence: strings.Join(text, "; "),
 			Why: why,
-			Fix: []string{"# the live page and rail_utilization_ratio show which rail; railscope bench PEER shows whether it " +
-				"can carry more"}})
+			Fix: []string{"# the live page and rail_utilization_ratio show which rail; railscope bench PEER shows " +
+				"whether it can carry more"}})
 	}
 }
 
@@ -237,15 +239,16 @@ func checkSuspected(reason, text string) func(*facts.Facts, reporter) {
 	return func(f *facts.Facts, report reporter) {
 		if slices.Contains(f.Live.Suspected, reason) {
 			report(finding.Finding{Evidence: text, Why: "The job uses a fraction of the network.",
-				Fix: []string{"# start the job with NCCL_DEBUG=INFO or UCX_LOG_LEVEL=info: its log says which network it chose, " +
-					"and why; then correct its NCCL_NET, NCCL_IB_HCA, UCX_TLS or UCX_NET_DEVICES"}})
+				Fix: []string{"# start the job with NCCL_DEBUG=INFO or UCX_LOG_LEVEL=info: its log says which " +
+					"network it chose, and why; then correct its NCCL_NET, NCCL_IB_HCA, UCX_TLS or UCX_NET_DEVICES"}})
 		}
 	}
 }
 
 func checkNCCLFallback(f *facts.Facts, report reporter) {
 	for _, job := range f.Live.Sockets {
-		report(finding.Finding{Subject: "job " + job, Evidence: "NCCL uses sockets instead of RDMA, according to its log",
+		report(finding.Finding{Subject: "job " + job, Evidence: "NCCL uses sockets instead of RDMA, according to its " +
+			"log",
 			Why: whyNCCL, Fix: []string{"# the job's log says why, from NET/IB on: no device in its container, " +
 				"NCCL_IB_DISABLE, " +
 				"NCCL_IB_HCA or NCCL_NET, or a plugin that was not found; correct that, and start the job again"}})
@@ -257,14 +260,15 @@ func checkSourceFailed(f *facts.Facts, report reporter) {
 		report(finding.Finding{Subject: "source " + source,
 			Evidence: fmt.Sprintf("it could not be read completely: %s", f.Live.Failed[source]),
 			Why:      "Its metrics are missing, and alerts on them cannot fire.",
-			Fix:      []string{"# see the log of railscope for the file and the reason; source_errors_total counts them"}})
+			Fix: []string{"# see the log of railscope for the file and the reason; source_errors_total counts " +
+				"them"}})
 	}
 }
 
 func checkConfigRefused(f *facts.Facts, report reporter) {
 	if f.Live.Refused {
-		report(finding.Finding{Subject: "configuration", Evidence: "the last configuration was refused, the previous one " +
-			"is still active", Why: "After a restart railscope would not start.",
+		report(finding.Finding{Subject: "configuration", Evidence: "the last configuration was refused, the previous " +
+			"one is still active", Why: "After a restart railscope would not start.",
 			Fix: []string{"# the log of railscope has the line and what would be right"}})
 	}
 }

@@ -144,11 +144,13 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 			empty = append(empty, r.String())
 		case r.GIDs[at].Type != rail.TypeRoCEv2:
 			v1 = append(v1, r.String())
-		case r.GIDs[at].Addr.Unmap().IsLinkLocalUnicast(), !r.GIDs[at].IPv4() && slices.ContainsFunc(r.GIDs, facts.GID.IPv4):
+		case r.GIDs[at].Addr.Unmap().IsLinkLocalUnicast(), !r.GIDs[at].IPv4() &&
+			slices.ContainsFunc(r.GIDs, facts.GID.IPv4):
 			other = append(other, fmt.Sprintf("%s (%s)", r, r.GIDs[at].Addr))
 		}
 	}
-	v := verdict{why: "Indices move with addresses and bonds. Without the variable, NCCL 2.21 or later finds the entry."}
+	v := verdict{why: "Indices move with addresses and bonds. Without the variable, NCCL 2.21 or later finds the " +
+		"entry."}
 	var parts []string
 	add := func(severity finding.Severity, what string, rails []string) {
 		if len(rails) > 0 {

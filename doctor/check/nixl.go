@@ -22,7 +22,8 @@ func judgeNIXL(f *facts.Facts, env facts.Env) verdict {
 	endpoints := env.Vars[nixlEndpoints]
 	for one := range strings.FieldsFuncSeq(endpoints, func(c rune) bool { return c == ',' || c == ';' }) {
 		if !validEndpoint(one) {
-			return verdict{severity: warning, what: fmt.Sprintf("%s is no URL with a port, such as %s", shellWord(one), example),
+			return verdict{severity: warning, what: fmt.Sprintf("%s is no URL with a port, such as %s", shellWord(one),
+				example),
 				why: "The client of etcd skips such an endpoint: without another one, agents do not find each other.",
 				fix: "http://HOST:2379"}
 		}

@@ -72,7 +72,8 @@ func checkPCIeLink(f *facts.Facts, report reporter) {
 		case l.ports == 1 && l.need > l.can() && (l.canSpeed < l.MaxSpeed || l.canWidth < l.MaxWidth):
 			subject, where := subjects(l.rails)
 			report(finding.Finding{Subject: subject, Where: where,
-				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s%s", l.Address,
+				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s%s",
+					l.Address,
 					generation(l.canSpeed, l.canWidth), units.Gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth),
 					units.Gigabits(l.rate), l.part()),
 				Why: "The slot limits this rail, whatever its port could carry.",
@@ -173,7 +174,8 @@ func checkNUMA(f *facts.Facts, report reporter) {
 			word = "gpus "
 		}
 		report(finding.Finding{Subject: word + strings.Join(far[node], ", "), Evidence: evidence,
-			Why: "Their traffic crosses the link between the processors: slower, shared and often unusable for GPUDirect.",
+			Why: "Their traffic crosses the link between the processors: slower, shared and often unusable for " +
+				"GPUDirect.",
 			Fix: []string{note("run jobs that stay within the node on these GPUs, or, where adapters can be moved, "+
 				"move one to a slot of NUMA node %d", node)}})
 	}

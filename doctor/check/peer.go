@@ -43,8 +43,8 @@ func checkPeerLinkLayer(p pair, report reporter) {
 	}
 	fix := note("connect ports of one link layer, or give them other names (rails.names): these adapters have one each")
 	if nvidia(p.a) && nvidia(p.b) {
-		fix = note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then restart the "+
-			"node", shellWord(cmp.Or(p.a.PCIAddress, p.a.Device)), p.a.Port)
+		fix = note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then "+
+			"restart the node", shellWord(cmp.Or(p.a.PCIAddress, p.a.Device)), p.a.Port)
 	}
 	report(finding.Finding{
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", p.a.LinkLayer, p.here.Node, p.b.LinkLayer, p.there.Node),
@@ -65,8 +65,8 @@ func checkPeerRate(p pair, report reporter) {
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", units.Gigabits(p.a.Rate), p.here.Node, units.Gigabits(p.b.Rate),
 			p.there.Node),
 		Why: "The goodput is the slower end's, and the switch in between pauses or drops what the faster one sends.",
-		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed speed: "+
-			"ethtool %s", slow, shellWord(slow.Netdev))}})
+		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed "+
+			"speed: ethtool %s", slow, shellWord(slow.Netdev))}})
 }
 
 // checkPeerMTU leaves MTUs that are too low to the examination of their own node.
@@ -92,9 +92,8 @@ func checkPeerSubnet(p pair, report reporter) {
 		routed(p.here.Netdev(p.a.Netdev), b) && routed(p.there.Netdev(p.b.Netdev), a) {
 		return
 	}
-	out := finding.Finding{Evidence: fmt.Sprintf("%s has %s, %s of %s has %s: no common subnet, and no route through a "+
-		"gateway",
-		p.a.Netdev, listed(a), p.b.Netdev, p.there.Node, listed(b)),
+	out := finding.Finding{Evidence: fmt.Sprintf("%s has %s, %s of %s has %s: no common subnet, and no route through "+
+		"a gateway", p.a.Netdev, listed(a), p.b.Netdev, p.there.Node, listed(b)),
 		Why: "Nobody answers ARP for the other end's address: queue pairs do not connect (rtr_unreachable)."}
 	crossed := p.there.Where(func(o *facts.Rail) bool { return o != p.b && meet(a, p.there.Netdev(o.Netdev).IPv4()) })
 	joined, ok := join(a[0], b[0])
@@ -169,7 +168,8 @@ type component struct {
 func components() []component {
 	return []component{
 		{"ucx", "UCX", "UCX has another version than the peer's: connections fail",
-			"Connections between different UCX versions fail or hang (ucx #10376); NIXL reports NIXL_ERR_NOT_FOUND (nixl #386).",
+			"Connections between different UCX versions fail or hang (ucx #10376); NIXL reports NIXL_ERR_NOT_FOUND " +
+				"(nixl #386).",
 			[]string{"# install UCX VERSION NODE, then check on both nodes: ucx_info -v"}},
 		{"nccl", "NCCL", "NCCL has another version than the peer's: jobs do not start",
 			"All ranks of a job must load one version of NCCL: otherwise the job stops or hangs in ncclCommInitRank.",
@@ -188,14 +188,16 @@ func components() []component {
 				"Spark: fwupdmgr update); then restart the node"}},
 		{"nic_driver", "driver of the adapter", "the adapter's out-of-tree driver has another version than the peer's",
 			"An out-of-tree driver (MLNX_OFED, DOCA) has its own defaults for PFC, DCQCN and peer memory.",
-			[]string{"# install the MLNX_OFED or DOCA-OFED release of VERSION NODE, then check on both nodes: ofed_info -s"}},
+			[]string{"# install the MLNX_OFED or DOCA-OFED release of VERSION NODE, then check on both nodes: " +
+				"ofed_info -s"}},
 		{"nvidia_driver", "NVIDIA driver", "the NVIDIA driver has another version than the peer's",
-			"GPUDirect by dma-buf needs open kernel modules from 515 on, and NCCL chooses its path by what the driver " +
-				"supports: with different drivers two ranks may choose differently.",
+			"GPUDirect by dma-buf needs open kernel modules from 515 on, and NCCL chooses its path by what the " +
+				"driver supports: with different drivers two ranks may choose differently.",
 			[]string{"# install the driver's VERSION NODE, for example with apt-get install " +
 				"nvidia-driver-BRANCH-server-open, and restart the node"}},
 		{"kernel", "kernel", "the kernel has another version than the peer's: matters for its own RDMA drivers",
-			"The kernel's own RDMA drivers change with it. It breaks no connection, but the nodes may behave differently.",
+			"The kernel's own RDMA drivers change with it. It breaks no connection, but the nodes may behave " +
+				"differently.",
 			[]string{"apt-get update && apt-get install -y linux-image-VERSION  # NODE, then restart it",
 				"# Fedora, RHEL, Rocky: dnf install kernel-VERSION, NODE, then restart it"}},
 	}

@@ -29,9 +29,10 @@ type qosRow struct {
 }
 
 const (
-	whyPFC   = "PFC must be on for the same priorities on each rail, adapter and switch, or RoCE loses packets under load."
-	whyTrust = "Trust selects the field by which the adapter sorts packets into priorities: RoCE without a VLAN tag has " +
-		"only its DSCP, so with pcp all of it is in priority 0, without PFC."
+	whyPFC = "PFC must be on for the same priorities on each rail, adapter and switch, or RoCE loses packets under " +
+		"load."
+	whyTrust = "Trust selects the field by which the adapter sorts packets into priorities: RoCE without a VLAN tag " +
+		"has only its DSCP, so with pcp all of it is in priority 0, without PFC."
 	whyPause = "Global pause replaces PFC and stops all priorities at once, also those that PFC would let pass."
 	whyDCQCN = "Rails share a job's load: one that reacts differently to congestion is slower, or displaces the others."
 	whyClass = "The traffic class selects the queue of adapter and switch: another one leaves the lossless queue."
@@ -50,13 +51,14 @@ func qosRows() []qosRow {
 		{qosDCQCN, "roce_rp", "DCQCN reaction point priorities", whyDCQCN, fixECN("roce_rp")},
 		{qosClass, "traffic_class", "traffic class", whyClass,
 			[]string{"echo VALUE > /sys/class/infiniband/DEVICE/tc/PORT/traffic_class"}},
-		{qosClass, "roce_tos", "default TOS of rdma_cm", whyClass, []string{"mkdir -p /sys/kernel/config/rdma_cm/DEVICE && " +
-			"echo VALUE > /sys/kernel/config/rdma_cm/DEVICE/ports/PORT/default_roce_tos"}},
+		{qosClass, "roce_tos", "default TOS of rdma_cm", whyClass,
+			[]string{"mkdir -p /sys/kernel/config/rdma_cm/DEVICE && echo VALUE > " +
+				"/sys/kernel/config/rdma_cm/DEVICE/ports/PORT/default_roce_tos"}},
 	}
 	for _, name := range facts.CongestionParameters() {
 		rows = append(rows, qosRow{qosDCQCN, name, "DCQCN parameter " + name, whyDCQCN,
-			[]string{"echo VALUE > /sys/kernel/debug/mlx5/$(basename $(readlink -f /sys/class/infiniband/DEVICE/device))" +
-				"/cc_params/" + name}})
+			[]string{"echo VALUE > /sys/kernel/debug/mlx5/$(basename $(readlink -f " +
+				"/sys/class/infiniband/DEVICE/device))/cc_params/" + name}})
 	}
 	return rows
 }
@@ -157,7 +159,8 @@ func checkQoS(group qosGroup) func(*facts.Facts, reporter) {
 			if len(odd) > 0 {
 				subject, on := subjects(odd)
 				report(finding.Finding{Subject: subject, Where: on, Why: row.why, Fix: row.fixAll(odd, want),
-					Evidence: fmt.Sprintf("%s: %s, but %s on %s (%s)", row.what, listed(read), want, railsOf(others), where)})
+					Evidence: fmt.Sprintf("%s: %s, but %s on %s (%s)", row.what, listed(read), want, railsOf(others),
+						where)})
 			}
 		})
 	}

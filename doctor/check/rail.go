@@ -103,9 +103,8 @@ func checkPortDown(f *facts.Facts, r *facts.Rail, report reporter) {
 	switch {
 	case r.LinkLayer == "InfiniBand":
 		out.Fix = append([]string{"# a port in INIT waits for a subnet manager: check that the fabric has one " +
-			"(sminfo), and start " +
-			"one if not: on a switch, or opensm on a node; opafm for Omni-Path"}, hands(f, "# a port in DOWN has no link: "+
-			"check its cable")...)
+			"(sminfo), and start one if not: on a switch, or opensm on a node; opafm for Omni-Path"},
+			hands(f, "# a port in DOWN has no link: check its cable")...)
 	case n.Carrier != nil && !*n.Carrier:
 		out.Evidence += fmt.Sprintf("; %s has no carrier", n.Name)
 		out.Fix = hands(f, noCarrier(n.Name))
@@ -135,8 +134,8 @@ func checkFlapping(f *facts.Facts, r *facts.Rail, report reporter) {
 		fix += sh("; mlxlink -d %s -c", cmp.Or(r.PCIAddress, r.Device))
 	}
 	report(finding.Finding{
-		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the kernel has "+
-			"been up for %.1f days", n.Name, *n.Downs, n.Name, days),
+		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the kernel "+
+			"has been up for %.1f days", n.Name, *n.Downs, n.Name, days),
 		Why: "Each time costs seconds of retransmission, and a queue pair that times out ends its job. " +
 			"The count is since the interface was created: netdev_carrier_changes_total shows whether it still rises.",
 		Fix: hands(f, fix)})
@@ -180,8 +179,8 @@ func checkMTULow(f *facts.Facts, r *facts.Rail, report reporter) {
 	}
 	report(protectManagement(f, finding.Finding{Fix: setMTU(f, r, bestMTU(f, r)),
 		Evidence: fmt.Sprintf("%s has MTU %d, which gives RoCE %d of 4096", n.Name, n.MTU, r.RoCEMTU(n.MTU)),
-		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there are " +
-			"four times as many. Both ends of a connection use the smaller MTU."}, n.Name, r))
+		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there " +
+			"are four times as many. Both ends of a connection use the smaller MTU."}, n.Name, r))
 }
 
 func checkMTUUnlike(f *facts.Facts, report reporter) {

@@ -17,8 +17,8 @@ func hands(f *facts.Facts, lines ...string) []string {
 	case slices.ContainsFunc(f.Rails, func(r facts.Rail) bool {
 		return slices.Contains([]string{"efa", "mana", "erdma"}, r.Provider)
 	}):
-		return []string{"# this is a machine of a cloud, whose provider looks after the hardware: report it there, with " +
-			"this finding"}
+		return []string{"# this is a machine of a cloud, whose provider looks after the hardware: report it there, " +
+			"with this finding"}
 	}
 	return lines
 }

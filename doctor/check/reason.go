@@ -20,29 +20,32 @@ type Cure struct {
 
 // Cures returns the table of reasons.
 func Cures() []Cure {
-	return slices.Concat(hostCures(), linkCures(), memoryCures(), pathCures(), processCures(), channelCures(), skipCures())
+	return slices.Concat(hostCures(), linkCures(), memoryCures(), pathCures(), processCures(), channelCures(),
+		skipCures())
 }
 
 func hostCures() []Cure {
 	return []Cure{
-		{[]result.Reason{"no_device"}, "an end has no rail", "load the adapter's driver, look for a device that is gone in " +
-			"dmesg, or correct rails.include: the list says why each port is no rail", []string{"railscope rails --all"}},
+		{[]result.Reason{"no_device"}, "an end has no rail", "load the adapter's driver, look for a device that is " +
+			"gone in dmesg, or correct rails.include: the list says why each port is no rail",
+			[]string{"railscope rails --all"}},
 		{[]result.Reason{"no_library"}, "`dlopen` of libibverbs.so.1", "install rdma-core",
 			[]string{"apt-get install -y libibverbs1 ibverbs-providers"}},
-		{[]result.Reason{"no_cgo"}, "a build without C", "install a package of railscope: this binary was built without C, " +
-			"which RDMA needs", nil},
+		{[]result.Reason{"no_cgo"}, "a build without C", "install a package of railscope: this binary was built " +
+			"without C, which RDMA needs", nil},
 		{[]result.Reason{"no_uverbs"}, "`ibv_get_device_list`: ENOSYS", "load the kernel module",
 			[]string{"modprobe ib_uverbs"}},
-		{[]result.Reason{"no_provider"}, "the kernel has the device, libibverbs does not", "install the providers of the " +
-			"version of libibverbs", []string{"apt-get install -y ibverbs-providers"}},
-		{[]result.Reason{"dev_perm"}, "`ibv_open_device`: EACCES, EPERM, ENOENT", "give railscope /dev/infiniband/uverbs*: " +
-			"devices of the container, device rules of the service, or permissions", []string{"ls -l /dev/infiniband"}},
-		{[]result.Reason{"no_rc"}, "`ibv_create_qp`: EOPNOTSUPP", "EFA has no RC queue pairs: measure with fi_rma_bw of " +
-			"fabtests", nil},
-		{[]result.Reason{"iwarp"}, "the device is an RNIC", "set irdma to RoCE and restart the node; cxgb4 and siw have " +
-			"no RoCE: exclude them by rails.exclude", []string{"devlink dev param"}},
-		{[]result.Reason{"pkey"}, "`ibv_query_pkey`", "set probe.pkey to a partition of the port's table, or add the port " +
-			"to the partition in the subnet manager", []string{"grep . /sys/class/infiniband/*/ports/*/pkeys/0"}},
+		{[]result.Reason{"no_provider"}, "the kernel has the device, libibverbs does not",
+			"install the providers of the version of libibverbs", []string{"apt-get install -y ibverbs-providers"}},
+		{[]result.Reason{"dev_perm"}, "`ibv_open_device`: EACCES, EPERM, ENOENT", "give railscope " +
+			"/dev/infiniband/uverbs*: devices of the container, device rules of the service, or permissions",
+			[]string{"ls -l /dev/infiniband"}},
+		{[]result.Reason{"no_rc"}, "`ibv_create_qp`: EOPNOTSUPP", "EFA has no RC queue pairs: measure with fi_rma_bw " +
+			"of fabtests", nil},
+		{[]result.Reason{"iwarp"}, "the device is an RNIC", "set irdma to RoCE and restart the node; cxgb4 and siw " +
+			"have no RoCE: exclude them by rails.exclude", []string{"devlink dev param"}},
+		{[]result.Reason{"pkey"}, "`ibv_query_pkey`", "set probe.pkey to a partition of the port's table, or add the " +
+			"port to the partition in the subnet manager", []string{"grep . /sys/class/infiniband/*/ports/*/pkeys/0"}},
 		{[]result.Reason{"memlock"}, "ENOMEM of `ibv_reg_mr`, `ibv_create_cq`, `ibv_create_qp`", "let railscope lock " +
 			"memory: LimitMEMLOCK=infinity in the unit, ulimit -l unlimited in a shell, IPC_LOCK in a pod; then " +
 			"restart it", nil},
@@ -51,67 +54,72 @@ func hostCures() []Cure {
 
 func linkCures() []Cure {
 	return []Cure{
-		{[]result.Reason{"port_down"}, "the port is not ACTIVE; `IBV_EVENT_PORT_ERR` during the round", "set the interface " +
-			"up, or plug in or replace the cable and its modules; in a virtual machine report it to its " +
-			"provider", []string{"rdma link", "ip -br link"}},
-		{[]result.Reason{"no_gid", "gid_changed"}, "the GID table", "give the rail's interface its address back; if it is " +
-			"a member of a bond, use the bond's RDMA device as the rail", []string{"ip -br address"}},
-		{[]result.Reason{"no_peer_rail"}, "no rail of the peer matches, and the rail is not [unpaired](#unpaired-rails)",
-			"give the rails that belong together one name (rails.names) or one subnet on both nodes; if the peer lost the " +
-				"rail, look for its device there", []string{"railscope rails"}},
-		{[]result.Reason{"peer_gid"}, "the peer's rail has no usable GID, another kind than this node's, or no longer the " +
-			"one that was used", "give the peer's interface an address of this node's kind and subnet",
+		{[]result.Reason{"port_down"}, "the port is not ACTIVE; `IBV_EVENT_PORT_ERR` during the round",
+			"set the interface up, or plug in or replace the cable and its modules; in a virtual machine report it " +
+				"to its provider", []string{"rdma link", "ip -br link"}},
+		{[]result.Reason{"no_gid", "gid_changed"}, "the GID table", "give the rail's interface its address back; if " +
+			"it is a member of a bond, use the bond's RDMA device as the rail", []string{"ip -br address"}},
+		{[]result.Reason{"no_peer_rail"}, "no rail of the peer matches, and the rail is not " +
+			"[unpaired](#unpaired-rails)",
+			"give the rails that belong together one name (rails.names) or one subnet on both nodes; if the peer " +
+				"lost the rail, look for its device there", []string{"railscope rails"}},
+		{[]result.Reason{"peer_gid"}, "the peer's rail has no usable GID, another kind than this node's, or no " +
+			"longer the one that was used", "give the peer's interface an address of this node's kind and subnet",
 			[]string{"ip -br address"}},
-		{[]result.Reason{"gid_misbound"}, "a path failed, and all RoCE v2 IPv4 GIDs of its rail at one end are those of a " +
-			"bond or bridge", "remove the interface from the bond or bridge and give it an address, or use the bond's RDMA " +
-			"device as the rail", []string{"ip -br link"}},
+		{[]result.Reason{"gid_misbound"}, "a path failed, and all RoCE v2 IPv4 GIDs of its rail at one end are those " +
+			"of a bond or bridge", "remove the interface from the bond or bridge and give it an address, or use the " +
+			"bond's RDMA device as the rail", []string{"ip -br link"}},
 	}
 }
 
 func memoryCures() []Cure {
 	return []Cure{
-		{[]result.Reason{"no_timestamps"}, "the device has no completion timestamps, or stamps with a clock that cannot be " +
-			"read", "none: most devices but mlx5 have none; on mlx5, real-time timestamps are off by REAL_TIME_CLOCK_ENABLE=0 " +
-			"of mlxconfig", nil},
-		{[]result.Reason{"no_dmabuf"}, "`ibv_reg_dmabuf_mr` is missing, or returns ENOSYS, EOPNOTSUPP, EINVAL or ENOTTY",
-			"dma-buf needs the open kernel modules of the NVIDIA driver, Linux 5.12 and rdma-core 34 at both ends", nil},
-		{[]result.Reason{"no_peermem"}, "`ibv_reg_mr` of GPU memory: EFAULT, EINVAL, EOPNOTSUPP", "load the module at both " +
-			"ends", []string{"modprobe nvidia-peermem"}},
-		{[]result.Reason{"no_libcuda"}, "`libcuda.so.1` is missing, a stub, or lacks a function", "install the NVIDIA " +
-			"driver; " +
-			"in a container add compute to NVIDIA_DRIVER_CAPABILITIES", []string{"ldconfig -p | grep libcuda"}},
-		{[]result.Reason{"no_gpu"}, "CUDA has no GPU at this PCI address", "give railscope the GPU: CUDA_VISIBLE_DEVICES, " +
-			"the " +
-			"container's devices; at the peer also probe.extras: [gpu]", []string{"nvidia-smi -L"}},
-		{[]result.Reason{"unified_memory"}, "the GPU is integrated and exports no memory", "none: measure host memory, " +
-			"which " +
-			"the GPU of a DGX Spark (GB10) shares", nil},
+		{[]result.Reason{"no_timestamps"}, "the device has no completion timestamps, or stamps with a clock that " +
+			"cannot be read", "none: most devices but mlx5 have none; on mlx5, real-time timestamps are off by " +
+			"REAL_TIME_CLOCK_ENABLE=0 of mlxconfig", nil},
+		{[]result.Reason{"no_dmabuf"}, "`ibv_reg_dmabuf_mr` is missing, or returns ENOSYS, EOPNOTSUPP, EINVAL or " +
+			"ENOTTY",
+			"dma-buf needs the open kernel modules of the NVIDIA driver, Linux 5.12 and rdma-core 34 at both ends",
+			nil},
+		{[]result.Reason{"no_peermem"}, "`ibv_reg_mr` of GPU memory: EFAULT, EINVAL, EOPNOTSUPP",
+			"load the module at both ends", []string{"modprobe nvidia-peermem"}},
+		{[]result.Reason{"no_libcuda"}, "`libcuda.so.1` is missing, a stub, or lacks a function",
+			"install the NVIDIA driver; in a container add compute to NVIDIA_DRIVER_CAPABILITIES",
+			[]string{"ldconfig -p | grep libcuda"}},
+		{[]result.Reason{"no_gpu"}, "CUDA has no GPU at this PCI address", "give railscope the GPU: " +
+			"CUDA_VISIBLE_DEVICES, the container's devices; at the peer also probe.extras: [gpu]",
+			[]string{"nvidia-smi -L"}},
+		{[]result.Reason{"unified_memory"}, "the GPU is integrated and exports no memory",
+			"none: measure host memory, which the GPU of a DGX Spark (GB10) shares", nil},
 		{[]result.Reason{"cuda_oom"}, "CUDA_ERROR_OUT_OF_MEMORY", "measure while no job holds the GPU's memory",
 			[]string{"nvidia-smi"}},
-		{[]result.Reason{"cuda_error"}, "another error of CUDA, with its name and number", "look for XIDs in the kernel " +
-			"log, " +
-			"and compare the versions of the driver and of its libraries", []string{"dmesg | grep -i xid"}},
+		{[]result.Reason{"cuda_error"}, "another error of CUDA, with its name and number",
+			"look for XIDs in the kernel log, and compare the versions of the driver and of its libraries",
+			[]string{"dmesg | grep -i xid"}},
 	}
 }
 
 func pathCures() []Cure {
 	return []Cure{
-		{[]result.Reason{"rtr_einval"}, "RTR: EINVAL", "give both ends a GID of one type, and an MTU that their ports " +
-			"support", []string{"railscope rails"}},
+		{[]result.Reason{"rtr_einval"}, "RTR: EINVAL", "give both ends a GID of one type, and an MTU that their " +
+			"ports support", []string{"railscope rails"}},
 		{[]result.Reason{"rtr_unreachable"}, "RTR: ETIMEDOUT, EHOSTUNREACH",
 			"put both ends into one subnet and on the same " +
 				"cable or VLAN: nobody answers ARP for the other end", []string{"ip neighbour"}},
-		{[]result.Reason{"rtr_noroute"}, "RTR: ENETUNREACH, ENODEV", "add a route to the peer's rail from the interface of " +
-			"this rail", []string{"ip route"}},
-		{[]result.Reason{"no_route"}, "from one rail of this node to another", "none if the rails are separate networks; " +
-			"else route between them", []string{"ip route"}},
-		{[]result.Reason{"retry_exceeded"}, "completion status 12", "find where packets are lost between the two rails: a " +
-			"filter on UDP port 4791 on a host or switch, a VLAN, a switch port that drops", []string{"nft list ruleset"}},
-		{[]result.Reason{"mtu_black_hole"}, "status 12 for full-size packets after 8 B succeeded", "raise the MTU of every " +
-			"switch port on the path to 4200 or more, or lower that of both ends", []string{"ip -br link"}},
-		{[]result.Reason{"remote_access", "local_prot", "rnr", "flush", "qp_error"}, "completion status 9-11, 4, 13, 5; " +
-			"`IBV_EVENT_QP_ACCESS_ERR`, `QP_REQ_ERR`, `QP_FATAL`, `CQ_ERR`", "look for the device's messages in the kernel " +
-			"log of both nodes, and run one version of rdma-core and of the firmware on both",
+		{[]result.Reason{"rtr_noroute"}, "RTR: ENETUNREACH, ENODEV", "add a route to the peer's rail from the " +
+			"interface of this rail", []string{"ip route"}},
+		{[]result.Reason{"no_route"}, "from one rail of this node to another", "none if the rails are separate " +
+			"networks; else route between them", []string{"ip route"}},
+		{[]result.Reason{"retry_exceeded"}, "completion status 12", "find where packets are lost between the two " +
+			"rails: a filter on UDP port 4791 on a host or switch, a VLAN, a switch port that drops",
+			[]string{"nft list ruleset"}},
+		{[]result.Reason{"mtu_black_hole"}, "status 12 for full-size packets after 8 B succeeded",
+			"raise the MTU of every switch port on the path to 4200 or more, or lower that of both ends",
+			[]string{"ip -br link"}},
+		{[]result.Reason{"remote_access", "local_prot", "rnr", "flush", "qp_error"},
+			"completion status 9-11, 4, 13, 5; `IBV_EVENT_QP_ACCESS_ERR`, `QP_REQ_ERR`, `QP_FATAL`, `CQ_ERR`", "look " +
+				"for the device's messages in the kernel log of both nodes, and run one version of rdma-core and of " +
+				"the firmware on both",
 			[]string{"dmesg | grep -iE 'mlx5|bnxt|infiniband'"}},
 		{[]result.Reason{"device_fatal"}, "EIO, ENODEV; `IBV_EVENT_DEVICE_FATAL`",
 			"reset the adapter, or restart the node: " +
@@ -125,10 +133,11 @@ func pathCures() []Cure {
 func processCures() []Cure {
 	return []Cure{
 		{[]result.Reason{"worker_crashed", "worker_timeout", "worker_backoff"}, "the worker process", "look for " +
-			"railscope-probe in the log of the kernel (the OOM killer, a fault) and of railscope; then compare the version of " +
-			"the provider's library", []string{"dmesg | grep railscope-probe"}},
-		{[]result.Reason{PeerWorker}, "the peer reports one of these of its own worker", "look for railscope-probe in the " +
-			"log of the kernel (the OOM killer, a fault of the provider's library) and of railscope",
+			"railscope-probe in the log of the kernel (the OOM killer, a fault) and of railscope; then compare the " +
+			"version of the provider's library", []string{"dmesg | grep railscope-probe"}},
+		{[]result.Reason{PeerWorker}, "the peer reports one of these of its own worker",
+			"look for railscope-probe in the log of the kernel (the OOM killer, a fault of the provider's library) " +
+				"and of railscope",
 			[]string{"dmesg | grep railscope-probe"}},
 	}
 }
@@ -138,13 +147,14 @@ func channelCures() []Cure {
 		{[]result.Reason{"peer_unreachable"}, "the control channel: no connection", "correct the name of the peer if " +
 			"it is not found; else start railscope there with probe.listen, and open its port in the firewalls between",
 			[]string{"ss -ltn"}},
-		{[]result.Reason{"unauthorized"}, "the control channel: token or certificate refused", "give both nodes the same " +
-			"token (probe.token_file, here also --token-file) or certificates of one authority; with " +
-			"[address translation](security.md#address-translation), name no address that leads back to the node itself", nil},
-		{[]result.Reason{"tls"}, "the control channel: no TLS session", "set probe.tls on both nodes or on neither; each " +
-			"certificate names its host and is signed by the other's client_ca_file", nil},
-		{[]result.Reason{"protocol"}, "the control channel: an invalid answer", "use the port of probe.listen of the peer, " +
-			"not that of its metrics, and one version of railscope on both nodes", nil},
+		{[]result.Reason{"unauthorized"}, "the control channel: token or certificate refused",
+			"give both nodes the same token (probe.token_file, here also --token-file) or certificates of one " +
+				"authority; with [address translation](security.md#address-translation), name no address that leads " +
+				"back to the node itself", nil},
+		{[]result.Reason{"tls"}, "the control channel: no TLS session", "set probe.tls on both nodes or on neither; " +
+			"each certificate names its host and is signed by the other's client_ca_file", nil},
+		{[]result.Reason{"protocol"}, "the control channel: an invalid answer", "use the port of probe.listen of the " +
+			"peer, not that of its metrics, and one version of railscope on both nodes", nil},
 		{[]result.Reason{"peer_lost", "lease_lost"}, "the peer stopped answering during the round",
 			"look on the peer for a " +
 				"restart of railscope (its log) or of the node, and for a lost route between the two",
@@ -152,12 +162,11 @@ func channelCures() []Cure {
 		{[]result.Reason{"self"}, "the peer is this node", "remove this node from probe.peers", nil},
 		{[]result.Reason{"tcp_refused", "tcp_unreachable", "tcp_broken"}, "TCP failed as well", "open the port of " +
 			"probe.listen on the rails' addresses, and look for the route to them", []string{"ip route"}},
-		{[]result.Reason{"no_address"}, "TCP: no pair of addresses in one subnet", "give the rails of both nodes addresses " +
-			"of one subnet", []string{"ip -br address"}},
-		{[]result.Reason{"data_mismatch"}, "the target found wrong bytes", "run no job on the two nodes: find which rail " +
-			"and " +
-			"which node corrupts data by measuring each with a third node, then replace the adapter, the cable or the memory",
-			[]string{"dmesg | grep -iE 'edac|mce|aer'"}},
+		{[]result.Reason{"no_address"}, "TCP: no pair of addresses in one subnet", "give the rails of both nodes " +
+			"addresses of one subnet", []string{"ip -br address"}},
+		{[]result.Reason{"data_mismatch"}, "the target found wrong bytes", "run no job on the two nodes: find which " +
+			"rail and which node corrupts data by measuring each with a third node, then replace the adapter, the " +
+			"cable or the memory", []string{"dmesg | grep -iE 'edac|mce|aer'"}},
 		{[]result.Reason{"other"}, "none of these: the detail says what", "the detail names what failed; look in " +
 			"the logs of railscope and of the kernel", []string{"dmesg | tail -50"}},
 	}
@@ -166,18 +175,18 @@ func channelCures() []Cure {
 // skipCures returns the reasons for which a round, or an additional measurement, is skipped.
 func skipCures() []Cure {
 	return []Cure{
-		{[]result.Reason{"busy", "cooldown"}, "the rails or the transfer slot are in use", "none: the round is tried again",
-			nil},
+		{[]result.Reason{"busy", "cooldown"}, "the rails or the transfer slot are in use",
+			"none: the round is tried again", nil},
 		{[]result.Reason{"budget"}, "the [budget](#budget) is used up",
 			"none: the round is tried again; raise probe.budget " +
 				"on both nodes to measure more", nil},
 		{[]result.Reason{"draining", "canceled"}, "an end shuts down, or the caller stopped", "none", nil},
-		{[]result.Reason{"maintenance"}, "an end is in [maintenance](maintenance.md)", "none while somebody works there; " +
-			"remove the maintenance file afterwards", nil},
-		{[]result.Reason{"peer_version"}, "another protocol version", "install one version of railscope on both nodes: " +
-			"[upgrading](upgrading.md#mixed-versions)", nil},
-		{[]result.Reason{"ramping"}, "a rail still became faster in the last of four windows", "raise probe.burst; compare " +
-			"the start rates of the adapters' congestion control", nil},
+		{[]result.Reason{"maintenance"}, "an end is in [maintenance](maintenance.md)",
+			"none while somebody works there; remove the maintenance file afterwards", nil},
+		{[]result.Reason{"peer_version"}, "another protocol version", "install one version of railscope on both " +
+			"nodes: [upgrading](upgrading.md#mixed-versions)", nil},
+		{[]result.Reason{"ramping"}, "a rail still became faster in the last of four windows",
+			"raise probe.burst; compare the start rates of the adapters' congestion control", nil},
 		{[]result.Reason{"disturbed"}, "the polling thread did not run in time, or writes completed unevenly",
 			"give railscope more CPU time: the " +
 				"pod's " +

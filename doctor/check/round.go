@@ -45,8 +45,8 @@ const (
 
 func outcomeChecks() []RoundCheck {
 	return []RoundCheck{
-		{Fallback, critical, "the peer is reachable, but not by RDMA; a warning if only railscope lacks something", whyTCP,
-			func(r *result.Result, report reporter) { checkOutcome(r, result.Fallback, false, report) }},
+		{Fallback, critical, "the peer is reachable, but not by RDMA; a warning if only railscope lacks something",
+			whyTCP, func(r *result.Result, report reporter) { checkOutcome(r, result.Fallback, false, report) }},
 		{PeerWorker, warning, "the peer's worker process ended or hangs, so that RDMA was not measured",
 			"Jobs may work, but nothing is known of their rails.", checkPeerWorker},
 		{Corrupted, critical, "the target received other bytes than were sent",
@@ -60,8 +60,8 @@ func outcomeChecks() []RoundCheck {
 
 func railChecksOfRounds() []RoundCheck {
 	return []RoundCheck{
-		{"rail_missing", critical, "an end of the pair lacks a rail that it had; a warning if only its interface is there",
-			whyRail, checkRoundRailMissing},
+		{"rail_missing", critical, "an end of the pair lacks a rail that it had; a warning if only its interface is " +
+			"there", whyRail, checkRoundRailMissing},
 		{unpaired, info, "rails without a partner because the peer has fewer", "", checkUnpaired},
 		{"peer_gid", warning, "a rail failed because the peer's GID is gone, or of another kind", whyRail,
 			checkReason("peer_gid")},
@@ -69,15 +69,17 @@ func railChecksOfRounds() []RoundCheck {
 			"Packets leave by whichever interface the bond or bridge chooses, and connections over this rail time out.",
 			checkReason("gid_misbound")},
 		{"rail_failed", warning, "a rail failed, or could not be used", whyRail, checkRailFailed},
-		{"lossy_rail", warning, "a rail loses packets, and its siblings do not; an information if few were lost, or on all " +
-			"rails alike", "RoCE sends everything again from the lost packet on: 0.1 % of loss costs most of the goodput.",
-			overRDMA(checkLossyRail)},
+		{"lossy_rail", warning, "a rail loses packets, and its siblings do not; an information if few were lost, or " +
+			"on all rails alike", "RoCE sends everything again from the lost packet on: 0.1 % of loss costs most of " +
+			"the goodput.", overRDMA(checkLossyRail)},
 		{"out_of_sequence", warning, "packets over a rail overtake each other, so that it retransmits",
-			"Adaptive routing, or a LAG that sprays the packets of one connection over its links, reorders packets. An " +
-				"adapter that does not accept that takes each one for a loss, and sends everything again from there.",
+			"Adaptive routing, or a LAG that sprays the packets of one connection over its links, reorders packets. " +
+				"An adapter that does not accept that takes each one for a loss, and sends everything again from " +
+				"there.",
 			overRDMA(checkReordered)},
 		{"latency_uneven", warning, "the shortest latency of a rail is more than twice that of its siblings",
-			"Small messages wait that long, and a collective waits for the slowest rail.", overRDMA(checkLatencyUneven)},
+			"Small messages wait that long, and a collective waits for the slowest rail.",
+			overRDMA(checkLatencyUneven)},
 		{"step_failed", info, "a step of the round failed without an effect on its result",
 			"A figure is missing; the verdict does not depend on it.", checkStepFailed},
 	}
@@ -88,20 +90,20 @@ func goodputChecks() []RoundCheck {
 		{"goodput_below_expected", warning, "a rail, or all together, carried less than `min_of_expected`; " +
 			"critical below 35 % of what is expected", whySlow,
 			overRDMA(checkBelowExpected)},
-		{"goodput_degraded", warning, "a rail carried, alone and twice in a row, less than 70 % of the best daily median " +
-			"of its last week; critical below 35 %", whySlow, overRDMA(checkDegraded)},
-		{"host_bottleneck", warning, "a rail carries too little, and no more to itself: the host limits it, not the wire",
-			whySlow, overRDMA(checkHostBottleneck)},
+		{"goodput_degraded", warning, "a rail carried, alone and twice in a row, less than 70 % of the best daily " +
+			"median of its last week; critical below 35 %", whySlow, overRDMA(checkDegraded)},
+		{"host_bottleneck", warning, "a rail carries too little, and no more to itself: the host limits it, not the " +
+			"wire", whySlow, overRDMA(checkHostBottleneck)},
 		{"lossy_path", warning, "packets are lost on some of a rail's paths (flow labels), and not on others",
 			"Connections that are hashed to these paths are slow or break, the others are good: jobs fail by chance.",
 			overRDMA(checkLossyPath)},
-		{"gpu_memory_staged", info, "memory of GPUs can be neither exported nor registered: it is copied through the host",
-			"Each transfer is copied once more at each end, and takes bandwidth of the host's memory.",
+		{"gpu_memory_staged", info, "memory of GPUs can be neither exported nor registered: it is copied through the " +
+			"host", "Each transfer is copied once more at each end, and takes bandwidth of the host's memory.",
 			overRDMA(checkGPUStaged)},
 		{"imbalance", info, "a rail carried less than 90 % of its share; a warning below 75 %", whySlow,
 			overRDMA(checkImbalance)},
-		{"shared_bottleneck", info, "all rails together reach less than 90 % of the sum of each alone, in 3 bursts in a " +
-			"row; or two of them; a warning if all reach less than 80 %, critical below 35 %, if more is expected",
+		{"shared_bottleneck", info, "all rails together reach less than 90 % of the sum of each alone, in 3 bursts " +
+			"in a row; or two of them; a warning if all reach less than 80 %, critical below 35 %, if more is expected",
 			"A job over all rails gets what the bottleneck carries, not the sum of the rails.",
 			overRDMA(checkSharedBottleneck)},
 	}
@@ -132,7 +134,8 @@ func Round(r result.Result) (list []finding.Finding) {
 		return nil
 	}
 	for _, c := range RoundChecks() {
-		c.run(&r, collect(&list, finding.Finding{Check: c.ID, Severity: c.Severity, Subject: "peer " + r.Peer, Why: c.Why}))
+		c.run(&r, collect(&list, finding.Finding{Check: c.ID, Severity: c.Severity, Subject: "peer " + r.Peer,
+			Why: c.Why}))
 	}
 	list = finding.Causes(list)
 	slices.SortStableFunc(list, func(a, b finding.Finding) int { return a.Severity.Compare(b.Severity) })
@@ -234,9 +237,9 @@ func checkSharedBottleneck(r *result.Result, report reporter) {
 	if !r.Bottleneck && len(pairs) == 0 {
 		return
 	}
-	fix := []string{note("where adapters can be moved, distribute them over PCIe links; else plan with what they carry " +
-		"together; lspci -tv shows what they share. In the network: one uplink, or a port channel that hashes all to " +
-		"one link")}
+	fix := []string{note("where adapters can be moved, distribute them over PCIe links; else plan with what they " +
+		"carry together; lspci -tv shows what they share. In the network: one uplink, or a port channel that hashes " +
+		"all to one link")}
 	if !r.Bottleneck { // with more than 2 rails, this pair does not slow all of them
 		report(finding.Finding{Evidence: strings.Join(pairTexts(r, pairs), "; "), Fix: fix})
 		return
@@ -294,8 +297,8 @@ func namedRails(names []string) string {
 func checkSlowerThanTCP(r *result.Result, report reporter) {
 	if r.SlowerThanTCP && r.Speedup != nil {
 		report(finding.Finding{Evidence: fmt.Sprintf("RDMA is slower than TCP here (speed-up %.2f)", *r.Speedup),
-			Fix: []string{note("none for software devices; with adapters, look for retransmissions, a small MTU and pause " +
-				"frames: railscope rails; ethtool -S of the interfaces")}})
+			Fix: []string{note("none for software devices; with adapters, look for retransmissions, a small MTU and " +
+				"pause frames: railscope rails; ethtool -S of the interfaces")}})
 	}
 }
 
@@ -306,8 +309,9 @@ func checkScalingHigh(r *result.Result, report reporter) {
 		return
 	}
 	report(finding.Finding{Evidence: fmt.Sprintf("all rails together carried %s of the sum of each alone",
-		terminal.Percent(*r.Scaling)), Fix: []string{note("measure longer: a rail that starts slowly is measured too low "+
-		"alone: railscope bench %s --burst=50ms", shellWord(r.Peer))}})
+		terminal.Percent(*r.Scaling)), Fix: []string{
+		note("measure longer: a rail that starts slowly is measured too low alone: railscope bench %s --burst=50ms",
+			shellWord(r.Peer))}})
 }
 
 func checkCounters(r *result.Result, report reporter) {
@@ -331,8 +335,8 @@ func checkPathMTU(r *result.Result, report reporter) {
 	}
 	if len(small) > 0 {
 		report(finding.Finding{Subject: namedRails(small),
-			Evidence: fmt.Sprintf("small packets: a path MTU of %d B or less; 4096 B need an MTU of 4200 on both ends and "+
-				"on the path", smallPathMTU),
+			Evidence: fmt.Sprintf("small packets: a path MTU of %d B or less; 4096 B need an MTU of 4200 on both "+
+				"ends and on the path", smallPathMTU),
 			Fix: []string{"# set an MTU of 4200 or more on both ends and on the path"}})
 	}
 }

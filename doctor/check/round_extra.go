@@ -20,9 +20,9 @@ func checkHostBottleneck(r *result.Result, report reporter) {
 			continue
 		}
 		report(finding.Finding{Severity: ofGoodput(s.Goodput / s.Expected), Subject: "rail " + s.Rail,
-			Evidence: fmt.Sprintf("rail %s carries %s to the peer, and to itself %s of the %s expected: its PCIe link, memory "+
-				"or adapter limits it, not the wire", s.Rail, units.Gigabits(s.Goodput), units.Gigabits(*home),
-				units.Gigabits(s.Expected)),
+			Evidence: fmt.Sprintf("rail %s carries %s to the peer, and to itself %s of the %s expected: its PCIe "+
+				"link, memory or adapter limits it, not the wire", s.Rail, units.Gigabits(s.Goodput),
+				units.Gigabits(*home), units.Gigabits(s.Expected)),
 			Fix: limitsOfHost(railNamed(r, s.Rail))})
 	}
 }
@@ -53,10 +53,11 @@ func checkLossyPath(r *result.Result, report reporter) {
 			ports = append(ports, name)
 			worst = max(worst, f.PathLoss())
 		}
-		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: fmt.Sprintf("%d of %d paths of rail %s lose packets, "+
-			"up to %s: UDP source ports %s", len(lossy), all, one.Rail, terminal.Percent(worst), listed(ports)),
-			Fix: []string{note("find the link or switch that these paths share: trace packets to UDP port 4791 with these " +
-				"source ports, and read the counters of drops and CRC errors of the switches between")}})
+		report(finding.Finding{Subject: "rail " + one.Rail,
+			Evidence: fmt.Sprintf("%d of %d paths of rail %s lose packets, up to %s: UDP source ports %s", len(lossy),
+				all, one.Rail, terminal.Percent(worst), listed(ports)),
+			Fix: []string{note("find the link or switch that these paths share: trace packets to UDP port 4791 with " +
+				"these source ports, and read the counters of drops and CRC errors of the switches between")}})
 	}
 }
 
@@ -84,5 +85,6 @@ func checkGPUStaged(r *result.Result, report reporter) {
 
 // contending returns the pairs of rails that carry less together than each alone.
 func contending(r *result.Result) (pairs []result.Pair) {
-	return slices.DeleteFunc(result.Contended(r.Extras), func(p result.Pair) bool { return p.Ratio >= result.SharedBelow })
+	return slices.DeleteFunc(result.Contended(r.Extras),
+		func(p result.Pair) bool { return p.Ratio >= result.SharedBelow })
 }

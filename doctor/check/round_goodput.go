@@ -105,11 +105,11 @@ const badStartBelow = 0.25
 func fixShortfall(r *result.Result, s result.Shortfall) []string {
 	switch {
 	case badStart(r, s.Rail):
-		return []string{note("the adapter started badly, here or at %s: shut the machine down and take its power away for a "+
-			"minute, or replug the cable; then measure again", r.Peer)}
+		return []string{note("the adapter started badly, here or at %s: shut the machine down and take its power "+
+			"away for a minute, or replug the cable; then measure again", r.Peer)}
 	case s.Rail == "":
-		return []string{note("find what the rails share, here and at %s: a PCIe switch, an uplink, one processor: lspci -tv",
-			r.Peer)}
+		return []string{note("find what the rails share, here and at %s: a PCIe switch, an uplink, one processor: "+
+			"lspci -tv", r.Peer)}
 	}
 	return whatLimits(r, s.Rail)
 }
@@ -166,8 +166,9 @@ func whatLimits(r *result.Result, name string) []string {
 		"if any: ethtool %[1]s; ethtool -S %[1]s | grep -iE 'err|discard|drop|pause'", shellWord(one.Netdev))
 	switch {
 	case home == nil:
-		return append(limitsOfHost(one), wire, note("which of the two it is: measure the rail to itself, railscope bench %s "+
-			"--loopback", shellWord(r.Peer)))
+		return append(limitsOfHost(one), wire,
+			note("which of the two it is: measure the rail to itself, railscope bench %s --loopback",
+				shellWord(r.Peer)))
 	case one.Expected != nil && *home < r.MinOfExpected**one.Expected:
 		return limitsOfHost(one)
 	}

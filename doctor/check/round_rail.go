@@ -158,8 +158,8 @@ func checkLossyRail(r *result.Result, report reporter) {
 				"cable and module; where discards do, check PFC or ECN of the traffic class", r.Peer)}}
 		switch {
 		case one.Lossy:
-			out.Evidence = fmt.Sprintf("rail %s loses packets: %d retransmissions in %d packets of the last rounds, %d of "+
-				"them in this one", one.Rail, one.LossEvents, one.LossPackets, one.Loss.Retransmits)
+			out.Evidence = fmt.Sprintf("rail %s loses packets: %d retransmissions in %d packets of the last rounds, "+
+				"%d of them in this one", one.Rail, one.LossEvents, one.LossPackets, one.Loss.Retransmits)
 		case one.Loss.Retransmits < someLosses || one.Loss.Rate() < result.LossAbove || one.OthersSeen() != nil,
 			one.Loss.PeerEvents != nil && *one.Loss.PeerEvents == 0: // the losses are on other connections
 			continue
@@ -193,8 +193,9 @@ func checkReordered(r *result.Result, report reporter) {
 	for i := range r.Rails {
 		if one := &r.Rails[i]; one.Lossy && one.Loss != nil && one.Reordered() {
 			report(finding.Finding{Subject: "rail " + one.Rail, Fix: unspray(),
-				Evidence: fmt.Sprintf("packets over rail %s overtake each other: %d out of sequence or twice at the peer, for %d "+
-					"retransmissions in %d packets", one.Rail, *one.Loss.PeerEvents, one.Loss.Retransmits, one.Loss.Packets)})
+				Evidence: fmt.Sprintf("packets over rail %s overtake each other: %d out of sequence or twice at the "+
+					"peer, for %d retransmissions in %d packets", one.Rail, *one.Loss.PeerEvents, one.Loss.Retransmits,
+					one.Loss.Packets)})
 		}
 	}
 }
@@ -221,17 +222,18 @@ func checkLatencyUneven(r *result.Result, report reporter) {
 		if u.Before > 0 {
 			text += fmt.Sprintf(", before %v", round(u.Before))
 		}
-		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: text, Fix: []string{note("look for what makes this "+
-			"path "+
-			"longer than its siblings': a detour over other switches, a queue that traffic fills, another FEC, power saving: "+
-			"ethtool --show-fec %[1]s; ethtool -S %[1]s | grep -i pause", shellWord(one.Netdev))}})
+		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: text,
+			Fix: []string{note("look for what makes this path longer than its siblings': a detour over other "+
+				"switches, a queue that traffic fills, another FEC, power saving: ethtool --show-fec %[1]s; ethtool "+
+				"-S %[1]s | grep -i pause", shellWord(one.Netdev))}})
 	}
 }
 
 func checkOtherTraffic(r *result.Result, report reporter) {
 	for _, one := range r.Rails {
 		if others := one.OthersSeen(); others != nil {
-			report(finding.Finding{Subject: "rail " + one.Rail, Fix: []string{note("none: it is not held against the rail")},
+			report(finding.Finding{Subject: "rail " + one.Rail,
+				Fix: []string{note("none: it is not held against the rail")},
 				Evidence: fmt.Sprintf("other traffic took %s of rail %s during the burst", units.Gigabits(*others),
 					one.Rail)})
 		}

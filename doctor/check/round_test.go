@@ -52,7 +52,8 @@ func pathsOf(rail string, n int, lost map[int]*result.Loss, dead int) (list []re
 // gpusOf returns one burst with a kind of memory, after failed ones.
 func gpusOf(memory string, failed ...result.Reason) (list []result.Measured) {
 	for _, reason := range failed {
-		list = append(list, result.Measured{Kind: result.GPU, Failure: &result.Failure{Reason: reason, Detail: "as tried"}})
+		list = append(list, result.Measured{Kind: result.GPU,
+			Failure: &result.Failure{Reason: reason, Detail: "as tried"}})
 	}
 	return append(list, result.Measured{Kind: result.GPU, Memory: memory, Flows: []result.MeasuredFlow{
 		{Rail: "0", Op: result.Write, Goodput: new(1e10)}}})
@@ -68,8 +69,9 @@ func pairsOf(alone float64, pairs map[string]float64) (list []result.Measured) {
 	}
 	for _, names := range slices.Sorted(maps.Keys(pairs)) {
 		a, b, _ := strings.Cut(names, " ")
-		list = append(list, result.Measured{Kind: result.Contention, Flows: []result.MeasuredFlow{flow(a, pairs[names]/2),
-			flow(b, pairs[names]/2)}})
+		list = append(list, result.Measured{Kind: result.Contention,
+			Flows: []result.MeasuredFlow{flow(a, pairs[names]/2),
+				flow(b, pairs[names]/2)}})
 	}
 	return list
 }
@@ -122,14 +124,16 @@ func TestRound(t *testing.T) {
 		}, []string{"info shared_bottleneck peer b: rails 0 and 1 together reach less than 90 % of their sum: " +
 			"they share a bottleneck"}},
 		{"a slow host", roundOf(95, 40), func(r *result.Result) {
-			r.Rails[1].Expected, r.Extras = new(12.5e9), []result.Measured{{Kind: result.Loopback, Flows: []result.MeasuredFlow{
-				{Rail: "1", Other: "1", Op: result.Write, Goodput: new(5.5e9)}}}}
+			r.Rails[1].Expected, r.Extras = new(12.5e9),
+				[]result.Measured{{Kind: result.Loopback, Flows: []result.MeasuredFlow{
+					{Rail: "1", Other: "1", Op: result.Write, Goodput: new(5.5e9)}}}}
 			r.Rails[1].Share, r.Imbalance = new(1.0), new(0.0)
 		}, []string{"warning host_bottleneck rail 1: rail 1 carries 40 Gb/s to the peer, and to itself 44 Gb/s of the 100 Gb/s " +
 			"expected: its PCIe link, memory or adapter limits it, not the wire"}},
 		{"a slow wire", roundOf(95, 40), func(r *result.Result) {
-			r.Rails[1].Expected, r.Extras = new(12.5e9), []result.Measured{{Kind: result.Loopback, Flows: []result.MeasuredFlow{
-				{Rail: "1", Other: "1", Op: result.Write, Goodput: new(12e9)}}}}
+			r.Rails[1].Expected, r.Extras = new(12.5e9),
+				[]result.Measured{{Kind: result.Loopback, Flows: []result.MeasuredFlow{
+					{Rail: "1", Other: "1", Op: result.Write, Goodput: new(12e9)}}}}
 			r.Rails[1].Share, r.Imbalance = new(1.0), new(0.0)
 		}, []string{"warning goodput_below_expected rail 1: rail 1 carries 40 Gb/s, 40 % of the 100 Gb/s expected; to itself " +
 			"it carries 96 Gb/s: the wire or the peer limits it, not this host"}},

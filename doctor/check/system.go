@@ -25,7 +25,8 @@ func checkMemlock(f *facts.Facts, report reporter) {
 	out := finding.Finding{
 		Evidence: fmt.Sprintf("Max locked memory in /proc/self/limits is %s (soft), %s (hard), and CapEff in "+
 			"/proc/self/status lacks CAP_IPC_LOCK", memlockText(m.Soft), memlockText(m.Hard)),
-		Why: "RDMA locks memory: with so little, ibv_reg_mr and ibv_create_cq fail with ENOMEM, and most programs use TCP.",
+		Why: "RDMA locks memory: with so little, ibv_reg_mr and ibv_create_cq fail with ENOMEM, and most programs " +
+			"use TCP.",
 		Fix: []string{
 			`printf '* - memlock unlimited\nroot - memlock unlimited\n' > /etc/security/limits.d/90-rdma.conf` +
 				`  # then log in again`,
@@ -53,8 +54,10 @@ func checkUverbsModule(f *facts.Facts, report reporter) {
 	}
 	report(finding.Finding{
 		Evidence: "there are RDMA devices, but no /sys/class/infiniband_verbs: the module ib_uverbs is not loaded",
-		Why:      "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they use TCP.",
-		Fix:      []string{"modprobe ib_uverbs", "echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
+		Why: "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they " +
+			"use TCP.",
+		Fix: []string{"modprobe ib_uverbs",
+			"echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
 }
 
 // eachUverbs returns a check that reports one finding for all device nodes in a state; u is the first of them.
@@ -90,8 +93,9 @@ const kubernetesDevices = "in Kubernetes request the resource of an RDMA device 
 
 func uverbsMissing(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding {
 	return finding.Finding{
-		Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes, filepath.Base(u.Node)),
-		Why:      "Without this file libibverbs does not find the RDMA device, and programs use TCP.",
+		Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes,
+			filepath.Base(u.Node)),
+		Why: "Without this file libibverbs does not find the RDMA device, and programs use TCP.",
 		Fix: []string{"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
 			note("in a container: docker run %s; %s", containerFlags(f), kubernetesDevices)}}
 }
@@ -99,7 +103,8 @@ func uverbsMissing(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding
 func uverbsDenied(_ *facts.Facts, u facts.Uverbs, nodes string) finding.Finding {
 	return finding.Finding{
 		Evidence: fmt.Sprintf("open %s: %s (%s)", nodes, u.Err, u.Mode),
-		Why:      "The kernel creates this file with mode 0666. It was changed: this user's programs cannot open the device.",
+		Why: "The kernel creates this file with mode 0666. It was changed: this user's programs cannot open the " +
+			"device.",
 		Fix: []string{`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
 			`udevadm control --reload && udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
 			`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`}}
@@ -108,15 +113,16 @@ func uverbsDenied(_ *facts.Facts, u facts.Uverbs, nodes string) finding.Finding 
 func uverbsRules(f *facts.Facts, u facts.Uverbs, nodes string) finding.Finding {
 	return finding.Finding{
 		Evidence: fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, u.Err, u.Mode),
-		Why: "Device rules of the control group refuse the device (a container that has only the file, or a service with " +
-			"DevicePolicy), or the device belongs to another network namespace.",
+		Why: "Device rules of the control group refuse the device (a container that has only the file, or a service " +
+			"with DevicePolicy), or the device belongs to another network namespace.",
 		Fix: []string{
-			note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only the "+
-				"file", containerFlags(f)),
+			note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only "+
+				"the file", containerFlags(f)),
 			note("%s; a hostPath of /dev/infiniband is not enough", kubernetesDevices),
-			"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then systemctl restart " +
-				"NAME",
-			"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's namespace"}}
+			"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then systemctl " +
+				"restart NAME",
+			"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's " +
+				"namespace"}}
 }
 
 func checkRDMACM(f *facts.Facts, report reporter) {
@@ -157,7 +163,8 @@ func checkProvider(f *facts.Facts, report reporter) {
 			Fix: []string{"apt-get install -y --reinstall ibverbs-providers",
 				"# Fedora, RHEL, Rocky: dnf reinstall libibverbs"}}
 		if p.Library != "" {
-			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s", p.Library, p.Name)
+			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s", p.Library,
+				p.Name)
 			out.Fix = []string{sh("mkdir -p /etc/libibverbs.d && echo %s > %s", "driver "+p.Name,
 				"/etc/libibverbs.d/"+p.Name+".driver")}
 		}
@@ -171,12 +178,13 @@ func checkGPUDirect(f *facts.Facts, report reporter) {
 		return
 	}
 	report(finding.Finding{Subject: thisNode, Where: fmt.Sprintf("%s (%s)", terminal.Count(g.GPUs, "GPU"), g.Model),
-		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in /proc/sys/kernel/osrelease, no "+
-			"nvidia_peermem in /sys/module", g.Reason, g.Driver, g.Kernel),
+		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in "+
+			"/proc/sys/kernel/osrelease, no nvidia_peermem in /sys/module", g.Reason, g.Driver, g.Kernel),
 		Why: "Every transfer is copied through host memory, at a fraction of the rate and at the cost of the CPU.",
 		Fix: []string{"modprobe nvidia_peermem && echo nvidia_peermem > /etc/modules-load.d/nvidia-peermem.conf",
-			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: install " +
-				"the open kernel modules (nvidia-driver-BRANCH-open, 515 or later) on Linux 5.12 or later, for dma-buf"}})
+			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: " +
+				"install the open kernel modules (nvidia-driver-BRANCH-open, 515 or later) on Linux 5.12 or later, " +
+				"for dma-buf"}})
 }
 
 func checkPeermemLegacy(f *facts.Facts, report reporter) {
@@ -188,8 +196,9 @@ func checkPeermemLegacy(f *facts.Facts, report reporter) {
 		return
 	}
 	report(finding.Finding{Subject: "module " + legacyModule,
-		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule, g.Driver),
-		Why:      "The driver has its own module since 470. The older one is unmaintained and breaks with a later kernel.",
+		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule,
+			g.Driver),
+		Why: "The driver has its own module since 470. The older one is unmaintained and breaks with a later kernel.",
 		Fix: []string{"rmmod nv_peer_mem && apt-get remove -y nvidia-peer-memory-dkms nvidia-peer-memory; modprobe " +
 			"nvidia_peermem", "# Fedora, RHEL, Rocky: rmmod nv_peer_mem; dnf remove nvidia-peer-memory; modprobe " +
 			"nvidia_peermem"}})

@@ -85,7 +85,8 @@ func judgeUCXTLS(_ *facts.Facts, env facts.Env) verdict {
 			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}
 	}
 	return verdict{severity: warning, what: "it leaves UCX no transport between nodes",
-		why: "Such a process reaches only others on this node. A job on several nodes fails (Destination is unreachable)."}
+		why: "Such a process reaches only others on this node. A job on several nodes fails (Destination is " +
+			"unreachable)."}
 }
 
 // ucxDevices is the content of UCX_NET_DEVICES. A name is an RDMA port (mlx5_0:1; since UCX 1.21 also mlx5_0) or an
@@ -208,8 +209,8 @@ func checkUCXTransports(f *facts.Facts, report reporter) {
 			shellWord(f.UCX.Path), shellWord(lost[0].Device))}}
 	if len(seen) == 0 {
 		out.Evidence = fmt.Sprintf("%s -d lists no RDMA transport of any device", f.UCX.Path)
-		out.Fix = append([]string{"# is UCX built without RDMA, or its module libuct_ib.so missing? Install the RDMA part " +
-			"of the same version (packages ucx-ib and ucx-ib-mlx5, or HPC-X)"}, out.Fix...)
+		out.Fix = append([]string{"# is UCX built without RDMA, or its module libuct_ib.so missing? Install the RDMA " +
+			"part of the same version (packages ucx-ib and ucx-ib-mlx5, or HPC-X)"}, out.Fix...)
 	} else {
 		out.Evidence += fmt.Sprintf(", and %s for others", listed(seen))
 	}

@@ -198,7 +198,8 @@ func (e *Examiner) readHard(ctx context.Context) (start time.Time, found []findi
 	found = judge(f, func(c check.Check) bool { return check.Hard(c.ID) })
 	ports := make([]Port, len(f.Rails))
 	for i, r := range f.Rails {
-		ports[i] = Port{Rail: r.Name, Device: r.Device, Netdev: r.Netdev, Number: r.Port, State: r.StateID, Unused: r.Unused}
+		ports[i] = Port{Rail: r.Name, Device: r.Device, Netdev: r.Netdev, Number: r.Port, State: r.StateID,
+			Unused: r.Unused}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -232,7 +233,10 @@ func (e *Examiner) Examine(ctx context.Context) {
 		return
 	}
 	if e.o.Series != nil {
-		e.o.Series(func(series facts.Series, failed map[string]string) { f.Live = e.history.Live(series, failed, start) })
+		e.o.Series(func(series facts.Series, failed map[string]string) {
+			f.Live = e.history.Live(series, failed,
+				start)
+		})
 	}
 	exam.Unread = check.ServedUnread(f.Unread)
 	e.done++

@@ -49,7 +49,11 @@ func TestExaminer(t *testing.T) {
 		var uses atomic.Bool
 		flaps := 0.0
 		w := New(Options{Store: store, Uses: uses.Load,
-			Gather: func(context.Context) *facts.Facts { time.Sleep(30 * time.Millisecond); f := *now.Load(); return &f },
+			Gather: func(context.Context) *facts.Facts {
+				time.Sleep(30 * time.Millisecond)
+				f := *now.Load()
+				return &f
+			},
 			Series: func(view func(facts.Series, map[string]string)) {
 				flaps += 10
 				view(series{"netdev_carrier_changes_total": flaps}, map[string]string{"gpu": "died"})

@@ -69,7 +69,8 @@ func TestAskPFC(t *testing.T) {
 				}
 				h := req[0].Header
 				h.Length = 0
-				if little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1; little && !bytes.Equal(req[0].Data, askedPFC) ||
+				if little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1; little &&
+					!bytes.Equal(req[0].Data, askedPFC) ||
 					h.Type != 78 || h.Flags != netlink.Request {
 					t.Errorf("asked %+v", req[0])
 				}

@@ -132,8 +132,8 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 	mode, reason := m.Mode()
 	d.Mode, d.Reason = mode, reason
 	if mode == "" && m.GPUsKnown {
-		r.say("GPUDirect: neither %s nor the kernel's release shows whether dma-buf is possible; compare with nvidia-smi",
-			filepath.Join(dir, "version"))
+		r.say("GPUDirect: neither %s nor the kernel's release shows whether dma-buf is possible; compare with "+
+			"nvidia-smi", filepath.Join(dir, "version"))
 	}
 	return func(f *Facts) { f.GPUDirect = d }
 }

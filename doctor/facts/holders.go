@@ -30,12 +30,13 @@ func (g *Gatherer) readHolders(rails []rail.Rail) work {
 		threads := map[int][]string{} // thread → rails
 		for _, v := range rails[:min(len(rails), maxPorts)] {
 			r.at("queue pairs of " + v.Device)
-			err := g.kernel.QueuePairs(v.Device, rdmanl.QPLimits{Time: g.o.Budget / 4, Pairs: maxPairs}, func(qp rdmanl.QP) {
-				if tid := int(qp.PID); tid != 0 && !qp.Kernel && qp.State == rdmanl.RTS && int(qp.Port) == v.Port &&
-					!slices.Contains(threads[tid], v.Name) {
-					threads[tid] = append(threads[tid], v.Name)
-				}
-			})
+			err := g.kernel.QueuePairs(v.Device, rdmanl.QPLimits{Time: g.o.Budget / 4, Pairs: maxPairs},
+				func(qp rdmanl.QP) {
+					if tid := int(qp.PID); tid != 0 && !qp.Kernel && qp.State == rdmanl.RTS && int(qp.Port) == v.Port &&
+						!slices.Contains(threads[tid], v.Name) {
+						threads[tid] = append(threads[tid], v.Name)
+					}
+				})
 			if err != nil && !errors.Is(err, rdmanl.ErrCut) {
 				r.say("queue pairs of %s: %v; see dmesg", v, err)
 			}

@@ -156,7 +156,8 @@ func (p *PCI) addAdapter(r *reader, devices, address string, above []string) (hi
 	a := PCIAdapter{Address: address, Relaxed: control&enableRelaxed != 0}
 	if len(above) > 1 {
 		root := filepath.Join(devices, above[0])
-		vendor, device := strings.TrimPrefix(r.text(root, "vendor"), "0x"), strings.TrimPrefix(r.text(root, "device"), "0x")
+		vendor, device := strings.TrimPrefix(r.text(root, "vendor"), "0x"), strings.TrimPrefix(r.text(root, "device"),
+			"0x")
 		if vendor != "" && device != "" {
 			a.RootPort = clean(vendor + ":" + device)
 		}

@@ -29,8 +29,8 @@ func drivers() map[string]driver {
 
 func railOf(v rail.Rail) Rail {
 	r := Rail{Name: v.Name, Device: v.Device, Port: v.Port, Netdev: v.Netdev, Role: v.Role, LinkLayer: v.LinkLayer,
-		Driver: v.Driver, Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode, Board: v.SystemImageGUID,
-		Guest: v.Guest, Synthetic: v.Synthetic}
+		Driver: v.Driver, Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode,
+		Board: v.SystemImageGUID, Guest: v.Guest, Synthetic: v.Synthetic}
 	if !v.Software {
 		r.Kind = strings.Join(strings.Fields(v.Driver+" "+v.HCAType+" "+v.BoardID), " ")
 		r.Provider = drivers()[v.Driver].provider

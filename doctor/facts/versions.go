@@ -93,7 +93,8 @@ func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 	}
 	for _, r := range rails {
 		if !r.Software {
-			add("firmware", strings.TrimSpace(r.HCAType+" "+r.BoardID), r.Firmware, "/sys/class/infiniband/"+r.Device+"/fw_ver")
+			add("firmware", strings.TrimSpace(r.HCAType+" "+r.BoardID), r.Firmware, "/sys/class/infiniband/"+r.Device+
+				"/fw_ver")
 		}
 		if r.Driver != "" {
 			version, _ := sysfs.ReadString(g.o.Sysfs, "module", r.Driver, "version")

@@ -308,7 +308,8 @@ func (p printer) prose(first, rest, text string) {
 }
 
 func (p printer) summary(r Report, rails int, unread bool) {
-	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"), r.Seconds)
+	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"),
+		r.Seconds)
 	isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
 	fixable := func(f finding.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }
 	if slices.ContainsFunc(r.Findings, fixable) {

@@ -156,7 +156,8 @@ func TestExamine(t *testing.T) {
 		}
 	}
 	want := 2*(len(check.Checks())-live) + len(check.PeerChecks())
-	if r.Checks != want || r.NotRun != live || live < 10 || r.Critical+r.Warnings != len(r.Findings) || len(r.Nodes) != 2 {
+	if r.Checks != want || r.NotRun != live || live < 10 || r.Critical+r.Warnings != len(r.Findings) ||
+		len(r.Nodes) != 2 {
 		t.Errorf("%d checks and %d not run, want %d and %d; %d faults and %d warnings of %d", r.Checks, r.NotRun, want, live,
 			r.Critical, r.Warnings, len(r.Findings))
 	}

@@ -18,7 +18,8 @@ func raised(check string, severity finding.Severity, subject string) finding.Rai
 // statusOf returns the status of a node with 8 rails that are up, and these findings.
 func statusOf(found ...finding.Raised) status.Status {
 	at, up := time.Now(), true
-	s := status.Status{Version: status.Version, At: at, Examination: status.Examination{At: &at, Done: 2}, Findings: found}
+	s := status.Status{Version: status.Version, At: at, Examination: status.Examination{At: &at, Done: 2},
+		Findings: found}
 	for range 8 {
 		s.Rails = append(s.Rails, status.Rail{Up: &up})
 	}

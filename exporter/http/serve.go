@@ -159,7 +159,8 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 
 func listenError(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address", err)
+		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address",
+			err)
 	}
 	return fmt.Errorf("cannot listen: %w (see --web.listen-address and --web.config.file)", err)
 }
@@ -170,7 +171,8 @@ func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) 
 		logger.Info("Listening on the sockets of systemd")
 		list, err := activation.Listeners()
 		if err == nil && len(list) == 0 {
-			err = errors.New("no sockets from systemd: start railscope by its socket unit or without --web.systemd-socket")
+			err = errors.New("no sockets from systemd: start railscope by its socket unit or without " +
+				"--web.systemd-socket")
 		}
 		return list, err
 	}

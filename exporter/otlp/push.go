@@ -79,15 +79,17 @@ func New(o Options) (*Pusher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--otlp.http.config.file: %w", err)
 	}
-	p := &Pusher{opts: o, url: u.String(), client: &http.Client{Transport: transport}, counts: map[string]*atomic.Uint64{},
+	p := &Pusher{opts: o, url: u.String(), client: &http.Client{Transport: transport},
+		counts: map[string]*atomic.Uint64{},
 		resource: map[string]string{"service.name": "railscope", "service.instance.id": o.Node, "host.name": o.Node,
 			"service.version": o.Version}}
 	for _, result := range []string{success, partial, failure} {
 		p.counts[result] = new(atomic.Uint64)
 	}
-	p.pushes = p.Group("exporter/otlp/push.go").With("result").Counter("otlp_pushes_total", "Pushes to --otlp.endpoint "+
-		"by result. success: the receiver took all series. partial: it refused some of them. failure: it took none, "+
-		"and the log says why; the next push has the counters' newer values.")
+	p.pushes = p.Group("exporter/otlp/push.go").With("result").
+		Counter("otlp_pushes_total", "Pushes to --otlp.endpoint by result. success: the receiver took all series. "+
+			"partial: it refused some of them. failure: it took none, and the log says why; the next push has the "+
+			"counters' newer values.")
 	return p, nil
 }
 

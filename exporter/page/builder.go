@@ -131,8 +131,8 @@ func (b *builder) gpus(s *Snapshot) {
 	b.each("gpu_info", []string{"gpu", "name"}, func(l []string, _ float64) {
 		get := b.of("gpu", l[0])
 		s.GPUs = append(s.GPUs, GPU{Index: l[0], Name: l[1], Source: source[l[0]],
-			Used: get("gpu_memory_used_bytes"), Total: get("gpu_memory_total_bytes"), Busy: get("gpu_utilization_ratio"),
-			Peak:  get("gpu_memory_used_peak_bytes", "window", "1m"),
+			Used: get("gpu_memory_used_bytes"), Total: get("gpu_memory_total_bytes"),
+			Busy: get("gpu_utilization_ratio"), Peak: get("gpu_memory_used_peak_bytes", "window", "1m"),
 			Start: get("gpu_memory_used_peak_bytes", "window", "start")})
 	})
 	slices.SortFunc(s.GPUs, func(a, b GPU) int { return rail.NaturalCompare(a.Index, b.Index) })

@@ -168,8 +168,8 @@ railscope_nccl_fallback{job="EVIL"} 1
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
 	page.o.Exam = func() Exam {
-		e := examined(finding.Finding{Check: evil, Severity: evil, Subject: evil, Where: evil, Evidence: evil, Why: evil,
-			Fix: []string{evil + "\nreboot"}})
+		e := examined(finding.Finding{Check: evil, Severity: evil, Subject: evil, Where: evil, Evidence: evil,
+			Why: evil, Fix: []string{evil + "\nreboot"}})
 		e.Err, e.Unread, e.Findings[0].Silenced = evil, []string{evil}, evil
 		return e
 	}

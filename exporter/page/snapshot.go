@@ -195,8 +195,9 @@ func (s *Snapshot) update(ports []Port) {
 	for _, p := range ports {
 		i := slices.IndexFunc(s.Rails, func(r Rail) bool { return r.Name == p.Rail })
 		if i < 0 { // it appeared just now, or does not answer scrapes
-			i, s.Rails = len(s.Rails), append(s.Rails, Rail{Name: p.Rail, Device: p.Device, Port: strconv.Itoa(p.Number),
-				Netdev: p.Netdev})
+			i, s.Rails = len(s.Rails), append(s.Rails,
+				Rail{Name: p.Rail, Device: p.Device, Port: strconv.Itoa(p.Number),
+					Netdev: p.Netdev})
 		}
 		r := &s.Rails[i]
 		r.State, r.Up, r.Unused = "", nil, p.Unused

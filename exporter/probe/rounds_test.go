@@ -66,10 +66,12 @@ func TestRecentRounds(t *testing.T) {
 	}
 	unmeasured := ok
 	unmeasured.Rails = []result.RailResult{{Rail: "0", Expected: &both, Latency: &result.Latency{}}}
-	if got := roundOf(unmeasured, nil); got.P50 != nil || got.P99 != nil || got.Expected == nil || *got.Expected != both {
+	if got := roundOf(unmeasured, nil); got.P50 != nil || got.P99 != nil || got.Expected == nil ||
+		*got.Expected != both {
 		t.Errorf("one rail without a write: %+v", got)
 	}
-	one := result.Result{Outcome: result.Fallback, Transport: result.TCP, TCP: []result.TCPResult{{BytesPerSecond: 1e9}}}
+	one := result.Result{Outcome: result.Fallback, Transport: result.TCP,
+		TCP: []result.TCPResult{{BytesPerSecond: 1e9}}}
 	if got := roundOf(one, nil).Goodput; got == nil || *got != 1e9 {
 		t.Errorf("one baseline: goodput %v", got)
 	}

@@ -35,7 +35,8 @@ func (p *peer) render() {
 // put adds a sample; labels follow the peer.
 func (p *peer) put(m *collector.Metric, v float64, labels ...string) {
 	if !math.IsNaN(v) && !math.IsInf(v, 0) {
-		p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...), Value: v})
+		p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...),
+			Value: v})
 	}
 }
 

@@ -31,8 +31,8 @@ func newRows() *rows {
 	r := &rows{Table: collector.Table{Source: "probe"}}
 	peer := r.Group(figures, "peer")
 	r.rounds = peer.With("result").Counter("probe_rounds_total", "Rounds by result: ok (by RDMA), degraded (by RDMA, "+
-		"with a rail that is dead or slow), fallback (the peer is reachable, but not by RDMA), failed (not reachable, or "+
-		"corrupted data) and skipped (not the right moment).")
+		"with a rail that is dead or slow), fallback (the peer is reachable, but not by RDMA), failed (not "+
+		"reachable, or corrupted data) and skipped (not the right moment).")
 	r.soloRounds = peer.Ref(here).Counter("probe_solo_rounds_total", "Rounds by RDMA in which each rail was measured "+
 		"alone, one in probe.solo_every. Solo goodput, scaling and degradation are updated with each.")
 	r.failures = peer.With("stage", "reason").Ref(words).Counter("probe_failures_total",
@@ -44,8 +44,8 @@ func newRows() *rows {
 	r.retransmits = peer.Ref("tcp(7), TCP_INFO tcpi_total_retrans").Counter("probe_tcp_retransmits_total",
 		"Segments that the probe's TCP bursts retransmitted: loss on the path.")
 	r.transport = peer.With("transport").Gauge("probe_transport",
-		"1 for the transport of the last round that was not skipped: rdma (in the demo: simulated), tcp or none; 0 for the "+
-			"others.")
+		"1 for the transport of the last round that was not skipped: rdma (in the demo: simulated), tcp or none; 0 "+
+			"for the others.")
 	r.fallback = peer.With("reason").Ref(words).Gauge("probe_fallback_info", "Why the last round that was not skipped "+
 		"fell back to TCP or failed; always 1. Absent when it did not.")
 	r.mismatch = peer.With("component").Gauge("probe_component_mismatch",
@@ -54,19 +54,19 @@ func newRows() *rows {
 		"When the last round with result ok ended, Unix time.")
 	r.lastRound = peer.Gauge("probe_last_round_timestamp_seconds",
 		"When the last round ended, Unix time, whatever its result, skipped included. Absent before the first.")
-	r.measured = peer.Ref(here).Gauge("probe_last_measured_timestamp_seconds", "When the last round that was not skipped "+
-		"ended, Unix time: the age of the figures. Absent before the first.")
+	r.measured = peer.Ref(here).Gauge("probe_last_measured_timestamp_seconds", "When the last round that was not "+
+		"skipped ended, Unix time: the age of the figures. Absent before the first.")
 	r.duration = peer.Gauge("probe_duration_seconds", "Duration of the last round that was not skipped.")
-	r.goodput = peer.With("mode").Gauge("probe_goodput_bytes_per_second", "RDMA goodput over all rails at once in the "+
-		"last round. mode=stealing: each rail carries what it can. mode=static: rails × the slowest, which a job with equal "+
-		"parts would reach. Absent when the last round did not measure it.")
-	r.imbalance = peer.Ref("internal/rail/balance.go").Gauge("probe_imbalance_ratio", "1 − the smallest share of a rail "+
-		"in the last striped burst; a share is goodput ÷ capacity, relative to the best rail of its group (role, link "+
-		"layer and rate). Of the worst group. 0.39 when one rail carried 61 % of the others, 1 when one carried nothing. "+
-		"Absent where no group has two rails.")
+	r.goodput = peer.With("mode").Gauge("probe_goodput_bytes_per_second", "RDMA goodput over all rails at once in "+
+		"the last round. mode=stealing: each rail carries what it can. mode=static: rails × the slowest, which a job "+
+		"with equal parts would reach. Absent when the last round did not measure it.")
+	r.imbalance = peer.Ref("internal/rail/balance.go").Gauge("probe_imbalance_ratio",
+		"1 − the smallest share of a rail in the last striped burst; a share is goodput ÷ capacity, relative to the "+
+			"best rail of its group (role, link layer and rate). Of the worst group. 0.39 when one rail carried 61 % "+
+			"of the others, 1 when one carried nothing. Absent where no group has two rails.")
 	r.scaling = peer.Gauge("probe_scaling_ratio",
-		"Goodput of all rails at once ÷ the sum of each alone. Below 0.9 the rails share a bottleneck, such as a PCIe link. "+
-			"Of the last round with solo bursts; absent after a round that was not by RDMA.")
+		"Goodput of all rails at once ÷ the sum of each alone. Below 0.9 the rails share a bottleneck, such as a "+
+			"PCIe link. Of the last round with solo bursts; absent after a round that was not by RDMA.")
 	r.skew = peer.Gauge("probe_finish_skew_ratio",
 		"In the last striped burst: 1 − goodput of the slowest rail ÷ goodput of the fastest.")
 	r.speedup = peer.Gauge("probe_speedup_ratio", "RDMA goodput ÷ the best TCP goodput, of the last round with both; "+
@@ -78,8 +78,8 @@ func newRows() *rows {
 
 	rail := r.Group(figures, "peer", "rail")
 	r.latency = rail.Row(collector.Histogram, "probe_latency_seconds",
-		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. Per rail where the scrape negotiates "+
-			"native histograms; else of all rails, with an empty rail.")
+		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. Per rail where the scrape "+
+			"negotiates native histograms; else of all rails, with an empty rail.")
 	r.railUp = rail.Gauge("probe_rail_up",
 		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not. Absent for a rail without a "+
 			"partner because the peer has fewer rails.")
@@ -89,11 +89,11 @@ func newRows() *rows {
 	r.railBytes = rail.Counter("probe_rail_bytes_total",
 		"Payload that the probe sent over the rail by RDMA, in all bursts: its part of the port's traffic.")
 	r.railRetransmits = rail.Ref("internal/rail/status.go").Counter("probe_rail_retransmits_total",
-		"Events after which the adapter retransmits, as the counters of the rail show them, during striped bursts. Absent "+
-			"where the driver does not count them.")
+		"Events after which the adapter retransmits, as the counters of the rail show them, during striped bursts. "+
+			"Absent where the driver does not count them.")
 	r.railExpected = rail.Gauge("probe_rail_expected_bytes_per_second",
-		"Expected goodput of the rail: the least of port and PCIe link, of both ends. Absent for software devices (rxe, "+
-			"siw), for which none is expected.")
+		"Expected goodput of the rail: the least of port and PCIe link, of both ends. Absent for software devices "+
+			"(rxe, siw), for which none is expected.")
 	r.counters = rail.Gauge("probe_bytes_mismatch_ratio", "Difference between the port's counter and the bytes that "+
 		"the last striped burst sent, as a ratio: other traffic, retransmissions, or bytes on another path.")
 	r.pathMTU = rail.Gauge("probe_path_mtu_bytes",
@@ -101,24 +101,24 @@ func newRows() *rows {
 	r.gid = rail.With("gid_index", "gid", "reason").Ref("internal/rail/choose.go").Gauge("probe_gid_info",
 		"GID that the rail used, and why; always 1.")
 	r.degradation = rail.Ref("internal/baseline/baseline.go").Gauge("probe_rail_degradation_ratio",
-		"Solo goodput of the rail ÷ its median of the last 24 h: below 1 the rail is slower than it was. Absent before 5 "+
-			"solo bursts. With --state.dir a restart forgets nothing.")
+		"Solo goodput of the rail ÷ its median of the last 24 h: below 1 the rail is slower than it was. Absent "+
+			"before 5 solo bursts. With --state.dir a restart forgets nothing.")
 
 	extra := r.Group("probe/result/extras_judged.go")
 	r.loopback = extra.With("rail").Gauge("probe_loopback_goodput_bytes_per_second", "RDMA goodput of the rail to "+
 		"itself, without the wire to a peer. Low as well: the host or PCIe limits the rail. With `probe.extras: "+
 		"[loopback]`, of the last round that measured it.")
-	r.pathLoss = extra.With("peer", "rail").Gauge("probe_path_loss_ratio", "Part of the packets after which something "+
-		"was sent again, on the worst of the rail's paths (flow labels); 1 where one carries nothing. With `probe.extras: "+
-		"[paths]`.")
+	r.pathLoss = extra.With("peer", "rail").Gauge("probe_path_loss_ratio", "Part of the packets after which "+
+		"something was sent again, on the worst of the rail's paths (flow labels); 1 where one carries nothing. With "+
+		"`probe.extras: [paths]`.")
 	r.pathsLossy = extra.With("peer", "rail").Gauge("probe_paths_lossy", "Paths (flow labels) of the rail that lose "+
 		"packets, of 16, unless all do. With `probe.extras: [paths]`.")
-	r.contention = extra.With("rail", "other").Gauge("probe_contention_ratio", "Goodput of two rails at once ÷ the sum "+
-		"of each alone: 1 where they share nothing. With `probe.extras: [contention]`.")
+	r.contention = extra.With("rail", "other").Gauge("probe_contention_ratio", "Goodput of two rails at once ÷ the "+
+		"sum of each alone: 1 where they share nothing. With `probe.extras: [contention]`.")
 
-	r.gpu = extra.With("rail", "memory").Gauge("probe_gpu_ratio", "RDMA goodput of the rail alone between memory of GPUs "+
-		"÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem, cuda_host, which is "+
-		"not on the GPU, or cuda_staged, copied through the host. With `probe.extras: [gpu]`.")
+	r.gpu = extra.With("rail", "memory").Gauge("probe_gpu_ratio", "RDMA goodput of the rail alone between memory of "+
+		"GPUs ÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem, cuda_host, "+
+		"which is not on the GPU, or cuda_staged, copied through the host. With `probe.extras: [gpu]`.")
 
 	probe := r.Group("probe/options/options.go")
 	r.budget = probe.Gauge("probe_budget_seconds", "Remaining probe time of each rail in this hour: the smaller "+
@@ -127,22 +127,22 @@ func newRows() *rows {
 	r.restarts = probe.Counter("probe_worker_restarts_total",
 		"Restarts of the worker process after it crashed or was killed.")
 	r.up = probe.Ref("probe/service.go").Gauge("probe_up", "1 when the probe runs as configured: it listens on "+
-		"probe.listen and asks its peers. 0 when it cannot listen; it retries at least every 30 s. Absent when no probe is "+
-		"configured.")
+		"probe.listen and asks its peers. 0 when it cannot listen; it retries at least every 30 s. Absent when no "+
+		"probe is configured.")
 	r.interval = probe.Ref("probe/internal/schedule/schedule.go").Gauge("probe_interval_seconds",
 		"Time between two rounds with one peer: probe.interval, or a multiple when there are too many peers for that. "+
 			"Absent when there are no peers to ask.")
 	r.refused = probe.With("reason").Ref("probe/internal/node/node.go").Counter("probe_refused_total",
-		"Clients that the probe "+
-			"port refused. unauthorized: neither a valid token nor a peer's certificate. connections: all 64 places, or the 32 "+
-			"for unauthenticated clients, are taken. address: one address has half of them. timeout: no proof, request or read "+
-			"of the answer within 10 s. version: another protocol version. malformed: not a request of railscope.")
+		"Clients that the probe port refused. unauthorized: neither a valid token nor a peer's certificate. "+
+			"connections: all 64 places, or the 32 for unauthenticated clients, are taken. address: one address has "+
+			"half of them. timeout: no proof, request or read of the answer within 10 s. version: another protocol "+
+			"version. malformed: not a request of railscope.")
 	name := r.Group("probe/internal/schedule/directory.go", "name")
 	r.dnsPeers = name.Gauge("probe_dns_peers", "Nodes that a DNS name (dns+NAME) or files (file:PATTERN) of the "+
-		"configuration list, this node excluded; probe.fanout of them are asked. An address of a name counts for 5 minutes "+
-		"after its last answer; when a lookup fails, all are kept.")
+		"configuration list, this node excluded; probe.fanout of them are asked. An address of a name counts for 5 "+
+		"minutes after its last answer; when a lookup fails, all are kept.")
 	r.dnsLookups = name.With("result").Counter("probe_dns_lookups_total", "Lookups of the name, one every 30 s, or "+
-		"reads of the files, every 5 s: ok, not_found (no such name or file, or no address), timeout, failed (of a file: "+
-		"invalid or unreadable).")
+		"reads of the files, every 5 s: ok, not_found (no such name or file, or no address), timeout, failed (of a "+
+		"file: invalid or unreadable).")
 	return r
 }

@@ -27,16 +27,16 @@ func newRows() *rows {
 		"were not RDMA, mostly TCP, since railscope started; for a bond, of all members together. Only mlx5 counts "+
 		"them separately: absent elsewhere.")
 
-	r.share = flow.Ref("internal/rail/balance.go").Gauge("rail_share_ratio", "Load ÷ capacity of the rail in the real "+
-		"traffic of the last 10 s, relative to the best rail of its group (role, link layer and rate): 1 for the best. "+
-		"Absent while no rail of a group of two is busy.")
+	r.share = flow.Ref("internal/rail/balance.go").Gauge("rail_share_ratio", "Load ÷ capacity of the rail in the "+
+		"real traffic of the last 10 s, relative to the best rail of its group (role, link layer and rate): 1 for "+
+		"the best. Absent while no rail of a group of two is busy.")
 
 	all := r.Group(code+"balance.go", "direction")
 	r.imbalance = all.With("role").Ref("internal/rail/balance.go").Gauge("rails_imbalance_ratio", "1 − the smallest "+
-		"share of a rail of the role in the real traffic of the last 10 s; a share is load ÷ capacity, relative to the best "+
-		"rail of its group (role, link layer and rate). Of the worst group. 0.39 when one rail carries 61 % of the others, "+
-		"1 when one carries nothing. A rail that was up and is down carries nothing. Absent while no group of at least two "+
-		"rails is busy.")
+		"share of a rail of the role in the real traffic of the last 10 s; a share is load ÷ capacity, relative to "+
+		"the best rail of its group (role, link layer and rate). Of the worst group. 0.39 when one rail carries 61 % "+
+		"of the others, 1 when one carries nothing. A rail that was up and is down carries nothing. Absent while no "+
+		"group of at least two rails is busy.")
 	r.imbalanced = all.Counter("rails_imbalanced_seconds_total", "Part of rails_busy_seconds_total in which "+
 		"rails_imbalance_ratio of any role was above 0.25: a rail carried less than 75 % of the best of its group.")
 	r.anyBusy = all.Ref(code+"balance.go").Counter("rails_busy_seconds_total", "Time in which at least one rail was "+
@@ -47,8 +47,9 @@ func newRows() *rows {
 		"fallback. rdma_idle_tcp_busy: GPUs compute, no rail carries RDMA and the rails' interfaces carry much other "+
 		"traffic. single_rail: traffic was even and now one rail carries all of it. Absent while it cannot be judged.")
 
-	r.peak = r.Group(code+"history.go", "gpu", "window").Gauge("gpu_memory_used_peak_bytes", "Peak of the GPU memory in "+
-		"use, checked every second: window=start since railscope started, window=1m in the last minute.")
+	r.peak = r.Group(code+"history.go", "gpu", "window").Gauge("gpu_memory_used_peak_bytes",
+		"Peak of the GPU memory in use, checked every second: window=start since railscope started, window=1m in the "+
+			"last minute.")
 
 	device := r.Group(code+"device.go", "device")
 	r.interval = device.Gauge("sampler_interval_seconds", "Time between two samples of the "+
@@ -57,9 +58,9 @@ func newRows() *rows {
 	r.samples = device.Counter("sampler_samples_total", "Samples taken of the device: one per rail and direction.")
 	r.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous one was "+
 		"late or slow, or the device could not be read. The next one is divided by the time that really passed.")
-	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total", "Dropped samples, of all "+
-		"devices. reset: the counter went back. gap: the first sample after the device was gone or not read for long. "+
-		"slow: the read took so long that the sample's time is unknown.")
+	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total",
+		"Dropped samples, of all devices. reset: the counter went back. gap: the first sample after the device was "+
+			"gone or not read for long. slow: the read took so long that the sample's time is unknown.")
 	r.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for samples, "+
 		"waiting for its firmware included. Its CPU time is less, and part of process_cpu_seconds_total.")
 	return r

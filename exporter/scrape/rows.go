@@ -50,11 +50,11 @@ func newRows() *rows {
 	r.demo = own.Ref("docs/demo.md").Gauge("demo", "1 when all data is simulated by railscope demo: rails are shaped "+
 		"TCP connections within one machine, GPUs do not exist. Absent otherwise.")
 	r.scrape = own.Gauge("scrape_seconds", "Duration of the reads for this scrape, all sources in parallel.")
-	r.refused = own.With("reason").Ref("exporter/scrape/rows.go").Counter("web_refused_total", "Clients that the "+
-		"web port refused. connections: --web.max-connections are open. address: one address has half of them. "+
-		"timeout: a request did not arrive, or an answer was not read, in time. streams: 50 live pages are open. "+
-		"body: the request body was too large. cross_site: a page of another site requested a reload. login: a password "+
-		"was not checked, as too many from its address were wrong.")
+	r.refused = own.With("reason").Ref("exporter/scrape/rows.go").Counter("web_refused_total", "Clients that the web "+
+		"port refused. connections: --web.max-connections are open. address: one address has half of them. timeout: "+
+		"a request did not arrive, or an answer was not read, in time. streams: 50 live pages are open. body: the "+
+		"request body was too large. cross_site: a page of another site requested a reload. login: a password was "+
+		"not checked, as too many from its address were wrong.")
 	reload := own.Ref("exporter/http/server.go")
 	r.reloadOK = reload.Gauge("config_last_reload_successful",
 		"1 when the last configuration was applied, 0 when it was refused and the previous one is still active.")
@@ -66,9 +66,9 @@ func newRows() *rows {
 		"round starts, and NVML is released. Absent in the demo.")
 	found := own.Ref("docs/doctor.md")
 	r.finding = found.With("check", "severity", "subject", "rail").Gauge("finding", "1 while a finding is active: "+
-		"raised by 2 consecutive examinations, or 2 readings of a hard fact, and cleared by 3. The node is examined every "+
-		"minute, a peer by each round. severity: critical, warning or info. rail is empty unless the subject is one rail. "+
-		"Silenced findings have no series.")
+		"raised by 2 consecutive examinations, or 2 readings of a hard fact, and cleared by 3. The node is examined "+
+		"every minute, a peer by each round. severity: critical, warning or info. rail is empty unless the subject "+
+		"is one rail. Silenced findings have no series.")
 	r.more = found.Gauge("findings_dropped", "Findings beyond the 256 that have series, the least severe ones.")
 	return r
 }

@@ -106,8 +106,9 @@ func peer(p page.Peer) status.Peer {
 	out := status.Peer{Name: p.Name}
 	if len(p.Rounds) > 0 {
 		r := p.Rounds[0]
-		out.Last = &status.Round{Start: r.Start, Seconds: r.Duration.Seconds(), Outcome: r.Outcome, Transport: r.Transport,
-			Reason: text(r.Reason), Goodput: stats.Finite(r.Goodput), Expected: stats.Finite(r.Expected),
+		out.Last = &status.Round{Start: r.Start, Seconds: r.Duration.Seconds(), Outcome: r.Outcome,
+			Transport: r.Transport,
+			Reason:    text(r.Reason), Goodput: stats.Finite(r.Goodput), Expected: stats.Finite(r.Expected),
 			Imbalance: stats.Finite(r.Imbalance), P50: stats.Finite(r.P50), P99: stats.Finite(r.P99),
 			Findings: append([]finding.Finding{}, r.Findings...)}
 	}

@@ -108,7 +108,8 @@ func TestStatus(t *testing.T) {
 		}}
 		w := httptest.NewRecorder()
 		Handler(s, o).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		got := strings.ReplaceAll(w.Body.String(), now.Local().Format("2006-01-02T15:04:05-07:00"), now.Format(time.RFC3339))
+		got := strings.ReplaceAll(w.Body.String(), now.Local().Format("2006-01-02T15:04:05-07:00"),
+			now.Format(time.RFC3339))
 		if diff := cmp.Diff(want, got); diff != "" || w.Header().Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
 			t.Error(diff)
 		}

@@ -72,14 +72,16 @@ func newMaker(o Options) *maker {
 	if o.Clusters == nil {
 		o.Clusters = []string{""}
 	}
-	m := &maker{o: o, random: rand.New(rand.NewPCG(o.Seed, 1)), state: fleet.NewState(), pairs: map[string][]fleet.Pair{}}
+	m := &maker{o: o, random: rand.New(rand.NewPCG(o.Seed, 1)), state: fleet.NewState(),
+		pairs: map[string][]fleet.Pair{}}
 	for _, cluster := range o.Clusters { // on a day's ring, a node probes those that follow it
 		order := m.random.Perm(o.Nodes)
 		for at, i := range order {
 			for k := 1; k <= min(o.Fanout, o.Nodes-1); k++ {
 				to := order[(at+k)%o.Nodes]
-				m.pairs[cluster] = append(m.pairs[cluster], fleet.Pair{From: fleet.Node{Cluster: cluster, Name: Name(i)},
-					To: fleet.Node{Cluster: cluster, Name: Name(to)}})
+				m.pairs[cluster] = append(m.pairs[cluster],
+					fleet.Pair{From: fleet.Node{Cluster: cluster, Name: Name(i)},
+						To: fleet.Node{Cluster: cluster, Name: Name(to)}})
 			}
 		}
 	}

@@ -367,7 +367,8 @@ func TestModes(t *testing.T) {
 
 // TestExplain: EPERM, which amdgpu answers during a reset although the file can be opened, is no matter of permissions.
 func TestExplain(t *testing.T) {
-	for errno, want := range map[unix.Errno]error{unix.EPERM: ErrReset, unix.ENOENT: sysfs.ErrNone, unix.EIO: unix.EIO} {
+	for errno, want := range map[unix.Errno]error{unix.EPERM: ErrReset, unix.ENOENT: sysfs.ErrNone,
+		unix.EIO: unix.EIO} {
 		if err := explain(sysfs.Fail("file", errno)); !errors.Is(err, want) {
 			t.Errorf("%v: %v", errno, err)
 		}

@@ -343,7 +343,8 @@ func broken(file, pkg string) []string {
 	}
 	own, ours := strings.CutPrefix(pkg, "ours/")
 	for _, l := range leaves {
-		if ours && within(dir, l.dir) && dir != l.not && !within(own, l.dir) && !withinAny(own, l.ours) && own != l.also &&
+		if ours && within(dir, l.dir) && dir != l.not && !within(own, l.dir) && !withinAny(own, l.ours) &&
+			own != l.also &&
 			!test {
 			why = append(why, l.why)
 		}

@@ -296,7 +296,8 @@ type Days []Day
 func (d Days) MarshalText() ([]byte, error) {
 	var parts []string
 	for _, one := range d {
-		parts = append(parts, fmt.Sprint(one.Number, " ", strconv.FormatFloat(one.Median, 'g', 6, 64), " ", one.Figures))
+		parts = append(parts, fmt.Sprint(one.Number, " ", strconv.FormatFloat(one.Median, 'g', 6, 64), " ",
+			one.Figures))
 	}
 	return []byte(strings.Join(parts, ", ")), nil
 }

@@ -51,7 +51,8 @@ func TestPast(t *testing.T) {
 	}
 	for day := 2; day <= 7; day++ {
 		p, _ = observe(k, date(day), 12*24, float64(100-10*day))
-		if want := (Past{Median: float64(100 - 10*day), Best: 100, On: date(1), Latest: float64(100 - 10*day)}); p != want {
+		if want := (Past{Median: float64(100 - 10*day), Best: 100, On: date(1),
+			Latest: float64(100 - 10*day)}); p != want {
 			t.Errorf("day %d: %+v", day, p)
 		}
 	}

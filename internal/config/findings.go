@@ -49,10 +49,10 @@ func silenceKey(v *[]Silence) Key {
 	return Key{Name: "findings.silence", Form: "list of {check, subject, reason, until}",
 		Bounds: fmt.Sprintf("%d at most", maxSilences), want: "a list, such as [" + silenceForm + "]",
 		into: v, item: "a check with a reason and an end, such as " + silenceForm,
-		About: "Known findings to silence. They are shown with the reason, and do not count in " +
-			"`railscope_finding`, alerts, the log, the verdict and `railscope check`. `check` is a [name](doctor.md#checks), " +
-			"`subject` such as `rail 3`; without it all subjects match. `until` is a date, until its end in UTC, or a " +
-			"time such as 2027-01-31T08:00:00+01:00. One that has expired is logged at the start."}
+		About: "Known findings to silence. They are shown with the reason, and do not count in `railscope_finding`, " +
+			"alerts, the log, the verdict and `railscope check`. `check` is a [name](doctor.md#checks), `subject` " +
+			"such as `rail 3`; without it all subjects match. `until` is a date, until its end in UTC, or a time " +
+			"such as 2027-01-31T08:00:00+01:00. One that has expired is logged at the start."}
 }
 
 // checkSilences rejects silences without check, reason or end.
@@ -78,7 +78,8 @@ func (d *document) checkSilences(list []Silence) error {
 		}
 		for key, text := range map[string]string{"subject": s.Subject, "reason": s.Reason} {
 			if len(text) > maxSilentText || terminal.Plain(text) != text {
-				return d.errorf(n, "%s of an item of %s must be printable text of at most %d bytes", key, path, maxSilentText)
+				return d.errorf(n, "%s of an item of %s must be printable text of at most %d bytes", key, path,
+					maxSilentText)
 			}
 		}
 	}

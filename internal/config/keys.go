@@ -55,9 +55,9 @@ func keys(c *Config, extras *[]string) []Key {
 		{Name: "rails.include", Form: "regular expression", Bounds: "RE2, not empty",
 			want: "a regular expression for device names, such as ^mlx5_", into: &c.Rails.Include,
 			About: "Devices whose ports are rails, or single ports as `device/port` if the pattern has a slash: " +
-				"`^mlx5_0/1$`. It may match any part of the name, so write `^` for the beginning. Without it every port " +
-				"[without a reason against it](rails.md#ports-that-are-not-rails) is a rail. A pattern that matches " +
-				"nothing is logged, and a finding (`pattern_unmatched`)."},
+				"`^mlx5_0/1$`. It may match any part of the name, so write `^` for the beginning. Without it every " +
+				"port [without a reason against it](rails.md#ports-that-are-not-rails) is a rail. A pattern that " +
+				"matches nothing is logged, and a finding (`pattern_unmatched`)."},
 		{Name: "rails.exclude", Form: "regular expression", Bounds: "RE2, not empty",
 			want: "a regular expression for device names, such as ^mlx5_bond", into: &c.Rails.Exclude,
 			About: "Devices, or ports as `device/port`, that are not rails, also of those that `include` matches. " +
@@ -67,11 +67,10 @@ func keys(c *Config, extras *[]string) []Key {
 			Bounds:  "letters, digits, `_` `.` `-`, 32 at most; each port and each name once",
 			want:    "names with their ports, such as {rail0: mlx5_0/1}", into: &c.Rails.Names,
 			item: "a device, device/port or PCI address, such as mlx5_0, mlx5_0/1 or 0000:18:00.0",
-			About: "Names of rails in metrics: `mlx5_0/1` (`mlx5_0` is its first port), or `0000:18:00.0` for the first " +
-				"port of that PCI function, " +
-				"`0000:18:00.0/2` for the second. Rails are paired by name, so use the same names on both nodes of a " +
-				"probe. Ports without a name keep their number. A port that is absent is reported as missing. " +
-				"See [rails.md](rails.md)."},
+			About: "Names of rails in metrics: `mlx5_0/1` (`mlx5_0` is its first port), or `0000:18:00.0` for the " +
+				"first port of that PCI function, `0000:18:00.0/2` for the second. Rails are paired by name, so use " +
+				"the same names on both nodes of a probe. Ports without a name keep their number. A port that is " +
+				"absent is reported as missing. See [rails.md](rails.md)."},
 		{Name: "rails.roles", Form: "role: regular expression, …", Default: "[by the distance to GPUs](rails.md#roles)",
 			Bounds: fmt.Sprintf("letters, digits, `_` `.` `-`, 32 at most; %d roles", maxRoles),
 			want:   "roles with regular expressions for device names, such as {storage: ^mlx5_bond}",
@@ -84,14 +83,14 @@ func keys(c *Config, extras *[]string) []Key {
 			item: "the name of a switch, such as leaf-a", into: &c.Rails.Leaf,
 			About: "Leaf switches that the rails of this node are plugged into: `railscope_rail_leaf_info`, by which " +
 				"[`railscope fleet`](fleet.md) finds a bad one."},
-		{Name: "rails.virtual_functions", Form: "word", Default: "ignore", Bounds: "`ignore` or `" + ReportVirtual + "`",
-			want: "ignore or " + ReportVirtual, into: &c.Rails.VirtualFunctions,
+		{Name: "rails.virtual_functions", Form: "word", Default: "ignore", Bounds: "`ignore` or `" + ReportVirtual +
+			"`", want: "ignore or " + ReportVirtual, into: &c.Rails.VirtualFunctions,
 			invalid: text(&c.Rails.VirtualFunctions, func(s string) bool {
 				return s == "" || s == "ignore" || s == ReportVirtual
 			}),
-			About: "`" + ReportVirtual + "` exports the counters of virtual functions with the labels `pf` and `vf`. They " +
-				"are no rails: nothing is probed or judged. `include` and `exclude` apply to them too. " +
-				"See [rails.md](rails.md#virtual-functions)."},
+			About: "`" + ReportVirtual + "` exports the counters of virtual functions with the labels `pf` and `vf`. " +
+				"They are no rails: nothing is probed or judged. `include` and `exclude` apply to them too. See " +
+				"[rails.md](rails.md#virtual-functions)."},
 	}
 	list = append(append(list, expectations(&c.Expect)...), silenceKey(&c.Findings.Silence))
 	list = append(list, []Key{
@@ -109,8 +108,8 @@ func keys(c *Config, extras *[]string) []Key {
 			item: fmt.Sprintf("host or host:port, such as spark-02:%s or [fd00::2]:%s", port, port),
 			About: "Peers to ask. The default port is " + port + "; an IPv6 address is in brackets. The label " +
 				"`peer` is the peer as written here, with its port. `" + dnsPrefix + "name` stands for all addresses " +
-				"of a name, such as that of a headless Service, `" + filePrefix + "pattern` for the targets of files: " +
-				"of these nodes [`fanout` are asked](probe.md#fan-out)."},
+				"of a name, such as that of a headless Service, `" + filePrefix + "pattern` for the targets of " +
+				"files: of these nodes [`fanout` are asked](probe.md#fan-out)."},
 		{Name: "probe.token_file", Form: fileForm, want: "the name of a file", into: &p.Security.TokenFile,
 			Bounds: fmt.Sprintf("1 or 2 lines, %d bytes at most", secret.MaxToken),
 			About: "Holds the secret that all peers share, or two of them, one per line. This node asks with both " +
@@ -119,10 +118,10 @@ func keys(c *Config, extras *[]string) []Key {
 		{Name: "probe.insecure", Form: "`true` or `false`", Default: strconv.FormatBool(p.Security.Insecure),
 			want: "true or false", into: &p.Security.Insecure, Bounds: "not with `token_file` or `tls.client_ca_file`",
 			About: "Answer anyone who reaches the port. Without it, a token or an authority is required."},
-		{Name: "probe.allow_ring", Form: "`true` or `false`", Default: strconv.FormatBool(p.AllowRing), want: "true or false",
-			into: &p.AllowRing,
-			About: "Take part in [rings](benchmarks.md#gradient-synchronisation) that others ask for, towards this node's own " +
-				"peers, within the budget."},
+		{Name: "probe.allow_ring", Form: "`true` or `false`", Default: strconv.FormatBool(p.AllowRing),
+			want: "true or false", into: &p.AllowRing,
+			About: "Take part in [rings](benchmarks.md#gradient-synchronisation) that others ask for, towards this " +
+				"node's own peers, within the budget."},
 	}...)
 	list = append(list, figures(p)...)
 	words, s := extraWords(), &p.Security
@@ -130,8 +129,8 @@ func keys(c *Config, extras *[]string) []Key {
 		Key{Name: "probe.extras", Form: "list of words", Default: "none", Bounds: "`" + strings.Join(words, "`, `") +
 			"`, each once", want: "a list of " + strings.Join(words, ", ") + ", each once", into: extras,
 			item: "one of " + strings.Join(words, ", "),
-			About: "Additional [measurements](probe.md#extras) of full rounds, one per round, in turn. They count against " +
-				"the budget. `gpu` allocates GPU memory while it measures, and allows peers to do so here."},
+			About: "Additional [measurements](probe.md#extras) of full rounds, one per round, in turn. They count " +
+				"against the budget. `gpu` allocates GPU memory while it measures, and allows peers to do so here."},
 		file("tls.cert_file", &s.CertFile, "Certificate of this node in PEM, with the intermediate ones. Without it, "+
 			"TLS uses a certificate that the process makes, and only the token authenticates."),
 		file("tls.key_file", &s.KeyFile, "Key of the certificate."),
@@ -144,8 +143,9 @@ func keys(c *Config, extras *[]string) []Key {
 			into:   &s.ClientAllowedNames,
 			item: "a DNS name, such as spark-02.example.com or *.gpu.example.com, or a URI, such as " +
 				"spiffe://example.com/railscope",
-			About: "Peers that are answered, of those with a certificate of the authority: one DNS name or URI of the " +
-				"subjectAltName must be in the list. A leading `*.` stands for one label. The common name is ignored."})
+			About: "Peers that are answered, of those with a certificate of the authority: one DNS name or URI of " +
+				"the subjectAltName must be in the list. A leading `*.` stands for one label. The common name is " +
+				"ignored."})
 }
 
 // expectations returns the keys below expect.
@@ -189,7 +189,8 @@ func figures(p *options.Options) []Key {
 				"completed, at most 3s. The write size is what a rail carries in 1/64 of it, from 4KiB to 1MiB."),
 		figure("probe.depth", (*Count)(&p.Depth), 2, 128, "", "Writes in flight per rail."),
 		figure("probe.queue_pairs", (*AutoInt)(&p.QueuePairs), 1, rail.MaxQueuePairs, "",
-			"Queue pairs per rail. `auto`: 1, on a bond 2 per member, because a bond hashes each queue pair to one member."),
+			"Queue pairs per rail. `auto`: 1, on a bond 2 per member, because a bond hashes each queue pair to one "+
+				"member."),
 		figure("probe.solo_every", (*Count)(&p.SoloEvery), 1, 10000, "",
 			"One round in this many, starting with the first, is full: each rail alone, and TCP for comparison."),
 		budgetKey((*budget)(&p.Budget)),
@@ -199,15 +200,15 @@ func figures(p *options.Options) []Key {
 			"A round is `degraded` when the goodput of a rail, or of all together, is below this part of "+
 				"[what is expected](probe.md#degraded)."),
 		figure("probe.traffic_class", (*AutoInt)(&p.TrafficClass), 0, 255, "",
-			"Of RDMA packets: DSCP × 4 + ECN. `auto` is [that of the jobs](probe.md#traffic-class), so that the probe uses "+
-				"the same queue of switches."),
+			"Of RDMA packets: DSCP × 4 + ECN. `auto` is [that of the jobs](probe.md#traffic-class), so that the "+
+				"probe uses the same queue of switches."),
 		figure("probe.service_level", (*AutoInt)(&p.ServiceLevel), 0, 15, "",
 			"Of RDMA packets on InfiniBand, and the priority in a VLAN. `auto` is that of the jobs."),
 		figure("probe.pkey", (*PKey)(&p.PKey), 1, math.MaxUint16, "from 0x0001 to 0xffff, without 0x8000", "Partition "+
 			"of the probe on InfiniBand, such as `0x8001`. Without bit 15, limited membership is enough. Without the "+
 			"key, the first partition of each port."),
-		{Name: "probe.memory", Form: "word", Default: p.Memory, Bounds: "`host`", About: "Memory of the transferred bytes.",
-			want: "host (GPU memory is not supported yet)",
+		{Name: "probe.memory", Form: "word", Default: p.Memory, Bounds: "`host`", About: "Memory of the transferred " +
+			"bytes.", want: "host (GPU memory is not supported yet)",
 			into: &p.Memory, invalid: text(&p.Memory, func(s string) bool { return s == "host" })},
 	}
 }
@@ -218,9 +219,9 @@ func budgetKey(v *budget) Key {
 		Size(minBudget))
 	return Key{Name: "probe.budget", Form: "percentage or size/h", Default: v.String(), Bounds: bounds,
 		want: "a share of time such as 0.5%, or a size per hour such as 8GiB/h, " + bounds,
-		About: "[Share of each rail's time](probe.md#budget) for rounds that this node starts. Rounds that it answers have " +
-			"the same share again: they use the other direction. A size per hour is converted by the rate of all " +
-			"rails, and may be written per `/m`, `/h` or `/d`.",
+		About: "[Share of each rail's time](probe.md#budget) for rounds that this node starts. Rounds that it " +
+			"answers have the same share again: they use the other direction. A size per hour is converted by the " +
+			"rate of all rails, and may be written per `/m`, `/h` or `/d`.",
 		into: v, invalid: func() string {
 			if v.valid() {
 				return ""

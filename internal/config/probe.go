@@ -98,10 +98,10 @@ func conflict(p *options.Options) *Problem {
 			"client_ca_file, the authority that signs the certificates with these names"},
 		{answers && s.ClientCAFile != "" && s.CertFile == "", "tls", "has client_ca_file without cert_file and " +
 			"key_file, which answering peers needs"},
-		{answers && !proven && !s.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are " +
-			"answered; or insecure: true, to answer anyone"},
-		{!answers && len(p.Peers)+len(p.DNS)+len(p.Files) == 0, "", "has neither listen nor peers: no peer to answer or " +
-			"to ask"},
+		{answers && !proven && !s.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers " +
+			"are answered; or insecure: true, to answer anyone"},
+		{!answers && len(p.Peers)+len(p.DNS)+len(p.Files) == 0, "", "has neither listen nor peers: no peer to answer " +
+			"or to ask"},
 	} {
 		if c.bad {
 			return &Problem{c.key, c.text}
@@ -173,8 +173,8 @@ func (d *document) checkPeers(p *options.Options) error {
 				pattern = filepath.Join(filepath.Dir(d.file), pattern)
 			}
 			if !validPeerFile(pattern) {
-				return d.errorf(item, "a peer with %s must be JSON or YAML files, with * only in the last element, such as "+
-					"%s/etc/railscope/peers/*.yml, not %q", filePrefix, filePrefix, s)
+				return d.errorf(item, "a peer with %s must be JSON or YAML files, with * only in the last element, "+
+					"such as %s/etc/railscope/peers/*.yml, not %q", filePrefix, filePrefix, s)
 			}
 			name, same = s, filePrefix+pattern
 		case dns && (!ok || isAddress(peer)):

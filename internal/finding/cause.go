@@ -36,8 +36,8 @@ var consequences = []consequence{
 	{causes: short, checks: []string{"imbalance", "latency_uneven"}},
 	{causes: []string{"pcie_shared"}, checks: []string{"shared_bottleneck"}, anywhere: true},
 	{causes: []string{"no_rails"}, checks: []string{"fallback", "rail_failed"}, anywhere: true},
-	{causes: slices.Concat(dead, slower, failing, short, []string{"rail_failed", "no_rails", "fallback", "nccl_fallback",
-		"imbalance"}), checks: []string{"traffic_uneven", "single_rail"}, anywhere: true},
+	{causes: slices.Concat(dead, slower, failing, short, []string{"rail_failed", "no_rails", "fallback",
+		"nccl_fallback", "imbalance"}), checks: []string{"traffic_uneven", "single_rail"}, anywhere: true},
 	{causes: []string{"nccl_fallback", "no_rails"}, checks: []string{"rdma_idle_tcp_busy"}, anywhere: true},
 }
 

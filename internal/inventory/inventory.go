@@ -173,10 +173,12 @@ func (l List) WriteTable(w io.Writer, all bool) error {
 		fmt.Fprintln(&b, "No rails: sysfs has no RDMA device (class/infiniband).")
 	default:
 		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tROLE\tGPU\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
+		fmt.Fprintln(t,
+			"RAIL\tDEVICE\tPORT\tNETDEV\tROLE\tGPU\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
 		for _, r := range l.Rails {
 			fmt.Fprintln(t, terminal.Row(r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.Role,
-				dash(strings.TrimSpace(r.GPU+" "+string(r.GPUDistance))), r.state(), gigabits(r.Rate), gigabits(r.Capacity),
+				dash(strings.TrimSpace(r.GPU+" "+string(r.GPUDistance))), r.state(), gigabits(r.Rate),
+				gigabits(r.Capacity),
 				number(r.ActiveMTU, 1), dash(r.PCIAddress), number(r.NUMANode, 0), number(r.GIDIndex, 0),
 				dash(address(r.GID)), r.Reason))
 		}
@@ -187,8 +189,8 @@ func (l List) WriteTable(w io.Writer, all bool) error {
 	}
 	l.writeLeftOut(&b, all)
 	for _, m := range l.Missing {
-		fmt.Fprintln(&b, terminal.Plain(fmt.Sprintf("Missing: rail %s (%s port %d at %s)", m.Name, dash(m.Device), m.Port,
-			dash(m.PCIAddress))))
+		fmt.Fprintln(&b, terminal.Plain(fmt.Sprintf("Missing: rail %s (%s port %d at %s)", m.Name, dash(m.Device),
+			m.Port, dash(m.PCIAddress))))
 	}
 	for _, p := range l.Problems {
 		fmt.Fprintln(&b, terminal.Plain("Problem: "+p))

@@ -95,7 +95,8 @@ func showAMD(t *Tree, dir string, f Function) {
 		"gpu_busy_percent", 0, "mem_busy_percent", 0, "pcie_replay_count", 0, "current_compute_partition", compute,
 		"current_memory_partition", memory, "unique_id", fmt.Sprintf("%016x", unique), "power/runtime_status", "active")
 	if f.GT != "Unknown" { // a virtual function has no access to the board
-		t.Files(dir, "ras/umc_err_count", "ue: 0\nce: 0\nde: 0", "product_name", "AMD Instinct", "hwmon/hwmon1/temp2_input",
+		t.Files(dir, "ras/umc_err_count", "ue: 0\nce: 0\nde: 0", "product_name", "AMD Instinct",
+			"hwmon/hwmon1/temp2_input",
 			43000, "hwmon/hwmon1/temp2_label", "junction", "hwmon/hwmon1/power1_input", 173000000,
 			"hwmon/hwmon1/freq1_input", 132000000, "hwmon/hwmon1/freq2_input", 900000000)
 	}
@@ -125,10 +126,10 @@ func partitionedAndMixed() []Machine {
 			},
 			Truth: Truth{Rails: each(8, "bnxt_re%[1]d/1 ens%[1]dnp0 compute 400 rx_bytes PIX")}},
 
-		{Name: "mixed-gpus", Source: "akash-network/support#142, transformerlab/transformerlab-app#2383 (GPUs of both " +
-			"vendors)",
-			About: "two GPUs of NVIDIA and two MI300X, each behind a switch with a ConnectX-7, and the graphics of the " +
-				"processor, which are no GPU of jobs",
+		{Name: "mixed-gpus", Source: "akash-network/support#142, transformerlab/transformerlab-app#2383 (GPUs of " +
+			"both vendors)",
+			About: "two GPUs of NVIDIA and two MI300X, each behind a switch with a ConnectX-7, and the graphics of " +
+				"the processor, which are no GPU of jobs",
 			Build: func(t *Tree) {
 				for i, amd := range []string{"", mi300x, "", mi300x} {
 					beside(t, 0x18+i*16, 0, 1, Adapter{Model: cx7(), AMD: amd, Device: fmt.Sprintf("mlx5_%d", i),

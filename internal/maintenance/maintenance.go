@@ -60,7 +60,8 @@ func New(path, annotation string, observe func(State)) *Watch {
 func isTrue(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no annotation file %s: mount the downward-API volume, or change --maintenance.annotation", path)
+		return fmt.Errorf("no annotation file %s: mount the downward-API volume, or change --maintenance.annotation",
+			path)
 	}
 	if err != nil {
 		return err

@@ -271,8 +271,8 @@ func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
 			}
 			near = append(near, f.near[e.function.path])
 			snap.Rails = append(snap.Rails, r)
-			seen = append(seen, sighting{kind: examinedPort, Record: Record{Device: r.Device, Port: r.Port, Place: r.Place,
-				PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID, Synthetic: r.Synthetic != ""}})
+			seen = append(seen, sighting{kind: examinedPort, Record: Record{Device: r.Device, Port: r.Port,
+				Place: r.Place, PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID, Synthetic: r.Synthetic != ""}})
 		}
 		if e != nil {
 			for _, v := range e.virtual {

@@ -60,7 +60,8 @@ func firmwareOfGuest(sysfsRoot string) bool {
 	case "Google":
 		return product == "Google Compute Engine"
 	}
-	for _, name := range []string{"QEMU", "KVM", "VMware", "Xen", "OpenStack", "Bochs", "innotek", "Alibaba Cloud ECS"} {
+	for _, name := range []string{"QEMU", "KVM", "VMware", "Xen", "OpenStack", "Bochs", "innotek",
+		"Alibaba Cloud ECS"} {
 		if strings.HasPrefix(vendor, name) || strings.HasPrefix(product, name) {
 			return true
 		}

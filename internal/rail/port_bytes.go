@@ -46,7 +46,8 @@ var byteDrivers = [...]byteFiles{
 	{"hw_counters", [Directions][]string{{"rdma_rx_bytes"}, {"rdma_tx_bytes"}}, 1, [Directions]string{}},
 	{"hw_counters", [Directions][]string{{"ip4InOctets", "ip6InOctets"}, {"ip4OutOctets", "ip6OutOctets"}}, 1,
 		[Directions]string{}}, // irdma
-	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1, [Directions]string{"rx_packets", "tx_packets"}}, // rxe, siw
+	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1, [Directions]string{"rx_packets", "tx_packets"}},
+	// rxe, siw
 }
 
 type byteCounter struct {

@@ -32,7 +32,10 @@ func assignRoles(rails []Rail, near []bool, rules []RoleRule) {
 	for i := range rails {
 		r := &rails[i]
 		r.Role = ""
-		if j := slices.IndexFunc(rules, func(rule RoleRule) bool { return Matches(rule.Devices, r.Device, r.Port) }); j >= 0 {
+		if j := slices.IndexFunc(rules, func(rule RoleRule) bool {
+			return Matches(rule.Devices, r.Device,
+				r.Port)
+		}); j >= 0 {
 			r.Role = rules[j].Role
 		} else {
 			some = some || near[i] && r.Synthetic == ""

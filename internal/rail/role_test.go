@@ -245,8 +245,8 @@ func TestExclude(t *testing.T) {
 	for i := range 4 {
 		p.nic(fmt.Sprintf("mlx5_%d", i), fmt.Sprintf("pci0000:00/0000:00:0%d.0/0000:0%d:00.0", i, i+1), 0)
 	}
-	s := NewFinder(p.write(t).Sys(), Options{Include: regexp.MustCompile("[012]$"), Exclude: regexp.MustCompile("[23]$")},
-		nil, time10).Snapshot()
+	s := NewFinder(p.write(t).Sys(), Options{Include: regexp.MustCompile("[012]$"),
+		Exclude: regexp.MustCompile("[23]$")}, nil, time10).Snapshot()
 	got := append(roleLines(s.Rails), s.Excluded...)
 	if diff := cmp.Diff([]string{"mlx5_0 compute", "mlx5_1 compute", "mlx5_2", "mlx5_3"}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -120,7 +120,8 @@ func (s *Statistics) setMembers(names []string) {
 	}
 	s.members = nil
 	for _, name := range names {
-		s.members = append(s.members, &member{name: name, dir: filepath.Join(s.net, name), ioctl: s.ioctl, opened: opened})
+		s.members = append(s.members, &member{name: name, dir: filepath.Join(s.net, name), ioctl: s.ioctl,
+			opened: opened})
 	}
 }
 

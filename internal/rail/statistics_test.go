@@ -119,7 +119,8 @@ func TestTrafficPhysical(t *testing.T) {
 			defer p.Close()
 			p.UseStatistics(k.Ioctl)
 			got, err := p.Traffic()
-			if err != nil || got.Receive != 40 || got.Transmit != 80 || got.Port != tc.want || got.Physical != tc.physical {
+			if err != nil || got.Receive != 40 || got.Transmit != 80 || got.Port != tc.want ||
+				got.Physical != tc.physical {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})

@@ -227,7 +227,8 @@ func (c *Client) listLocked() (names []string, err error) {
 	}
 	c.index, c.smi = make(map[string]uint32, len(replies)), map[string]bool{}
 	for _, m := range replies {
-		index, name := nlattr.Last(m.Data, attrDevIndex, &err), unix.ByteSliceToString(nlattr.Last(m.Data, attrDevName, &err))
+		index, name := nlattr.Last(m.Data, attrDevIndex, &err),
+			unix.ByteSliceToString(nlattr.Last(m.Data, attrDevName, &err))
 		kind := nlattr.Last(m.Data, attrDevType, &err)
 		if err == nil && index != nil && len(index) != 4 {
 			err = nlattr.ErrSize

@@ -120,7 +120,8 @@ func (h *handRounds) register(mux *http.ServeMux) {
 		"POST " + PathHold: h.hold, "POST " + PathOwn: h.noteOwn} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if got := r.Header.Get(VersionField); got != version.Version {
-				http.Error(w, fmt.Sprintf("it is version %.40q, and this command %.40q: restart it", version.Version, got),
+				http.Error(w, fmt.Sprintf("it is version %.40q, and this command %.40q: restart it", version.Version,
+					got),
 					http.StatusPreconditionFailed)
 				return
 			}

@@ -24,8 +24,8 @@ func newFindings(logger *slog.Logger) *finding.Store {
 			if f.Severity == finding.Info {
 				level = slog.LevelInfo
 			}
-			logger.Log(context.Background(), level, "Finding", "check", f.Check, "severity", f.Severity, "subject", f.Subject,
-				"evidence", f.Evidence)
+			logger.Log(context.Background(), level, "Finding", "check", f.Check, "severity", f.Severity, "subject",
+				f.Subject, "evidence", f.Evidence)
 		}
 		for _, f := range cleared {
 			logger.Info("Finding cleared", "check", f.Check, "subject", f.Subject, "after",

@@ -241,7 +241,8 @@ func (p *ProbeController) observe(r result.Result) {
 		summary = fmt.Sprint(summary, " ", f.Rail, f.Stage, f.Reason)
 	}
 	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
-		return r.Outcome != result.Degraded || f.Severity == finding.Info || f.Check == "rail_failed" // logged as a step
+		return r.Outcome != result.Degraded || f.Severity == finding.Info ||
+			f.Check == "rail_failed" // logged as a step
 	})
 	for _, f := range found {
 		summary = fmt.Sprint(summary, " ", f.Check, f.Subject)

@@ -46,8 +46,8 @@ level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 // minutes after their peer is no longer asked, and end at once when no peer is asked.
 func TestFindingsOfRoundsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProbeController(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
-			slog.New(slog.DiscardHandler))
+		p := newProbeController(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil),
+			false, slog.New(slog.DiscardHandler))
 		round := func(peer string, o result.Outcome) {
 			p.observe(result.Result{Peer: peer, Start: time.Now(), Outcome: o, Reason: "tcp_connect"})
 		}

@@ -203,8 +203,8 @@ func Parse(body []byte) (*Status, error) {
 		return nil, fmt.Errorf("invalid status: %w", err)
 	}
 	if s.Version != Version {
-		return nil, fmt.Errorf("status version %d, this railscope reads %d: use the same version of railscope", s.Version,
-			Version)
+		return nil, fmt.Errorf("status version %d, this railscope reads %d: use the same version of railscope",
+			s.Version, Version)
 	}
 	return &s, nil
 }

@@ -72,7 +72,8 @@ func (s *Server) Run(ctx context.Context, owned func() bool, report func(error))
 // listen opens the socket, to which only this user may connect, and removes one that was left behind.
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if len(s.path) > maxPath {
-		return nil, fmt.Errorf("listen on %s: the path has more than %d bytes: use a shorter --state.dir", s.path, maxPath)
+		return nil, fmt.Errorf("listen on %s: the path has more than %d bytes: use a shorter --state.dir", s.path,
+			maxPath)
 	}
 	if info, err := os.Lstat(s.path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {

@@ -100,7 +100,8 @@ func TestStale(t *testing.T) {
 		t.Error("a file was removed")
 	}
 	deep := filepath.Join(t.TempDir(), strings.Repeat("a", maxPath))
-	if _, err := New(deep, nil).listen(t.Context()); err == nil || !strings.Contains(err.Error(), "shorter --state.dir") {
+	if _, err := New(deep, nil).listen(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "shorter --state.dir") {
 		t.Error(err)
 	}
 }

@@ -88,7 +88,8 @@ func ParseCounter(b []byte) (uint64, error) {
 	text := bytes.ToLower(bytes.TrimSpace(b))
 	for _, words := range [...]string{"n/a", "not available", "not supported"} {
 		if bytes.HasPrefix(text, []byte(words)) {
-			return 0, &Error{Reason: ReasonUnsupported, Err: fmt.Errorf("no such counter: %q", clip(bytes.TrimSpace(b)))}
+			return 0, &Error{Reason: ReasonUnsupported,
+				Err: fmt.Errorf("no such counter: %q", clip(bytes.TrimSpace(b)))}
 		}
 	}
 	return 0, err

@@ -184,7 +184,8 @@ func (r *Reader) classOf(pid int) (Choice, error) {
 	}
 	stat, _ := proc.ReadStat(r.procfs, pid) // only for messages
 	of := func(what string) string { return fmt.Sprintf("%s of %s (PID %d)", what, stat.Comm, pid) }
-	for _, family := range []struct{ tc, sl string }{{"NCCL_IB_TC", "NCCL_IB_SL"}, {"UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL"}} {
+	for _, family := range []struct{ tc, sl string }{{"NCCL_IB_TC", "NCCL_IB_SL"},
+		{"UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL"}} {
 		tc, hasTC := number(vars[family.tc], 255)
 		sl, hasSL := number(vars[family.sl], 15)
 		switch {

@@ -148,7 +148,8 @@ func TestHeld(t *testing.T) {
 		expect(104)
 		k.pairs, k.err = nil, errors.New("permission denied")
 		time.Sleep(61 * time.Minute)
-		if got := r.Choose(t.Context()); got != (Choice{Source: "default: processes cannot be read: permission denied"}) {
+		if got := r.Choose(t.Context()); got != (Choice{
+			Source: "default: processes cannot be read: permission denied"}) {
 			t.Errorf("%+v", got)
 		}
 		time.Sleep(time.Hour) // the lane's goroutine ends

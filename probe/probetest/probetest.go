@@ -204,7 +204,8 @@ func (p *Pair) kill(node string) {
 		list, _ := os.ReadFile(task)
 		for pid := range strings.FieldsSeq(string(list)) {
 			vars, _ := os.ReadFile("/proc/" + pid + "/environ") // empty for an exited process
-			ours := !slices.ContainsFunc(env, func(one string) bool { return !strings.Contains(string(vars), one+"\x00") })
+			ours := !slices.ContainsFunc(env,
+				func(one string) bool { return !strings.Contains(string(vars), one+"\x00") })
 			if n, err := strconv.Atoi(pid); err == nil && ours && len(vars) > 0 {
 				_ = unix.Kill(n, unix.SIGKILL) // it may have ended
 			}

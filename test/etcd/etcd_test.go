@@ -93,7 +93,8 @@ func TestEtcd(t *testing.T) {
 	}
 	_ = client.Close()
 	e.Close()
-	if _, err := nixl.CheckEtcd(t.Context(), settings); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if _, err := nixl.CheckEtcd(t.Context(), settings); err == nil ||
+		!strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("of one that has gone: %v", err)
 	}
 }

@@ -33,11 +33,12 @@ const (
 	bonded = "gone kernel/addresses/eth1; " + eth1 + "master -> ../../../../../virtual/net/bond0; " +
 		eth1 + "bonding_slave/mii_status = up; " + rxe1 + "gid_attrs/ndevs/1 = bond0; " +
 		"sys/class/net/bonding_masters = bond0; " + bond0 + "bonding/mode = active-backup 1; " + bond0 +
-		"bonding/slaves = eth1 eth7; " + bond0 + "ifindex = 9; sys/class/net/bond0 -> ../../devices/virtual/net/bond0; " +
-		"kernel/addresses/bond0 = 192.168.101.1/24"
+		"bonding/slaves = eth1 eth7; " + bond0 + "ifindex = 9; sys/class/net/bond0 -> " +
+		"../../devices/virtual/net/bond0; kernel/addresses/bond0 = 192.168.101.1/24"
 	// bothBonded makes bond0 from both rails; a mode must follow.
-	bothBonded = bonded + "; gone kernel/addresses/eth0; sys/class/net/eth0/master -> ../../../../../virtual/net/bond0; " +
-		"sys/class/net/eth0/bonding_slave/mii_status = up; sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0 = bond0; " +
+	bothBonded = bonded + "; gone kernel/addresses/eth0; sys/class/net/eth0/master -> " +
+		"../../../../../virtual/net/bond0; sys/class/net/eth0/bonding_slave/mii_status = up; " +
+		"sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0 = bond0; " +
 		"sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/1 = bond0; " + rxe1 + "gid_attrs/ndevs/0 = bond0; " +
 		bond0 + "bonding/slaves = eth0 eth1; " + bond0 + "bonding/mode = "
 	counted = mlx1 + "counters/port_xmit_packets = 1000; " + mlx1 + "hw_counters/packet_seq_err = 7"
@@ -56,7 +57,8 @@ const (
 		"sys/devices/system/node/node0/cpulist = 0-3; sys/devices/system/node/node0/distance = 10 21; " +
 		"sys/devices/system/node/node1/cpulist = 4-7; sys/devices/system/node/node1/distance = 21 10; "
 	// pinned is a process; the processors on which it may run must follow.
-	pinned = "proc/2001/comm = vllm; proc/2001/status = Name:\\tvllm\\nTgid:\\t2001\\nPid:\\t2001\\nCpus_allowed_list:\\t"
+	pinned = "proc/2001/comm = vllm; proc/2001/status = " +
+		"Name:\\tvllm\\nTgid:\\t2001\\nPid:\\t2001\\nCpus_allowed_list:\\t"
 	pauses = "kernel/statistics/ens2np0 = tx_prio3_pause_duration "
 	lost   = "gone sys/class/infiniband/mlx5_1"
 	xid    = "kernel/kmsg = "
@@ -91,8 +93,9 @@ func List() []Fault {
 		{Name: "a healthy pair, by hand", Lab: Lab{Bench: true}},
 		{Name: "a rail whose address is on a VLAN", Machine: "rxe",
 			Change: "gone kernel/addresses/eth1; " + rxe1 + "gid_attrs/ndevs/1 = eth1.100; " +
-				"sys/devices/virtual/net/eth1.100/ifindex = 20; sys/devices/virtual/net/eth1.100/lower_eth1 -> ../eth1; " +
-				"sys/class/net/eth1.100 -> ../../devices/virtual/net/eth1.100; kernel/addresses/eth1.100 = 192.168.101.1/24"},
+				"sys/devices/virtual/net/eth1.100/ifindex = 20; sys/devices/virtual/net/eth1.100/lower_eth1 -> " +
+				"../eth1; sys/class/net/eth1.100 -> ../../devices/virtual/net/eth1.100; kernel/addresses/eth1.100 = " +
+				"192.168.101.1/24"},
 		{Name: "counters that go backwards", Machine: "hgx", Before: counted, Later: true,
 			Change: mlx1 + "counters/port_xmit_packets = 0; " + mlx1 + "hw_counters/packet_seq_err = 0"},
 		{Name: "congestion control at work", Machine: "hgx", Later: true, Before: congestion("0"),
@@ -145,7 +148,8 @@ func List() []Fault {
 			Change: "gone sys/class/infiniband/roceP2p1s0f0"},
 		{Name: "no RDMA in the kernel", Want: "critical no_rails, node", Machine: "hgx",
 			Change: "gone sys/class/infiniband"},
-		{Name: "an adapter that never worked", Want: "critical adapter_without_rdma, adapter 0000:ab:00.0", Machine: "hgx",
+		{Name: "an adapter that never worked", Want: "critical adapter_without_rdma, adapter 0000:ab:00.0",
+			Machine: "hgx",
 			Change: cx7a + "class = 0x020700; " + cx7a + "vendor = 0x15b3; " + cx7a + "device = 0x1021; " + cx7a +
 				"driver -> ../../../../bus/pci/drivers/mlx5_core; " + cx7a + "infiniband/mlx5_99/fw_ver = 1; " + cx7b +
 				"class = 0x020700; " + cx7b + "vendor = 0x15b3; " + cx7b + "device = 0x1021; " + cx7b +
@@ -187,22 +191,24 @@ func List() []Fault {
 		{Name: "the GIDs of a bond", Want: "critical gid_misbound, rail 1", Machine: "rxe", Change: bonded},
 		{Name: "the GIDs of a bridge", Want: "critical gid_misbound, rail 1", Machine: "rxe",
 			Change: "gone kernel/addresses/eth1; " + rxe1 + "gid_attrs/ndevs/1 = br0; " +
-				"sys/devices/virtual/net/br0/bridge/stp_state = 0; sys/devices/virtual/net/br0/lower_eth1 -> ../eth1; " +
-				"sys/class/net/br0 -> ../../devices/virtual/net/br0; " + eth1 + "master -> ../../../../../virtual/net/br0"},
+				"sys/devices/virtual/net/br0/bridge/stp_state = 0; sys/devices/virtual/net/br0/lower_eth1 -> " +
+				"../eth1; sys/class/net/br0 -> ../../devices/virtual/net/br0; " + eth1 + "master -> " +
+				"../../../../../virtual/net/br0"},
 		{Name: "one subnet", Want: "critical same_subnet, rails 0 and 1", Machine: "rxe",
 			Change: "kernel/addresses/eth1 = 192.168.100.11/24; kernel/paths/192.168.100.1 = eth0; " +
 				"kernel/paths/192.168.100.11 = eth0", Lab: Lab{
 				Shell: "ip address flush dev eth1 scope global; ip address add 192.168.100.11/24 dev eth1"}},
 		{Name: "an unused half of a Spark's port", Want: "warning half_unused, rail 2", Machine: "spark",
-			Change: "gone kernel/addresses/enP2p1s0f0np0; " + half + "gids/2 = " + noGID + "; " + half + "gids/3 = " + noGID},
+			Change: "gone kernel/addresses/enP2p1s0f0np0; " + half + "gids/2 = " + noGID + "; " + half + "gids/3 = " +
+				noGID},
 
 		// Bonds.
 		{Name: "a bond in a mode without RDMA", Want: "critical bond_mode, bond bond0", Machine: "rxe",
 			Change: bothBonded + "balance-rr 0"},
 		{Name: "a bond without one RDMA device", Want: "critical bond_no_lag, bond bond0", Machine: "rxe",
 			Change: bothBonded + "balance-xor 2"},
-		{Name: "a member of a bond without carrier", Want: "critical bond_member_down, interface ens1f1np1", Machine: "lag",
-			Change: member + "bonding_slave/mii_status = down; " + member + "carrier = 0"},
+		{Name: "a member of a bond without carrier", Want: "critical bond_member_down, interface ens1f1np1",
+			Machine: "lag", Change: member + "bonding_slave/mii_status = down; " + member + "carrier = 0"},
 		{Name: "a bond whose members are all down", Want: "critical bond_member_down, interface ens1f1np1",
 			Machine: "lag", Beside: []string{"critical bond_member_down, interface ens1f0np0",
 				"critical port_down, rail 0"},
@@ -215,8 +221,8 @@ func List() []Fault {
 			Change: member + "bonding_slave/ad_aggregator_id = 2"},
 		{Name: "a bond without members", Want: "warning bond_empty, bond bond7", Machine: "rxe",
 			Change: "sys/class/net/bonding_masters = bond7; sys/class/net/bond7 -> ../../devices/virtual/net/bond7; " +
-				"sys/devices/virtual/net/bond7/bonding/mode = balance-rr 0; sys/devices/virtual/net/bond7/bonding/slaves = ; " +
-				"sys/devices/virtual/net/bond7/flags = 0x1503"},
+				"sys/devices/virtual/net/bond7/bonding/mode = balance-rr 0; " +
+				"sys/devices/virtual/net/bond7/bonding/slaves = ; sys/devices/virtual/net/bond7/flags = 0x1503"},
 
 		// PCIe and GPUs.
 		{Name: "PCIe trained to half its lanes", Want: "warning pcie_link_low, rail 1", Machine: "hgx",
@@ -235,14 +241,15 @@ func List() []Fault {
 			"current_link_speed = 2.5 GT/s PCIe"},
 		{Name: "two ports on one narrow link", Want: "warning pcie_shared, rails 0 and 1", Machine: "spark",
 			Change: "gone sys/class/infiniband/roceP2p1s0f0; gone sys/class/infiniband/roceP2p1s0f1; " +
-				"sys/class/infiniband/rocep1s0f0/ports/1/rate = 100 Gb/sec (4X EDR); " + port1 + "state = 4: ACTIVE; " + port1 +
+				"sys/class/infiniband/rocep1s0f0/ports/1/rate = 100 Gb/sec (4X EDR); " + port1 + "state = 4: ACTIVE; " +
+				port1 +
 				"rate = 100 Gb/sec (4X EDR); " + port1 + "gids/3 = 0000:0000:0000:0000:0000:ffff:c0a8:6f0a; " + port1 +
 				"gid_attrs/types/3 = RoCE v2; " + port1 + "gid_attrs/ndevs/3 = enp1s0f1np1; " +
 				"sys/class/net/enp1s0f1np1/mtu = 9000; sys/class/net/enp1s0f1np1/carrier = 1; " +
 				"sys/class/net/enp1s0f1np1/carrier_up_count = 1; kernel/addresses/enp1s0f1np1 = 192.168.111.10/24"},
 		{Name: "a GPU in another NUMA node than its rail", Want: "warning numa_far, gpu 0000:b1:00.0", Machine: "lag",
-			Change: "sys/bus/pci/devices/0000:b1:00.0/class = 0x030200; sys/bus/pci/devices/0000:b1:00.0/vendor = 0x10de; " +
-				"sys/bus/pci/devices/0000:b1:00.0/numa_node = 1"},
+			Change: "sys/bus/pci/devices/0000:b1:00.0/class = 0x030200; sys/bus/pci/devices/0000:b1:00.0/vendor = " +
+				"0x10de; sys/bus/pci/devices/0000:b1:00.0/numa_node = 1"},
 		{Name: "ACS between a rail and its GPUs", Want: "warning acs_enabled, rail 0", Machine: "system-switch",
 			Change: sw + "config = pci 0x2910 0x5d; " + sw + "0000:16:00.0/config = pci 0x2910 0; " + sw +
 				"0000:16:00.0/0000:17:00.0/config = pci 0x2910 0x5d; " + sw +
@@ -290,18 +297,18 @@ func List() []Fault {
 		// Jobs.
 		{Name: "NCCL_IB_DISABLE", Want: "critical nccl_ib_disable, process python3", Machine: "system-hgx",
 			Change: job + `NCCL_IB_DISABLE=1\0`},
-		{Name: "NCCL_IB_DISABLE for all jobs", Want: "critical nccl_ib_disable, file /etc/nccl.conf", Machine: "system-rxe",
-			Change: `root/etc/nccl.conf = NCCL_IB_DISABLE=1`},
+		{Name: "NCCL_IB_DISABLE for all jobs", Want: "critical nccl_ib_disable, file /etc/nccl.conf",
+			Machine: "system-rxe", Change: `root/etc/nccl.conf = NCCL_IB_DISABLE=1`},
 		{Name: "NCCL_NET=Socket", Want: "critical nccl_net, process python3", Machine: "system-hgx",
 			Change: job + `NCCL_NET=socket\0`},
 		{Name: "NCCL_IB_HCA names nothing", Want: "critical nccl_ib_hca, process python3", Machine: "system-hgx",
 			Change: job + `NCCL_IB_HCA=mlx5_bond_0\0`},
-		{Name: "NCCL_IB_GID_INDEX of RoCE v1", Want: "warning nccl_ib_gid_index, process python3", Machine: "system-hgx",
-			Change: job + `NCCL_IB_GID_INDEX=2\0`},
+		{Name: "NCCL_IB_GID_INDEX of RoCE v1", Want: "warning nccl_ib_gid_index, process python3",
+			Machine: "system-hgx", Change: job + `NCCL_IB_GID_INDEX=2\0`},
 		{Name: "UCX_TLS=tcp", Want: "critical ucx_tls, process python3", Machine: "system-hgx",
 			Change: job + `UCX_TLS=tcp,cuda_copy,cuda_ipc\0`},
-		{Name: "UCX_NET_DEVICES names nothing", Want: "critical ucx_net_devices, process python3", Machine: "system-hgx",
-			Change: job + `UCX_NET_DEVICES=mlx5_9:1\0`},
+		{Name: "UCX_NET_DEVICES names nothing", Want: "critical ucx_net_devices, process python3",
+			Machine: "system-hgx", Change: job + `UCX_NET_DEVICES=mlx5_9:1\0`},
 		{Name: "an invalid address of etcd for NIXL", Want: "warning nixl_etcd, process python3", Machine: "system-hgx",
 			Change: job + `NIXL_ETCD_ENDPOINTS=http://etcd-0\0`},
 
@@ -329,17 +336,20 @@ func List() []Fault {
 			Change: ens2 + "carrier_changes = 4; " + mlx1 + "counters/symbol_error = 47"},
 		{Name: "a pause storm", Want: "critical pfc_storm, rail 1", Machine: "hgx", Later: true,
 			Before: pauses + "7", Change: pauses + "1000000007"},
-		{Name: "an adapter above its critical temperature", Want: "warning temperature_critical, rail 1", Machine: "hgx",
+		{Name: "an adapter above its critical temperature", Want: "warning temperature_critical, rail 1",
+			Machine: "hgx",
 			Change: nic1 + "hwmon/hwmon0/temp1_input = 120000; " + nic1 + "hwmon/hwmon0/temp1_crit = 105000; " + nic1 +
 				"hwmon/hwmon0/name = mlx5"},
 		{Name: "a GPU reports Xid 79", Want: "critical hardware_event, gpu 0000:1b:00.0", Machine: "hgx", Later: true,
 			Change: xid + `4,2001,6000001,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has ` +
 				`fallen off the bus.`},
 		{Name: "the firmware of an adapter died", Want: "critical hardware_event, rail 1", Machine: "hgx", Later: true,
-			Change: xid + `3,2002,6000002,-;mlx5_core 0000:3a:00.0: poll_health:825:(pid 0): device's health compromised - ` +
+			Change: xid +
+				`3,2002,6000002,-;mlx5_core 0000:3a:00.0: poll_health:825:(pid 0): device's health compromised - ` +
 				`reached miss count\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3a:00.0`},
 		{Name: "a command of an adapter timed out", Want: "warning hardware_event, rail 1", Machine: "hgx", Later: true,
-			Change: xid + `4,2003,6000003,-;mlx5_core 0000:3a:00.0: wait_func:1152:(pid 4711): ENABLE_HCA(0x104) timeout. ` +
+			Change: xid +
+				`4,2003,6000003,-;mlx5_core 0000:3a:00.0: wait_func:1152:(pid 4711): ENABLE_HCA(0x104) timeout. ` +
 				`Will cause a leak of a command resource\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3a:00.0`},
 		{Name: "uneven traffic", Want: "warning traffic_uneven, node", Machine: "hgx", Later: true,
 			Change: "kernel/sampled = imbalance 0.4"},
@@ -351,19 +361,21 @@ func List() []Fault {
 			Change: "kernel/qps = mlx5_0 1001; kernel/gpus = 0 1001\\n1 1001; proc/1001/comm = a.out; " +
 				"proc/1001/stat = 1001 (a.out) S 1 1001 1001 0 0 1 2 3 4 5 6 7 8 9 20 0 1 0 1000 22" +
 				strings.Repeat(" 0", 29) + "; " +
-				`proc/1001/status = Name:\ta.out\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t1001\nPid:\t1001\nPPid:\t1\n; ` +
+				`proc/1001/status = Name:\ta.out\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t1001\nPid:\t1001\n` +
+				`PPid:\t1\n; ` +
 				"proc/1001/cgroup = 0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"},
 		{Name: "NCCL by sockets", Want: "critical nccl_fallback, job train", Machine: "hgx",
-			Change: `log/train.log = node-0:172:190 [0] NCCL INFO NET/IB : No device found.\nnode-0:172:190 [0] NCCL INFO ` +
-				`NET/Socket : Using [0]eth0:192.168.29.67<0>\nnode-0:172:190 [0] NCCL INFO Using network Socket\n`},
-		{Name: "a configuration that was refused", Want: "warning config_refused, configuration", Machine: "hgx", Later: true,
-			Change: "railscope.yml = rails: {names"},
+			Change: `log/train.log = node-0:172:190 [0] NCCL INFO NET/IB : No device found.\n` +
+				`node-0:172:190 [0] NCCL INFO NET/Socket : Using [0]eth0:192.168.29.67<0>\n` +
+				`node-0:172:190 [0] NCCL INFO Using network Socket\n`},
+		{Name: "a configuration that was refused", Want: "warning config_refused, configuration", Machine: "hgx",
+			Later: true, Change: "railscope.yml = rails: {names"},
 		{Name: "a file that is no state", Want: "warning source_failed, source rdma", Machine: "hgx",
 			Change: mlx1 + "state = maybe"},
 
 		// Faults that doctor finds if run by hand.
-		{Name: "a rail that UCX does not list", Want: "warning ucx_no_transport, rail 1", Machine: "system-hgx", ByHand: true,
-			Change: "kernel/ucx = mlx5_0 mlx5_2"},
+		{Name: "a rail that UCX does not list", Want: "warning ucx_no_transport, rail 1", Machine: "system-hgx",
+			ByHand: true, Change: "kernel/ucx = mlx5_0 mlx5_2"},
 		{Name: "a process far from its rail", Want: "warning process_numa_far, process vllm", Machine: "system-hgx",
 			ByHand: true, Change: twoNodes + "kernel/qps = mlx5_2 2001; " + pinned + "0-1"},
 		{Name: "a process near its rail", Machine: "system-hgx", ByHand: true,
@@ -383,19 +395,21 @@ func List() []Fault {
 			Far:    otherEnd + "; " + eth1 + "mtu = 9000; sys/class/net/eth0/mtu = 9000"},
 		{Name: "a peer in another subnet", Want: "critical peer_subnet, rail 1", Machine: "rxe",
 			Far: otherEnd + "; kernel/addresses/eth1 = 192.168.111.2/24"},
-		{Name: "a peer with PFC for another priority", Want: "warning peer_pfc, rails 0, 1 and 2", Machine: "system-hgx",
-			Far: "kernel/pfc/enp26s0np0 = 24; kernel/pfc/enp60s0np0 = 24; kernel/pfc/enp77s0np0 = 24"},
+		{Name: "a peer with PFC for another priority", Want: "warning peer_pfc, rails 0, 1 and 2",
+			Machine: "system-hgx",
+			Far:     "kernel/pfc/enp26s0np0 = 24; kernel/pfc/enp60s0np0 = 24; kernel/pfc/enp77s0np0 = 24"},
 		{Name: "a peer with other DCQCN", Want: "warning peer_dcqcn, rails 0, 1 and 2", Machine: "system-hgx",
 			Far: cnp + "1a:00.0/cc_params/np_cnp_dscp = 26; " + cnp + "3c:00.0/cc_params/np_cnp_dscp = 26; " + cnp +
 				"4d:00.0/cc_params/np_cnp_dscp = 26"},
 		{Name: "a peer with another traffic class", Want: "warning peer_traffic_class, rails 0, 1 and 2",
-			Machine: "system-hgx", Far: tos + "0/ports/1/default_roce_tos = 0; " + tos + "1/ports/1/default_roce_tos = 0; " +
+			Machine: "system-hgx", Far: tos + "0/ports/1/default_roce_tos = 0; " + tos + "1/ports/1/default_roce_tos " +
+				"= 0; " +
 				tos + "2/ports/1/default_roce_tos = 0"},
 		{Name: "a peer with another UCX", Want: "warning peer_ucx, peer " + Peer, Machine: "system-hgx",
 			Far: "root/opt/hpcx/ucx/lib/pkgconfig/ucx.pc = Version: 1.16.0"},
 		{Name: "a peer with another NCCL", Want: "warning peer_nccl, peer " + Peer, Machine: "system-hgx",
-			Far: "gone " + libs + "libnccl.so.2.26.2; " + libs + "libnccl.so.2.9.9 = x; gone " + python + "nvidia_nccl_cu12-" +
-				"2.26.2.dist-info"},
+			Far: "gone " + libs + "libnccl.so.2.26.2; " + libs + "libnccl.so.2.9.9 = x; gone " + python +
+				"nvidia_nccl_cu12-2.26.2.dist-info"},
 		{Name: "a peer with another NIXL", Want: "warning peer_nixl, peer " + Peer, Machine: "system-hgx",
 			Far: "gone " + python + "nixl-0.4.1.dist-info; " + python + "nixl_cu12-0.7.0.dist-info/METADATA = x"},
 		{Name: "a peer with another rdma-core", Want: "warning peer_rdma_core, peer " + Peer, Machine: "system-hgx",
@@ -405,25 +419,29 @@ func List() []Fault {
 			Far: nic2 + "infiniband/mlx5_2/fw_ver = 28.45.4028"},
 		{Name: "a peer with another driver of the adapter", Want: "warning peer_nic_driver, peer " + Peer,
 			Machine: "system-hgx", Far: "sys/module/mlx5_core/version = 23.10-2.1.3"},
-		{Name: "a peer with another NVIDIA driver", Want: "warning peer_nvidia_driver, peer " + Peer, Machine: "system-hgx",
-			Far: "proc/driver/nvidia/version = NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release " +
-				"Build  (x)"},
+		{Name: "a peer with another NVIDIA driver", Want: "warning peer_nvidia_driver, peer " + Peer,
+			Machine: "system-hgx",
+			Far: "proc/driver/nvidia/version = NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  " +
+				"Release Build  (x)"},
 		{Name: "a peer with another kernel", Want: "warning peer_kernel, peer " + Peer, Machine: "system-hgx",
 			Far: "proc/sys/kernel/osrelease = 6.8.0-31-generic"},
 
 		// Faults that rounds with a peer find.
-		{Name: "a rail that carries 60 % of what it did", Want: "warning goodput_degraded, rail 1", Later: true, Rounds: 11,
-			Fabric: "a 1 rate 120e6"},
-		{Name: "1 % of packets lost", Want: "warning lossy_rail, rail 1", Fabric: "a 0 loses 0; a 1 loses 0.01", Lab: Lab{
-			Bench: true, CI: true, Shell: "tc qdisc replace dev eth1 root netem rate SHAPE loss 1%",
-			Not: []string{"shared_bottleneck", "imbalance", "latency_uneven"}}},
-		{Name: "one shaper for both rails", Want: "warning shared_bottleneck, peer " + Peer, Fabric: "a 0 wire 1; a 1 wire 1",
-			Lab: Lab{Bench: true, Shell: OneShaper, Not: []string{"imbalance", "lossy_rail"}}},
+		{Name: "a rail that carries 60 % of what it did", Want: "warning goodput_degraded, rail 1", Later: true,
+			Rounds: 11, Fabric: "a 1 rate 120e6"},
+		{Name: "1 % of packets lost", Want: "warning lossy_rail, rail 1", Fabric: "a 0 loses 0; a 1 loses 0.01",
+			Lab: Lab{
+				Bench: true, CI: true, Shell: "tc qdisc replace dev eth1 root netem rate SHAPE loss 1%",
+				Not: []string{"shared_bottleneck", "imbalance", "latency_uneven"}}},
+		{Name: "one shaper for both rails", Want: "warning shared_bottleneck, peer " + Peer,
+			Fabric: "a 0 wire 1; a 1 wire 1",
+			Lab:    Lab{Bench: true, Shell: OneShaper, Not: []string{"imbalance", "lossy_rail"}}},
 		{Name: "2 ms more", Want: "warning latency_uneven, rail 1", Lab: Lab{Bench: true,
 			Shell: "tc qdisc replace dev eth1 root netem rate SHAPE delay 2ms",
 			Not:   []string{"shared_bottleneck", "lossy_rail"}}},
 		{Name: "4 ms more", Want: "warning latency_uneven, rail 1", Fabric: "a 1 latency 4", Lab: Lab{Bench: true,
-			Shell: "tc qdisc replace dev eth1 root netem rate SHAPE delay 4ms 1ms", Not: []string{"shared_bottleneck"}}},
+			Shell: "tc qdisc replace dev eth1 root netem rate SHAPE delay 4ms 1ms",
+			Not:   []string{"shared_bottleneck"}}},
 		{Name: "the peer's worker killed", Want: "warning peer_worker, peer " + Peer, Fabric: "b killed"},
 		{Name: "our worker killed again and again", Want: "warning probe_failed, peer " + Peer, Fabric: "a killed"},
 		{Name: "one rail dead, one alive", Want: "warning rail_failed, rail 1", Fabric: "b 1 blocked",
@@ -436,7 +454,8 @@ func List() []Fault {
 			Peer: "ip address del 192.168.101.2/24 dev eth1"}},
 		{Name: "our address gone", Want: "critical gid_link_local, rail 1", Fabric: "a 1 local"},
 		{Name: "the peer's rail in a bond", Want: "critical gid_misbound, peer " + Peer, Fabric: "b 1 bonded"},
-		{Name: "the peer's rail deleted", Want: "critical rail_missing, peer " + Peer, Later: true, Fabric: "b 1 deleted"},
+		{Name: "the peer's rail deleted", Want: "critical rail_missing, peer " + Peer, Later: true,
+			Fabric: "b 1 deleted"},
 		{Name: "a peer that never had the rail", Want: "info unpaired, rail 1", Fabric: "b 1 deleted"},
 		{Name: "our rail deleted", Want: "critical rail_missing, rail 1", Later: true, Fabric: "a 1 deleted"},
 		{Name: "the peer's devices gone", Want: "critical fallback, peer " + Peer, Fabric: "b 0 deleted; b 1 deleted",
@@ -472,7 +491,8 @@ func Exempt() map[string]string {
 		"scaling_high":      "info, and needs adapters that start slowly: TestRound of doctor/check",
 		"counter_mismatch":  "info, and needs a driver that miscounts: the fake fabric counts what it carries",
 		"step_failed":       "info, and without an effect on the round",
-		"version_mismatch":  "info, and the workers of the fake fabric are one program; peer_* compares versions of nodes",
-		"peer":              "needs a peer that refuses or does not answer: TestDoctorPeer of cmd/railscope",
+		"version_mismatch": "info, and the workers of the fake fabric are one program; peer_* compares versions of " +
+			"nodes",
+		"peer": "needs a peer that refuses or does not answer: TestDoctorPeer of cmd/railscope",
 	}
 }

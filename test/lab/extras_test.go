@@ -132,7 +132,10 @@ func TestExtraPaths(t *testing.T) {
 	if !slices.Equal(slices.Compact(found["1"]), slices.Compact(dropped)) || found["0"] != nil {
 		t.Errorf("found %v, want %v on rail 1 alone", found, dropped)
 	}
-	if !slices.ContainsFunc(r.Findings, func(f finding) bool { return f.Check == "lossy_path" && f.Subject == "rail 1" }) {
+	if !slices.ContainsFunc(r.Findings, func(f finding) bool {
+		return f.Check == "lossy_path" &&
+			f.Subject == "rail 1"
+	}) {
 		t.Errorf("no lossy_path of rail 1: %+v", r.Findings)
 	}
 

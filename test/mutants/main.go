@@ -44,8 +44,9 @@ const (
 	testsOfResult = testsOfHistory +
 		"|Degraded|Expect|Shortfalls|Slowed|Throttled|Others|Reordered|KeepBetter|Contended|" +
 		"GPUOf|Shares$|RateAtEnd|RingSeconds|Flow|WireBytes|UnpairedFailed"
-	testsOfRound = testsOfHistory + "|Judge|Scaling|Shared|EqualParts|Mismatches|Disturbed|FailIdle|RoundAgain|Others|" +
-		"Missing|OrdinaryInterface|Unpaired|Blame|Explain|RoundImbalance|Share$"
+	testsOfRound = testsOfHistory +
+		"|Judge|Scaling|Shared|EqualParts|Mismatches|Disturbed|FailIdle|RoundAgain|Others|Missing|" +
+		"OrdinaryInterface|Unpaired|Blame|Explain|RoundImbalance|Share$"
 )
 
 // judge is a package, of which all files are changed or those named, and the arguments of go test for each of its runs.
@@ -108,8 +109,8 @@ func run(ctx context.Context, w io.Writer, seed uint64, count int, only string, 
 		results[got]++
 		fmt.Fprintf(w, "%d %s: %s\n", n+1, m, got)
 	}
-	fmt.Fprintf(w, "%d caught, %d caught by a timeout, %d survived, %d did not compile\n", results[caught], results[late],
-		results[survived], results[invalid])
+	fmt.Fprintf(w, "%d caught, %d caught by a timeout, %d survived, %d did not compile\n", results[caught],
+		results[late], results[survived], results[invalid])
 	return nil
 }
 

@@ -157,7 +157,8 @@ func TestVersity(t *testing.T) {
 	got, code := storage(t, program, keys("secret"), "--endpoint="+url, "--size=23MiB", "--part-size=5MiB",
 		"s3://nobucket/x",
 		"s3://bucket/runs", t.TempDir()+"/missing")
-	if code != 1 || len(got) != 3 || !got[1].whole(size) || !strings.Contains(got[0].Failure, "bucket does not exist") ||
+	if code != 1 || len(got) != 3 || !got[1].whole(size) ||
+		!strings.Contains(got[0].Failure, "bucket does not exist") ||
 		!strings.Contains(got[2].Failure, "no such file") {
 		t.Errorf("exit code %d: %+v", code, got)
 	}

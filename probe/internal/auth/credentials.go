@@ -21,8 +21,8 @@ type Credentials struct {
 // Check refuses to answer peers that prove nothing, unless Insecure is set, and files that cannot be used.
 func (c Credentials) Check() error {
 	if c.TokenFile == "" && c.ClientCAFile == "" && !c.Insecure {
-		return errors.New("the probe needs a token_file, or tls with a client_ca_file, to answer peers (or insecure: true, " +
-			"which lets anyone use the rails)")
+		return errors.New("the probe needs a token_file, or tls with a client_ca_file, to answer peers (or insecure: " +
+			"true, which lets anyone use the rails)")
 	}
 	if c.TLS() {
 		if _, err := c.certificate(c.CertFile, c.KeyFile); err != nil {

@@ -60,7 +60,8 @@ func (p *PastPeer) judgeLoss(res *result.Result) {
 				others, sent = others+e, sent+n
 			}
 		}
-		one.Lossy = recent && seen && events >= lossEvents && bursts >= lossBursts && events >= result.LossAbove*packets &&
+		one.Lossy = recent && seen && events >= lossEvents && bursts >= lossBursts &&
+			events >= result.LossAbove*packets &&
 			(sent == 0 || events >= lossEvents+lossSiblings*packets*others/sent)
 		if one.Lossy {
 			one.LossEvents, one.LossPackets = int64(events), int64(packets)

@@ -23,7 +23,8 @@ func (p *PastPeer) judgeRuns(res *result.Result) {
 	})
 	res.Bottleneck = p.Low >= Agreeing && !lossy && !res.LacksRail()
 	res.EvenAlone = res.EvenAlone && res.Bottleneck
-	if res.Speedup == nil || *res.Speedup >= result.SlowerBelow || len(p.runs) < SingleRuns || len(p.tcp) < rememberTCP {
+	if res.Speedup == nil || *res.Speedup >= result.SlowerBelow || len(p.runs) < SingleRuns ||
+		len(p.tcp) < rememberTCP {
 		return
 	}
 	res.SlowerThanTCP = slices.Max(p.runs) < result.SlowerBelow*slices.Min(p.tcp)

@@ -111,7 +111,8 @@ func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, truth []Truth,
 		}
 	}
 	o := C.struct_lr_burst{
-		window: C.int64_t(b.Window), slow: C.int64_t(b.Slow), deadline: C.int64_t(b.Deadline), writes: C.uint32_t(b.Writes),
+		window: C.int64_t(b.Window), slow: C.int64_t(b.Slow), deadline: C.int64_t(b.Deadline),
+		writes: C.uint32_t(b.Writes),
 	}
 	for i, l := range b.Loads {
 		o.load[i] = C.struct_lr_load{chunk: C.int64_t(l.Chunk), cap: C.int64_t(l.Cap), rtt: C.int64_t(l.RTT),
@@ -122,8 +123,9 @@ func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, truth []Truth,
 	for i := range m.Rails {
 		p := out.rail[i]
 		rail := transfer.BurstRail{
-			Bytes: int64(p.bytes), Measured: int64(p.measured), First: time.Duration(p.first), Last: time.Duration(p.last),
-			Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0, Ramping: p.ramping != 0,
+			Bytes: int64(p.bytes), Measured: int64(p.measured), First: time.Duration(p.first),
+			Last: time.Duration(p.last),
+			Gap:  time.Duration(p.gap), Disturbed: p.disturbed != 0, Ramping: p.ramping != 0,
 			Early: float64(p.early) * 1e9, Late: float64(p.late) * 1e9,
 		}
 		if seconds := (rail.Last - rail.First).Seconds(); seconds > 0 {

@@ -127,7 +127,8 @@ func NewNode(opts Options) *Node {
 		}
 	}
 	if opts.Class == nil {
-		opts.Class = func(context.Context) result.Class { return result.Class{Source: "default: processes are not read"} }
+		unread := result.Class{Source: "default: processes are not read"}
+		opts.Class = func(context.Context) result.Class { return unread }
 	}
 	if opts.Expected == nil {
 		opts.Expected = func(rails []rail.Rail) []expect.Rail { return make([]expect.Rail, len(rails)) }
@@ -151,14 +152,14 @@ func NewNode(opts Options) *Node {
 	}
 	n := &Node{Tuning: Tuning{GuardInterval: guardInterval, StrangersWork: strangersWork}, Opts: opts,
 		socket: socket, Instance: rand.Text(), Slot: NewSlot(),
-		maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, Netdevs: map[string]bool{}, Roles: map[string]string{},
-		Facts:   &Facts{Gather: opts.Facts, Lock: make(chan struct{}, 1)},
+		maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, Netdevs: map[string]bool{},
+		Roles: map[string]string{}, Facts: &Facts{Gather: opts.Facts, Lock: make(chan struct{}, 1)},
 		Secrets: auth.NewSecretFiles(), Refused: newRefusals(opts.Refused), Labels: map[string]string{},
 		AskBudget: NewBudget(0), AnswerBudget: NewBudget(0), Recent: new(RecentTransfers), Own: new(OwnTraffic),
 		Reserved: new(Reservation),
 	}
-	n.Worker = worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation,
-		Ended: func(why string) { n.Opts.WorkerEnded(why, n.Slot.Holder()) }})
+	n.Worker = worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
+		Simulation: opts.Simulation, Ended: func(why string) { n.Opts.WorkerEnded(why, n.Slot.Holder()) }})
 	n.SetName("")
 	n.SetBudget(options.DefaultOptions().Budget)
 	return n
@@ -221,8 +222,9 @@ func (n *Node) Hello() protocol.Hello {
 	for _, r := range rails[:min(len(rails), worker.MaxRails)] {
 		limits := r.Status.Limits
 		h.Rails = append(h.Rails, protocol.HelloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev,
-			State: r.Status.State, Active: limits.Active, Rate: limits.Rate, Capacity: r.Capacity, Expected: r.remembered(),
-			NetdevMTU: r.Status.NetdevMTU, MTU: r.ActiveMTU(r.Status.NetdevMTU), GID: n.GID(r, nil).GID.Addr,
+			State: r.Status.State, Active: limits.Active, Rate: limits.Rate, Capacity: r.Capacity,
+			Expected: r.remembered(), NetdevMTU: r.Status.NetdevMTU, MTU: r.ActiveMTU(r.Status.NetdevMTU),
+			GID:  n.GID(r, nil).GID.Addr,
 			Role: r.Role, Firmware: r.Firmware, Driver: r.Driver, Software: r.IsSoftware(), Members: r.Members,
 			Prefixes: r.Prefixes[:min(len(r.Prefixes), protocol.MaxAddresses)], GIDs: n.HelloGIDs(r)})
 	}
@@ -384,18 +386,4 @@ func (n *Node) CompareWithPast(r result.Result, byHand bool) result.Result {
 		r.Outcome = result.Degraded
 	}
 	return r
-}
-
-// Reasons of refusals, in addition to those of connlimit.
-const (
-	RefusedUnauthorized = "unauthorized" // neither a valid token nor a valid certificate
-	RefusedVersion      = "version"      // another version of the protocol
-	RefusedMalformed    = "malformed"    // the request is not railscope's
-
-	AlreadyCounted = "" // reason already counted, such as a connection closed before its request was complete
-)
-
-func newRefusals(report func(reason, from string)) *connlimit.Refusals {
-	return connlimit.NewRefusals(report, connlimit.Address, connlimit.Connections, connlimit.Timeout,
-		RefusedUnauthorized, RefusedVersion, RefusedMalformed)
 }

@@ -186,8 +186,8 @@ func (r LocalRail) Unusable(choice rail.Choice) (f *failure.Failure) {
 		f = failure.New(failure.StageOpen, failure.PortDown,
 			"%s port %d is %q: check its cable, and run `ip link show %s`", r.Device, r.Port, r.Status.State, r.Netdev)
 	case r.LinkLayer == rail.IWARP:
-		f = failure.New(failure.StageOpen, failure.IWARP, "%s is an iWARP device: the probe measures RoCE and InfiniBand",
-			r.Device)
+		f = failure.New(failure.StageOpen, failure.IWARP, "%s is an iWARP device: the probe measures RoCE and "+
+			"InfiniBand", r.Device)
 	case !choice.OK():
 		f = failure.New(failure.StageOpen, failure.NoGID, "%s: %s", r.Device, choice.Reason)
 	default:

@@ -64,7 +64,8 @@ func TrafficBetween(before, after map[string]rail.Traffic, name string) (d Delta
 func PortTraffic(before, after map[string]rail.Traffic, name string) (d Delta, ok bool) {
 	d, ok = TrafficBetween(before, after, name)
 	b, a := before[name], after[name]
-	if !ok || a.Physical != b.Physical || a.Generation != b.Generation || a.Port[rail.Transmit] < b.Port[rail.Transmit] ||
+	if !ok || a.Physical != b.Physical || a.Generation != b.Generation ||
+		a.Port[rail.Transmit] < b.Port[rail.Transmit] ||
 		a.Port[rail.Receive] < b.Port[rail.Receive] {
 		return d, false
 	}

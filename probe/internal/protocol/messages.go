@@ -204,8 +204,8 @@ type Released struct {
 // Check returns an error for a hello that no railscope sends.
 func (h *Hello) Check() error {
 	if len(h.Rails) > worker.MaxRails || len(h.Addresses) > MaxAddresses || len(h.Missing) > worker.MaxRails {
-		return fmt.Errorf("%d rails, %d missing ones and %d addresses: the limits are %d, %[4]d and %[5]d", len(h.Rails),
-			len(h.Missing), len(h.Addresses), worker.MaxRails, MaxAddresses)
+		return fmt.Errorf("%d rails, %d missing ones and %d addresses: the limits are %d, %[4]d and %[5]d",
+			len(h.Rails), len(h.Missing), len(h.Addresses), worker.MaxRails, MaxAddresses)
 	}
 	texts := []string{h.Node, h.Instance, h.Versions.Railscope, h.Versions.Kernel, h.Versions.RDMACore}
 	seen := map[string]bool{}
@@ -296,8 +296,8 @@ func (o *OpenRequest) Check() error {
 // CheckVerify rejects a request that would cost more than one comparison of the memory.
 func CheckVerify(v *worker.VerifyArgs) error {
 	if len(v.Rails)+len(v.Read) > worker.MaxRails || len(v.Stop) > worker.MaxRails {
-		return fmt.Errorf("%d rails to verify, %d that were read and %d to stop: the limit is %d", len(v.Rails), len(v.Read),
-			len(v.Stop), worker.MaxRails)
+		return fmt.Errorf("%d rails to verify, %d that were read and %d to stop: the limit is %d", len(v.Rails),
+			len(v.Read), len(v.Stop), worker.MaxRails)
 	}
 	seen := map[string]bool{}
 	for _, r := range slices.Concat(v.Rails, v.Read) {

@@ -20,8 +20,8 @@ func Later(wait time.Duration, reason failure.Reason, format string, args ...any
 
 // BudgetFailure returns the refusal for a budget that is used up.
 func BudgetFailure(whose string, need, wait time.Duration) *failure.Failure {
-	return Later(wait, failure.Budget, "%s probe budget is used up: %v of the rails' time will be available in %v", whose,
-		need.Round(time.Microsecond), wait.Round(time.Second))
+	return Later(wait, failure.Budget, "%s probe budget is used up: %v of the rails' time will be available in %v",
+		whose, need.Round(time.Microsecond), wait.Round(time.Second))
 }
 
 // OnPeer is a failure of this node as the asker sees it; nil of nil.

@@ -151,8 +151,8 @@ func (p *Flow) Explain(f failure.Failure, now State) *failure.Failure {
 			"the peer's %s has no %s GID, only %s: give %s an address in this node's subnet there", p.Peer.Device,
 			kindOf(have), peerHas.Unmap(), cmp.Or(p.Peer.Netdev, "its interface"))
 	default:
-		return because(failure.NoGID, "%s has no %s GID, only %s: give %s an address in the peer's subnet", p.Local.Device,
-			kindOf(peerHas), have.Unmap(), cmp.Or(p.Local.Netdev, "its interface"))
+		return because(failure.NoGID, "%s has no %s GID, only %s: give %s an address in the peer's subnet",
+			p.Local.Device, kindOf(peerHas), have.Unmap(), cmp.Or(p.Local.Netdev, "its interface"))
 	}
 }
 

@@ -81,7 +81,8 @@ func CheckExtras(list []result.Extra) error {
 			return fmt.Errorf("unknown measurement %.40q", e.Kind)
 		case len(e.Values) > maxValues, m.values && len(e.Values) == 0,
 			slices.ContainsFunc(e.Values, func(n int) bool { return n < 1 || n > maxValue }):
-			return fmt.Errorf("%s: 1 to %d values from 1 to %d, not %.80s", e.Kind, maxValues, maxValue, fmt.Sprint(e.Values))
+			return fmt.Errorf("%s: 1 to %d values from 1 to %d, not %.80s", e.Kind, maxValues, maxValue,
+				fmt.Sprint(e.Values))
 		case len(e.Rails) > worker.MaxRails:
 			return fmt.Errorf("%s: %d rails: the limit is %d", e.Kind, len(e.Rails), worker.MaxRails)
 		case slices.ContainsFunc(e.Memories, unknown):

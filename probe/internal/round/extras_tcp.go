@@ -33,8 +33,8 @@ func measureTCPTime(ctx context.Context, r *Round, e result.Extra) error {
 		loads = append(loads, r.Plan.tcpLoad(p, 1, len(flows)))
 	}
 	if len(flows) == 0 {
-		return failure.New(failure.StageExtra, failure.NoAddress, "no address of this node is in one subnet with one of "+
-			"the peer's")
+		return failure.New(failure.StageExtra, failure.NoAddress, "no address of this node is in one subnet with one "+
+			"of the peer's")
 	}
 	s := r.session.another(r.Plan, flows, &r.Res)
 	broken, err := s.openTCP(ctx, loads, 1)
@@ -45,8 +45,9 @@ func measureTCPTime(ctx context.Context, r *Round, e result.Extra) error {
 		m := result.Measured{Kind: result.TCPTime, Size: int64(size), TCP: &result.TCPResult{Streams: 1}}
 		for _, p := range flows {
 			if slices.Contains(broken, p.name()) {
-				m.Flows = append(m.Flows, result.MeasuredFlow{Rail: p.Local.Name, Failure: failure.New(failure.StageConnect,
-					failure.TCPBroken, "rail %s: no connection over TCP", p.Local.Name)})
+				m.Flows = append(m.Flows,
+					result.MeasuredFlow{Rail: p.Local.Name, Failure: failure.New(failure.StageConnect,
+						failure.TCPBroken, "rail %s: no connection over TCP", p.Local.Name)})
 				continue
 			}
 			l, err := s.worker.Current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: m.Size, N: ExtraSamples,
@@ -183,8 +184,8 @@ func measureBond(ctx context.Context, r *Round, _ result.Extra) error {
 	bonds := r.bonds()
 	reached := slices.DeleteFunc(slices.Clone(bonds), func(b BondRoute) bool { return !b.Remote.IsValid() })
 	if len(bonds) > 0 && len(reached) == 0 {
-		return failure.New(failure.StageExtra, failure.NoAddress, "no bond of this node has an address in one subnet with "+
-			"one of the peer's")
+		return failure.New(failure.StageExtra, failure.NoAddress, "no bond of this node has an address in one subnet "+
+			"with one of the peer's")
 	}
 	for _, b := range reached {
 		for _, streams := range BaselineStreams {

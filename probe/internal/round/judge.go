@@ -236,9 +236,8 @@ func Disturbed(args worker.BurstArgs, done worker.BurstDone) *failure.Failure {
 		tries = "the burst"
 	}
 	if i := done.Ramping(); i >= 0 && !done.Disturbed() {
-		return failure.New(failure.StageStriped, failure.Ramping, "rail %s became faster until the burst ended, from %.1f "+
-			"to "+
-			"%.1f Gb/s in its last window of %v: neither is what it can carry; raise `burst`", loads[i].Rail,
+		return failure.New(failure.StageStriped, failure.Ramping, "rail %s became faster until the burst ended, from "+
+			"%.1f to %.1f Gb/s in its last window of %v: neither is what it can carry; raise `burst`", loads[i].Rail,
 			done.Rails[i].Early*8/1e9, done.Rails[i].Late*8/1e9, done.Rails[i].Last-done.Rails[i].First)
 	}
 	var gap time.Duration
@@ -255,16 +254,17 @@ func Disturbed(args worker.BurstArgs, done worker.BurstDone) *failure.Failure {
 			unclear = l.Rail
 		}
 		if b.Disturbed && last < (l.RTT+minSlack).Seconds() {
-			return failure.New(failure.StageStriped, failure.Disturbed, "the %d writes in flight on rail %s last %.0f µs, "+
-				"and a round trip takes %v: the rail may wait for acknowledgements, so nothing can be said of it; raise "+
-				"`depth`", l.Depth, l.Rail, last*1e6, l.RTT.Round(time.Microsecond))
+			return failure.New(failure.StageStriped, failure.Disturbed, "the %d writes in flight on rail %s last "+
+				"%.0f µs, and a round trip takes %v: the rail may wait for acknowledgements, so nothing can be said "+
+				"of it; raise `depth`", l.Depth, l.Rail, last*1e6, l.RTT.Round(time.Microsecond))
 		}
 	}
 	if !stalled && unclear != "" {
-		return failure.New(failure.StageStriped, failure.Disturbed, "the writes of rail %s completed too unevenly to say "+
-			"what it carried in %s: its rate varies, or its writes wait for retransmission; raise `burst`", unclear, tries)
+		return failure.New(failure.StageStriped, failure.Disturbed, "the writes of rail %s completed too unevenly to "+
+			"say what it carried in %s: its rate varies, or its writes wait for retransmission; raise `burst`", unclear,
+			tries)
 	}
-	return failure.New(failure.StageStriped, failure.Disturbed, "the thread that polls the rails did not run for up to "+
-		"%v, longer than the queues of the adapters last, in %s: nothing can be said of the rails; raise `depth` and "+
-		"`burst`, or give railscope more CPU time", gap.Round(time.Microsecond), tries)
+	return failure.New(failure.StageStriped, failure.Disturbed, "the thread that polls the rails did not run for up "+
+		"to %v, longer than the queues of the adapters last, in %s: nothing can be said of the rails; raise `depth` "+
+		"and `burst`, or give railscope more CPU time", gap.Round(time.Microsecond), tries)
 }

@@ -57,8 +57,8 @@ func (r *Pairing) Pair() []result.RailResult {
 	results := make([]result.RailResult, len(r.Rails))
 	for i, j := range PairRails(r.Rails, r.Remote.Rails) {
 		p := &Flow{Local: r.Rails[i], Result: &results[i]}
-		*p.Result = result.RailResult{Rail: p.Local.Name, Device: p.Local.Device, Port: p.Local.Port, Netdev: p.Local.Netdev,
-			PCIAddress: p.Local.PCIAddress, Soldered: p.Local.Soldered(), GIDIndex: -1,
+		*p.Result = result.RailResult{Rail: p.Local.Name, Device: p.Local.Device, Port: p.Local.Port,
+			Netdev: p.Local.Netdev, PCIAddress: p.Local.PCIAddress, Soldered: p.Local.Soldered(), GIDIndex: -1,
 			Capacity: stats.Positive(p.Local.Capacity)}
 		var prefixes []netip.Prefix
 		if j >= 0 {
@@ -110,8 +110,8 @@ func QueuePairs(configured int, flows []*Flow) int {
 // overrides earlier rounds: its rail may have been removed on purpose.
 func (r *Pairing) FindMissing() (list []result.MissingRail) {
 	for _, m := range r.Node.Missing() {
-		list = append(list, result.MissingRail{Rail: m.Name, Device: m.Device, Known: true, Detail: "this node had it before",
-			Role: cmp.Or(r.Node.Role(m.Name), r.peerRole(m.Name))})
+		list = append(list, result.MissingRail{Rail: m.Name, Device: m.Device, Known: true,
+			Detail: "this node had it before", Role: cmp.Or(r.Node.Role(m.Name), r.peerRole(m.Name))})
 	}
 	for _, p := range r.Flows {
 		if p.Peer != nil {
@@ -128,14 +128,16 @@ func (r *Pairing) FindMissing() (list []result.MissingRail) {
 		}
 	}
 	for _, theirs := range r.Remote.Rails {
-		paired := slices.ContainsFunc(r.Flows, func(p *Flow) bool { return p.Peer != nil && p.Peer.Name == theirs.Name })
+		paired := slices.ContainsFunc(r.Flows,
+			func(p *Flow) bool { return p.Peer != nil && p.Peer.Name == theirs.Name })
 		known := slices.ContainsFunc(list, func(m result.MissingRail) bool { return !m.Peer && m.Rail == theirs.Name })
 		if paired || known || theirs.Role != "" && theirs.Role != rail.Compute {
 			continue
 		}
 		if netdev := r.withoutDevice(theirs.Prefixes); netdev != "" {
 			list = append(list, result.MissingRail{Rail: theirs.Name, Role: theirs.Role,
-				Detail: fmt.Sprintf("%s is in the subnet of the peer's rail %s and has no RDMA device", netdev, theirs.Name)})
+				Detail: fmt.Sprintf("%s is in the subnet of the peer's rail %s and has no RDMA device", netdev,
+					theirs.Name)})
 		}
 	}
 	return list[:min(len(list), worker.MaxRails)]

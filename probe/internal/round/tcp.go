@@ -137,8 +137,8 @@ func (r *Round) overTCP(ctx context.Context, stage failure.Stage, plan Plan, flo
 func (s *Session) openTCP(ctx context.Context, loads []worker.Load, streams int) (broken []string, err error) {
 	s.seed, s.buffer = newSeed(), s.Plan.memory(loads, streams)
 	req := protocol.OpenRequest{Transport: worker.TCP, Buffer: s.buffer, Depth: s.Plan.Depth, QueuePairs: streams}
-	args := worker.OpenArgs{Transport: worker.TCP, Buffer: s.buffer, Seed: s.seed, Depth: req.Depth, QueuePairs: streams,
-		Key: s.lease.Grant.Key}
+	args := worker.OpenArgs{Transport: worker.TCP, Buffer: s.buffer, Seed: s.seed, Depth: req.Depth,
+		QueuePairs: streams, Key: s.lease.Grant.Key}
 	for _, p := range s.Flows {
 		req.Rails = append(req.Rails, protocol.OpenRail{Rail: p.name()})
 		args.Rails = append(args.Rails, worker.RailArg{Name: p.name(), Local: p.route.Local, Netdev: p.route.netdev,

@@ -96,8 +96,8 @@ func ReadMatches(pattern string) (m Matches) {
 	left := maxPeerBytes
 	for _, path := range paths {
 		if left <= 0 {
-			m.Data[path] = auth.Content{Err: fmt.Errorf("%s: not read: the files that match %s have more than %d bytes", path,
-				pattern, maxPeerBytes)}
+			m.Data[path] = auth.Content{Err: fmt.Errorf("%s: not read: the files that match %s have more than %d bytes",
+				path, pattern, maxPeerBytes)}
 			continue
 		}
 		data, err := secret.ReadFile(path, maxPeerFile)
@@ -176,7 +176,8 @@ func ParsePeerFile(ext string, data []byte) ([]string, error) {
 		for _, written := range g.Targets {
 			node, ok := hostport.Parse(written, options.DefaultPort)
 			if !ok {
-				return nil, fmt.Errorf("target %.80q must be host or host:port, such as spark-02:%s", written, options.DefaultPort)
+				return nil, fmt.Errorf("target %.80q must be host or host:port, such as spark-02:%s", written,
+					options.DefaultPort)
 			}
 			nodes = append(nodes, hostport.Canonical(node))
 		}

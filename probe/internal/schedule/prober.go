@@ -228,7 +228,8 @@ func (p *Prober) Report(address string, res result.Result) {
 // NewBench returns one interactive round with a peer.
 func NewBench(node *node.Node, opts options.Options, peer string, progress func(result.Progress)) *round.Round {
 	return &round.Round{Pairing: round.Pairing{Node: node}, Peer: peer, Progress: progress,
-		Plan: round.Plan{Options: opts, Full: true, Interactive: true, Runs: history.SingleRuns, ExtrasNow: opts.Extras}}
+		Plan: round.Plan{Options: opts, Full: true, Interactive: true, Runs: history.SingleRuns,
+			ExtrasNow: opts.Extras}}
 }
 
 // configuredLabel returns the label of a configured peer: its address. An address longer than text.MaxLabel is

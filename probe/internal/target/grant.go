@@ -67,8 +67,8 @@ func (r *Responder) Grant(ctx context.Context, ask protocol.LeaseRequest, from n
 		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", other)
 	}
 	if wait := r.Node.Slot.Cooldown(from); wait > 0 && !r.Node.Reserved.Holds(key) {
-		return nil, protocol.Later(wait, failure.Cooldown, "others were denied while this node held a lease; retry in %v",
-			wait.Round(time.Second))
+		return nil, protocol.Later(wait, failure.Cooldown, "others were denied while this node held a lease; retry "+
+			"in %v", wait.Round(time.Second))
 	}
 	holder, ok := r.Node.Slot.Acquire(ctx, 0, from, "answering "+ask.Node)
 	if !ok {
@@ -134,8 +134,8 @@ func (r *Responder) startLease(ctx context.Context, ask protocol.LeaseRequest, f
 func tooMuch(need, limit time.Duration) *failure.Failure {
 	share := math.Ceil(1000*need.Seconds()*node.LeasesPerHour/time.Hour.Seconds()) / 1000
 	return protocol.Deny(failure.Budget,
-		"the round needs up to %v of the rails' time, and the peer grants at most %v to one "+
-			"lease, 1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on the peer to %.1f%%",
+		"the round needs up to %v of the rails' time, and the peer grants at most %v to one lease, 1/8 of its hourly "+
+			"budget: shorten the bursts of this node (burst), or raise budget on the peer to %.1f%%",
 		need.Round(time.Microsecond), limit.Round(time.Microsecond), 100*share)
 }
 

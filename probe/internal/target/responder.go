@@ -244,8 +244,8 @@ func (r *Responder) open(ctx context.Context, l *Lease, req *protocol.OpenReques
 		}
 		arg.Name, arg.Rail, arg.Op, arg.Flow = want.Name(), want.Rail, want.Op, want.Flow
 		if req.Memory != "" && !r.lendsGPUs() {
-			reply.Ends[i].Failure = failure.New(failure.StageOpen, failure.NoGPU, "the peer lends no memory of its GPUs: "+
-				"add gpu to probe.extras in its configuration")
+			reply.Ends[i].Failure = failure.New(failure.StageOpen, failure.NoGPU, "the peer lends no memory of its "+
+				"GPUs: add gpu to probe.extras in its configuration")
 			reply.Ends[i].Failure.Rail = want.Rail
 			continue
 		}

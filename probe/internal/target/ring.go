@@ -118,8 +118,8 @@ func (r *Responder) ringOf(w http.ResponseWriter, req *http.Request) *round.Ring
 	part := r.ring
 	r.Mu.Unlock()
 	if part == nil || part.ID != req.PathValue("id") {
-		Write(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost, "the peer does not know this ring: it "+
-			"has ended, or the peer was restarted"))
+		Write(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost,
+			"the peer does not know this ring: it has ended, or the peer was restarted"))
 		return nil
 	}
 	return part

@@ -25,7 +25,8 @@ func (c *Conn) Burst(ctx context.Context, source []byte, args transfer.BurstArgs
 		}
 		if l.Chunk < 1 || l.Chunk > transfer.MaxChunk || l.Chunk > lane.ring || l.Cap < 1 || l.Depth < 1 ||
 			slices.Contains(b.lanes, lane) {
-			return done, failure.New("", failure.Other, "a burst in chunks of %d, %d deep, over %s", l.Chunk, l.Depth, l.Rail)
+			return done, failure.New("", failure.Other, "a burst in chunks of %d, %d deep, over %s", l.Chunk, l.Depth,
+				l.Rail)
 		}
 		b.lanes = append(b.lanes, lane)
 		b.rails = append(b.rails, transfer.BurstRail{Writes: make([]int64, len(lane.streams)), Failure: lane.failed()})
@@ -43,7 +44,8 @@ func (c *Conn) Burst(ctx context.Context, source []byte, args transfer.BurstArgs
 	for i, l := range b.lanes {
 		l.acked.Store(0)
 		for n, s := range l.streams {
-			f := &flow{lane: i, number: n, stream: s, sent: make(chan struct{}, max(args.Loads[i].Depth/len(l.streams), 1))}
+			f := &flow{lane: i, number: n, stream: s,
+				sent: make(chan struct{}, max(args.Loads[i].Depth/len(l.streams), 1))}
 			wg.Go(func() { b.send(f) })
 			wg.Go(func() { b.collect(f) })
 		}

@@ -285,7 +285,8 @@ func TestCrowd(t *testing.T) {
 func TestListen(t *testing.T) {
 	settle(t)
 	foreign := netip.MustParseAddr("192.0.2.1")
-	if tg, err := Listen(t.Context(), foreign, [][]byte{make([]byte, 8)}, 1, secret(1), plenty); err == nil || tg != nil {
+	if tg, err := Listen(t.Context(), foreign, [][]byte{make([]byte, 8)}, 1, secret(1), plenty); err == nil ||
+		tg != nil {
 		t.Errorf("target %v, error %v", tg, err)
 	}
 }

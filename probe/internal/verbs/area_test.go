@@ -64,8 +64,8 @@ func TestDMABuf(t *testing.T) {
 			connect(t, target, asker)
 			connect(t, asker, target)
 			loads := e.loads(chunk, 8)
-			done, err := e.run.Burst([]*Rail{asker}, transfer.BurstArgs{Loads: loads, Slow: time.Second, Deadline: time.Second,
-				Pass: 5})
+			done, err := e.run.Burst([]*Rail{asker}, transfer.BurstArgs{Loads: loads, Slow: time.Second,
+				Deadline: time.Second, Pass: 5})
 			if err != nil || done.Rails[0].Writes[0] != 8 {
 				t.Fatalf("%+v, %v", done, err)
 			}

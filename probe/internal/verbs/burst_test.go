@@ -103,7 +103,8 @@ func TestGoodput(t *testing.T) {
 			e := connected(t, 16*mib, 1, 64, knobs...) // 60 ms in flight: a busy machine delays the test for less
 			worst := 1.0
 			for try := 0; try < 5 && worst > 0.05; try++ {
-				got, err := e.burst(transfer.BurstArgs{Loads: e.loads(65536, 64), Window: 100 * time.Millisecond, Writes: 16})
+				got, err := e.burst(transfer.BurstArgs{Loads: e.loads(65536, 64), Window: 100 * time.Millisecond,
+					Writes: 16})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,7 +150,8 @@ func TestDisturbed(t *testing.T) {
 			disturbed := !tc.want
 			for try := 0; try < 5 && disturbed != tc.want; try++ {
 				got, err := e.burst(o)
-				if err != nil || got.Rails[0].Gap <= 0 || got.Rails[0].Gap > got.Rails[0].Last || got.Rails[0].Rate() <= 0 {
+				if err != nil || got.Rails[0].Gap <= 0 || got.Rails[0].Gap > got.Rails[0].Last ||
+					got.Rails[0].Rate() <= 0 {
 					t.Fatalf("%+v, %v", got, err)
 				}
 				disturbed = got.Disturbed()
@@ -200,7 +202,8 @@ func TestSlow(t *testing.T) {
 // TestBurstMisuse: invalid arguments yield an error, and nothing is written.
 func TestBurstMisuse(t *testing.T) {
 	e := connected(t, 8192, 2, 8, make([]fakeverbs.Knobs, 2)...)
-	good := transfer.BurstArgs{Loads: e.loads(4096, 8), Window: time.Millisecond, Slow: time.Second, Deadline: time.Second}
+	good := transfer.BurstArgs{Loads: e.loads(4096, 8), Window: time.Millisecond, Slow: time.Second,
+		Deadline: time.Second}
 	with := func(change func(*transfer.BurstArgs)) transfer.BurstArgs {
 		o := good
 		o.Loads = slices.Clone(o.Loads)
@@ -282,7 +285,8 @@ func BenchmarkBurst(b *testing.B) {
 	for _, chunk := range []int64{4096, 65536, mib} {
 		b.Run(fmt.Sprint(chunk), func(b *testing.B) {
 			e := connected(b, 16*mib, 1, 16, make([]fakeverbs.Knobs, 2)...)
-			o := transfer.BurstArgs{Loads: e.loads(chunk, 16), Window: time.Hour, Slow: time.Minute, Deadline: time.Minute}
+			o := transfer.BurstArgs{Loads: e.loads(chunk, 16), Window: time.Hour, Slow: time.Minute,
+				Deadline: time.Minute}
 			o.Loads[0].Cap = 32 * mib
 			bytes := int64(0)
 			b.ReportAllocs()

@@ -51,7 +51,8 @@ func FindGPU(library, gpu string) (*CUDA, CUDAInfo, error) {
 		_ = m.Close()
 		return nil, CUDAInfo{}, err
 	}
-	return m, CUDAInfo{int(m.c.driver), m.c.integrated != 0, m.c.gpu_direct != 0, m.c.dmabuf != 0, m.c.exports != 0}, nil
+	return m, CUDAInfo{int(m.c.driver), m.c.integrated != 0, m.c.gpu_direct != 0, m.c.dmabuf != 0, m.c.exports != 0},
+		nil
 }
 
 // Alloc allocates zeroed memory. Reasons: CUDAOOM, NoDMABuf, CUDAError.

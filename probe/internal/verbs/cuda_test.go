@@ -49,8 +49,9 @@ func staged(t *testing.T, library string, rails, queuePairs, ring int, knobs fak
 		}
 		areas = append(areas, m.Area())
 	}
-	return connectedFrom(t, areas, Spec{QueuePairs: queuePairs, Depth: 64}, ring, slices.Repeat([]fakeverbs.Knobs{knobs},
-		rails)...)
+	return connectedFrom(t, areas, Spec{QueuePairs: queuePairs, Depth: 64}, ring,
+		slices.Repeat([]fakeverbs.Knobs{knobs},
+			rails)...)
 }
 
 // TestStaged: every byte of a rail's writes is on the host before the write, in every place of the rings and however
@@ -161,7 +162,8 @@ func TestStagedOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := connectedFrom(t, []Area{m.Area()}, Spec{QueuePairs: 1, Depth: 8}, 64<<10, fakeverbs.Knobs{})
-	got, err := e.run.Burst(e.rails, transfer.BurstArgs{Loads: e.loads(8192, 8), Slow: time.Second, Deadline: time.Second})
+	got, err := e.run.Burst(e.rails, transfer.BurstArgs{Loads: e.loads(8192, 8), Slow: time.Second,
+		Deadline: time.Second})
 	if err == nil || !strings.Contains(err.Error(), "copy outside memory") || got.Rails[0].Bytes != 0 {
 		t.Error(err, got)
 	}

@@ -255,7 +255,8 @@ func TestNotATarget(t *testing.T) {
 			if got := reason(err); got != tc.want {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
-			if untouched := !bytes.ContainsFunc(attacked.Bytes(), func(r rune) bool { return r != 0 }); untouched == tc.target {
+			if untouched := !bytes.ContainsFunc(attacked.Bytes(),
+				func(r rune) bool { return r != 0 }); untouched == tc.target {
 				t.Errorf("untouched: %v", untouched)
 			}
 		})

@@ -73,23 +73,23 @@ func remedy(r failure.Reason) string {
 			"--ulimit memlock=-1 in a container",
 		failure.NoRC: "the device has no RC queue pairs, which this probe needs; use the fabric's own benchmark " +
 			"(EFA: fi_rma_bw of fabtests)",
-		failure.IWARP: "the probe measures RoCE and InfiniBand; switch an irdma device to RoCE: devlink dev param set " +
-			"pci/ADDRESS name enable_iwarp value false cmode runtime, then the same with enable_roce and true",
-		failure.PKey: "compare probe.pkey with /sys/class/infiniband/DEVICE/ports/PORT/pkeys, which the subnet manager " +
-			"fills",
-		failure.NoTimestamps: "the device stamps no completions with a clock that can be read: the time in the adapter is " +
-			"not separated",
-		failure.NoDMABuf: "needs Linux 5.12, rdma-core 34, and drivers of GPU and device with dma-buf (NVIDIA: the open " +
-			"kernel modules)",
+		failure.IWARP: "the probe measures RoCE and InfiniBand; switch an irdma device to RoCE: devlink dev param " +
+			"set pci/ADDRESS name enable_iwarp value false cmode runtime, then the same with enable_roce and true",
+		failure.PKey: "compare probe.pkey with /sys/class/infiniband/DEVICE/ports/PORT/pkeys, which the subnet " +
+			"manager fills",
+		failure.NoTimestamps: "the device stamps no completions with a clock that can be read: the time in the " +
+			"adapter is not separated",
+		failure.NoDMABuf: "needs Linux 5.12, rdma-core 34, and drivers of GPU and device with dma-buf (NVIDIA: the " +
+			"open kernel modules)",
 		failure.NoPeermem: "load the kernel module: modprobe nvidia-peermem",
 		failure.PortDown:  "the link failed during the round: check cable, transceiver and switch port",
 		failure.QPError:   "the device stopped a queue pair: check the kernel log",
 		failure.RTREinval: "check the GID index and its type, and the MTU of both ends",
-		failure.RTRUnreachable: "no answer to ARP or neighbour discovery for the peer's GID: check subnets, VLANs and " +
-			"which rails are paired",
+		failure.RTRUnreachable: "no answer to ARP or neighbour discovery for the peer's GID: check subnets, VLANs " +
+			"and which rails are paired",
 		failure.RTRNoRoute: "no route to the peer's GID from this rail's interface",
-		failure.RetryExceeded: "no acknowledgement from the peer: check filters of UDP port 4791, GID types and MTU along " +
-			"the path",
+		failure.RetryExceeded: "no acknowledgement from the peer: check filters of UDP port 4791, GID types and MTU " +
+			"along the path",
 		failure.RemoteAccess: "the peer no longer offers this memory",
 		failure.DeviceFatal:  "the device was reset or removed: check the kernel log",
 	}[r]
@@ -113,7 +113,8 @@ func errnoReason(op string, errno syscall.Errno) failure.Reason {
 		{"poll CQ", nil, failure.DeviceFatal},
 		{"list devices", []syscall.Errno{syscall.ENOSYS}, failure.NoUverbs},
 		{"list devices", []syscall.Errno{syscall.EACCES, syscall.EPERM}, failure.DevPerm},
-		{"open device", []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.ENODEV}, failure.DevPerm},
+		{"open device", []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.ENODEV},
+			failure.DevPerm},
 		{"register memory,create CQ,create QP", []syscall.Errno{syscall.ENOMEM}, failure.Memlock},
 		{"query GID", []syscall.Errno{syscall.EINVAL, syscall.ENOENT, syscall.ENODATA}, failure.NoGID},
 		{"RTR", []syscall.Errno{syscall.EINVAL}, failure.RTREinval},
@@ -122,7 +123,8 @@ func errnoReason(op string, errno syscall.Errno) failure.Reason {
 		{"write,read", []syscall.Errno{syscall.ETIMEDOUT}, failure.Timeout},
 		{"write,read", []syscall.Errno{syscall.ECANCELED}, failure.Canceled},
 		{"create CQ with timestamps,read the adapter's clock", nil, failure.NoTimestamps},
-		{"cuCtxPushCurrent_v2,cuCtxPopCurrent_v2,cuMemcpyDtoHAsync_v2,cuEventRecord,cuEventQuery", nil, failure.CUDAError},
+		{"cuCtxPushCurrent_v2,cuCtxPopCurrent_v2,cuMemcpyDtoHAsync_v2,cuEventRecord,cuEventQuery", nil,
+			failure.CUDAError},
 		{"register dma-buf", []syscall.Errno{syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EINVAL, syscall.ENOTTY},
 			failure.NoDMABuf},
 		{"register GPU memory", []syscall.Errno{syscall.EFAULT, syscall.EINVAL, syscall.EOPNOTSUPP}, failure.NoPeermem},

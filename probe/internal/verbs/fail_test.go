@@ -39,7 +39,8 @@ func TestRailDies(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			other := fakeverbs.Knobs{Rate: 64 * mib}
 			e := connected(t, 4*mib, tc.queuePairs, 8, other, tc.knobs, other)
-			o := transfer.BurstArgs{Loads: e.loads(256<<10, 8), Window: time.Hour, Slow: time.Hour, Deadline: 20 * time.Second}
+			o := transfer.BurstArgs{Loads: e.loads(256<<10, 8), Window: time.Hour, Slow: time.Hour,
+				Deadline: 20 * time.Second}
 			begin := time.Now()
 			got, err := e.burst(o)
 			if took := time.Since(begin); err != nil || took > bySurprise {
@@ -110,7 +111,8 @@ func TestCancel(t *testing.T) {
 				e.until(func() bool { return e.run.Progress()[0] > mib })
 				e.run.Cancel()
 			}()
-			o := transfer.BurstArgs{Loads: e.loads(65536, 8), Window: time.Hour, Slow: time.Hour, Deadline: 20 * time.Second}
+			o := transfer.BurstArgs{Loads: e.loads(65536, 8), Window: time.Hour, Slow: time.Hour,
+				Deadline: 20 * time.Second}
 			begin := time.Now()
 			got, err := e.burst(o)
 			<-done

@@ -20,8 +20,9 @@ func TestOpenMissing(t *testing.T) {
 		"libc.so.6": "ibv_get_device_list",
 	} {
 		_, err := Open(path)
-		if e, ok := errors.AsType[*failure.Failure](err); !ok || e.Reason != failure.NoLibrary || !strings.Contains(e.Error(),
-			says) {
+		if e, ok := errors.AsType[*failure.Failure](err); !ok || e.Reason != failure.NoLibrary ||
+			!strings.Contains(e.Error(),
+				says) {
 			t.Errorf("%s: %v, want %s with %q", path, err, failure.NoLibrary, says)
 		}
 	}
@@ -66,7 +67,8 @@ func TestOpenReal(t *testing.T) {
 		t.Errorf("loaded from %q", l.File())
 	}
 	err = l.Check()
-	if e, ok := errors.AsType[*failure.Failure](err); ok && e.Reason != failure.NoUverbs && e.Reason != failure.DevPerm {
+	if e, ok := errors.AsType[*failure.Failure](err); ok && e.Reason != failure.NoUverbs &&
+		e.Reason != failure.DevPerm {
 		t.Errorf("list of devices: %v", err)
 	}
 	t.Logf("%s: %v", l.File(), err)

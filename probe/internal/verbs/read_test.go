@@ -29,7 +29,8 @@ func TestRead(t *testing.T) {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
 			e := reading(t, mib, tc.queuePairs, tc.depth, make([]fakeverbs.Knobs, 2)...)
 			for _, chunk := range []int64{4096, 65536, 4100} {
-				if got, err := e.burst(e.single(chunk, tc.depth)); err != nil || got.Failed() || got.Rails[1].Bytes == 0 {
+				if got, err := e.burst(e.single(chunk, tc.depth)); err != nil || got.Failed() ||
+					got.Rails[1].Bytes == 0 {
 					t.Errorf("single reads of %d: %+v, %v", chunk, got, err)
 				}
 			}
@@ -173,7 +174,8 @@ func TestOtherOperation(t *testing.T) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 			read, wrote := ours[0] == 2, theirs[0] == 1
-			if read != (tc.asker == transfer.Read && err == nil) || wrote != (tc.asker == transfer.Write && err == nil) {
+			if read != (tc.asker == transfer.Read && err == nil) ||
+				wrote != (tc.asker == transfer.Write && err == nil) {
 				t.Errorf("read %v, wrote %v", read, wrote)
 			}
 		})
@@ -209,7 +211,8 @@ func TestReadEnds(t *testing.T) {
 					_, _, err = e.run.Latency(e.rails[0], 8, 10, limit)
 				} else {
 					var got transfer.BurstDone
-					got, err = e.run.Burst(e.rails, transfer.BurstArgs{Loads: e.loads(4096, 32), Slow: limit, Deadline: limit})
+					got, err = e.run.Burst(e.rails, transfer.BurstArgs{Loads: e.loads(4096, 32), Slow: limit,
+						Deadline: limit})
 					if f := got.Rails[0].Failure; f == nil || !strings.Contains(f.Detail, tc.says) {
 						t.Errorf("%v, want %q", f, tc.says)
 					}

@@ -46,7 +46,8 @@ func TestStamps(t *testing.T) {
 			}
 			e.fabric.Set("A", "mlx5_0", func(k *fakeverbs.Knobs) { k.Blocked = true })
 			all, adapter, err = e.run.Latency(e.rails[0], 8, samples, time.Second)
-			if reason(err) != failure.RetryExceeded || !strings.Contains(err.Error(), "vendor error 0x81") || len(all) != 0 ||
+			if reason(err) != failure.RetryExceeded || !strings.Contains(err.Error(), "vendor error 0x81") ||
+				len(all) != 0 ||
 				len(adapter) != 0 {
 				t.Errorf("blocked: %v, %v, %v", all, adapter, err)
 			}
@@ -66,7 +67,8 @@ func TestNoStamps(t *testing.T) {
 	if left := f.Left(); left != nil {
 		t.Error("left open:", left)
 	}
-	e := connectedBy(t, Spec{QueuePairs: 1, Depth: 1, Stamps: true}, 4096, fakeverbs.Knobs{Stamps: true, OtherClock: true})
+	e := connectedBy(t, Spec{QueuePairs: 1, Depth: 1, Stamps: true}, 4096,
+		fakeverbs.Knobs{Stamps: true, OtherClock: true})
 	all, adapter, err := e.run.Latency(e.rails[0], 8, 10, time.Second)
 	if reason(err) != failure.NoTimestamps || len(all) != 0 || len(adapter) != 0 {
 		t.Errorf("%v, %v, %v", all, adapter, err)

@@ -60,7 +60,8 @@ func TestTransfersFail(t *testing.T) {
 		}
 	}
 	e := connected(t, 1<<20, 1, 4, fakeverbs.Knobs{}, fakeverbs.Knobs{})
-	for _, bad := range [][]transfer.Share{nil, {{Chunk: 8, Count: 1}}, {{Chunk: 8, Count: 1}, {Chunk: 2 << 20, Count: 1}},
+	for _, bad := range [][]transfer.Share{nil, {{Chunk: 8, Count: 1}},
+		{{Chunk: 8, Count: 1}, {Chunk: 2 << 20, Count: 1}},
 		{{Chunk: 8, Count: 1}, {Chunk: 8}}, {{Chunk: 8, Count: 1}, {Chunk: 8, Count: 1 << 30}}} {
 		if _, err := e.run.Transfers(e.rails, bad, 1, time.Second, time.Second); err == nil {
 			t.Errorf("%+v was possible", bad)

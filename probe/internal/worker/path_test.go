@@ -25,7 +25,8 @@ func TestConnectAtOnce(t *testing.T) {
 			Knobs: fakeverbs.Knobs{RTRDelay: delay}})
 		args.Rails = append(args.Rails, RailArg{Name: name, Device: device, Port: 1, GIDIndex: 3, NUMANode: i % 2})
 		connect.Rails = append(connect.Rails, ConnectRail{Name: name, PathMTU: 4096, InFlight: time.Second,
-			Remote: End{QPNs: []uint32{1}, PSNs: []uint32{1}, GID: netip.MustParseAddr(fmt.Sprintf("::ffff:10.0.%d.2", i))}})
+			Remote: End{QPNs: []uint32{1}, PSNs: []uint32{1},
+				GID: netip.MustParseAddr(fmt.Sprintf("::ffff:10.0.%d.2", i))}})
 	}
 	w, _ := newWorker(t, "worker", f.Env("a")...)
 	s, _ := open(t, w, args)

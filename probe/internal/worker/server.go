@@ -202,10 +202,11 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	case len(args.Rails) == 0 || len(args.Rails) > MaxRails:
 		return opened, failure.New("", failure.Other, "%d rails: 1 to %d are possible", len(args.Rails), MaxRails)
 	case args.QueuePairs < 1 || args.QueuePairs > MaxQueuePairs || args.Depth < 1 || args.Depth > MaxDepth:
-		return opened, failure.New("", failure.Other, "%d writes in flight over %d queue pairs", args.Depth, args.QueuePairs)
+		return opened, failure.New("", failure.Other, "%d writes in flight over %d queue pairs", args.Depth,
+			args.QueuePairs)
 	case args.Buffer < transfer.Page || args.Buffer > MaxMemory/int64(len(args.Rails)):
-		return opened, failure.New("", failure.Other, "%d bytes for each of %d rails: %d to %d are possible", args.Buffer,
-			len(args.Rails), transfer.Page, MaxMemory/len(args.Rails))
+		return opened, failure.New("", failure.Other, "%d bytes for each of %d rails: %d to %d are possible",
+			args.Buffer, len(args.Rails), transfer.Page, MaxMemory/len(args.Rails))
 	}
 	for i, r := range args.Rails {
 		if slices.ContainsFunc(args.Rails[:i], func(o RailArg) bool { return o.Name == r.Name }) {
@@ -327,8 +328,8 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 		size := s.memory.size(r.Rail)
 		if r.Chunk < transfer.MinChunk || r.Chunk > transfer.MaxChunk || len(r.Writes) != s.streams ||
 			size < r.Chunk*int64(len(r.Writes)) {
-			return Verified{}, failure.New("", failure.Other, "verify chunks of %d bytes of %d queue pairs over %.40q", r.Chunk,
-				len(r.Writes), r.Rail)
+			return Verified{}, failure.New("", failure.Other, "verify chunks of %d bytes of %d queue pairs over %.40q",
+				r.Chunk, len(r.Writes), r.Rail)
 		}
 		if err := s.engine.arrived(r.Rail, args.Pass, max(time.Until(end), time.Millisecond)); err != nil {
 			f := failure.As("", err)

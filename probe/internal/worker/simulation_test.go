@@ -24,7 +24,8 @@ func burst(ctx context.Context, s *Session, bytes int64) (BurstDone, error) {
 }
 
 func burstArgs(bytes int64, rails ...string) BurstArgs {
-	args := BurstArgs{Window: time.Minute, Writes: 1, Slow: 20 * time.Second, Deadline: 20 * time.Second, Software: true}
+	args := BurstArgs{Window: time.Minute, Writes: 1, Slow: 20 * time.Second, Deadline: 20 * time.Second,
+		Software: true}
 	for _, rail := range rails {
 		args.Loads = append(args.Loads, Load{Rail: rail, Chunk: chunk, Cap: bytes, Depth: 4})
 	}
@@ -168,7 +169,8 @@ func TestSimulatedFault(t *testing.T) {
 		t.Errorf("latency: %v", err)
 	}
 	from, _ = simulatedSession(t, TCP, a, b)
-	if done, err := from.Burst(t.Context(), failure.StageStriped, args, nil); err != nil || done.Rails[0].Bytes < chunk {
+	if done, err := from.Burst(t.Context(), failure.StageStriped, args, nil); err != nil ||
+		done.Rails[0].Bytes < chunk {
 		t.Errorf("by TCP: %v %+v", err, done)
 	}
 	if n := c.bytes[0].Load(); n > 0 {

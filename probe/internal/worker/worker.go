@@ -130,7 +130,8 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	w.unkillable = slices.DeleteFunc(w.unkillable, (*process).ended)
 	if n := len(w.unkillable); n >= maxUnkillable {
 		return nil, failure.New(failure.StageOpen, failure.WorkerBackoff,
-			"%d killed worker processes do not end: they hang in the kernel (process %d); check dmesg for the RDMA driver",
+			"%d killed worker processes do not end: they hang in the kernel (process %d); check dmesg for the RDMA "+
+				"driver",
 			n, w.unkillable[0].pid)
 	}
 	if w.opts.Simulation != nil {

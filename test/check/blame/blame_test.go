@@ -45,7 +45,8 @@ func newServer(t *testing.T, s fleet.State) *fleetgen.API {
 func faulty() fleettest.Options {
 	node := func(cluster string, i int) fleet.Node { return fleet.Node{Cluster: cluster, Name: fleettest.Name(i)} }
 	return fleettest.Options{Seed: 5, LeafSize: 10, Clusters: []string{"a", "b"}, Nodes: 40, Rails: 4, Fanout: 4,
-		Noise: 0.02, Missing: 0.05, Loopback: true, Faults: []fleettest.Fault{{Kind: fleet.PeerDown, Node: node("a", 1)},
+		Noise: 0.02, Missing: 0.05, Loopback: true,
+		Faults: []fleettest.Fault{{Kind: fleet.PeerDown, Node: node("a", 1)},
 			{Kind: fleet.TCPFallback, Node: node("b", 2)}, {Kind: fleet.SlowHost, Node: node("a", 3), Rail: "2"},
 			{Kind: fleet.GPUPath, Node: node("b", 4), Rail: "1"}, {Kind: fleet.RailDown, Node: node("a", 5), Rail: "0"}}}
 }

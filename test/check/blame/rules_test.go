@@ -29,8 +29,8 @@ func TestRules(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	right, all, accused := 0, 0, 0
 	for i := range 3 * len(kinds) {
-		o := fleettest.Options{Seed: uint64(i), LeafSize: 10, Nodes: 40, Rails: 4, Fanout: 4, Noise: 0.02, Missing: 0.05,
-			Loopback: true}
+		o := fleettest.Options{Seed: uint64(i), LeafSize: 10, Nodes: 40, Rails: 4, Fanout: 4, Noise: 0.02,
+			Missing: 0.05, Loopback: true}
 		o.Faults = []fleettest.Fault{planted(o, kinds[i%len(kinds)], random)}
 		want, got := subject(o.Faults[0]), blamed(t, fleettest.New(o))
 		all++

@@ -35,16 +35,16 @@ type settings struct {
 func main() {
 	var s settings
 	flag.StringVar(&s.format, "format", "storage", "storage: a directory that Prometheus is to be started with, with "+
-		"recorded series; openmetrics: a file for promtool tsdb create-blocks-from openmetrics; promtool: input_series of "+
-		"promtool test rules; api: answers instant queries as Prometheus does, at the address -out")
+		"recorded series; openmetrics: a file for promtool tsdb create-blocks-from openmetrics; promtool: "+
+		"input_series of promtool test rules; api: answers instant queries as Prometheus does, at the address -out")
 	flag.StringVar(&s.out, "out", "", "file, directory or address")
 	flag.Int64Var(&s.until, "until", time.Now().Unix(), "time of the last scrape, in seconds of Unix")
 	flag.DurationVar(&s.lasts, "lasts", 70*time.Minute, "time from the first scrape to the last, of the story")
 	flag.DurationVar(&s.every, "every", 30*time.Second, "time between scrapes, of the story")
 	flag.IntVar(&s.nodes, "nodes", 16, "nodes, at least 2; with less than 13 some faults of the story have no node")
 	flag.BoolVar(&s.sound, "sound", false, "the story without faults")
-	flag.StringVar(&s.faults, "faults", "", "instead of the story, half an hour with these planted, as KIND:NODE[:RAIL]: "+
-		"slow_wire:17:3,peer_down:4; none: a healthy half hour")
+	flag.StringVar(&s.faults, "faults", "", "instead of the story, half an hour with these planted, as "+
+		"KIND:NODE[:RAIL]: slow_wire:17:3,peer_down:4; none: a healthy half hour")
 	flag.StringVar(&s.testdata, "testdata", "../../exporter/testdata", "directory of the expositions")
 	flag.Parse()
 	if err := s.run(context.Background()); err != nil {
@@ -87,8 +87,8 @@ func (s settings) fleet() (*fleetgen.Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := fleettest.Options{Nodes: s.nodes, Rails: 8, Fanout: 4, Noise: 0.02, Missing: 0.05, Loopback: true, LeafSize: 32,
-		Faults: planted}
+	o := fleettest.Options{Nodes: s.nodes, Rails: 8, Fanout: 4, Noise: 0.02, Missing: 0.05, Loopback: true,
+		LeafSize: 32, Faults: planted}
 	f := fleetgen.OfState(fleettest.New(o), until)
 	f.Template = template
 	return f, nil
@@ -110,8 +110,8 @@ func plant(text string, nodes int) (list []fleettest.Fault, err error) {
 		case fleet.PeerDown, fleet.TCPFallback, fleet.RailDown, fleet.SlowWire, fleet.SlowHost, fleet.GPUPath:
 			list = append(list, fleettest.Fault{Kind: k, Node: fleet.Node{Name: fleettest.Name(n)}, Rail: rail})
 		default:
-			return nil, fmt.Errorf("-faults: %q is not peer_down, tcp_fallback, rail_down, slow_wire, slow_host or gpu_path",
-				kind)
+			return nil, fmt.Errorf("-faults: %q is not peer_down, tcp_fallback, rail_down, slow_wire, slow_host or "+
+				"gpu_path", kind)
 		}
 	}
 	return list, nil

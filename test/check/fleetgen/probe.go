@@ -73,7 +73,8 @@ func (p pair) rounds() {
 			p.labels("result", result)...)
 	}
 	p.counter("probe_rounds_total", is(0.2/60), p.labels("result", "skipped")...)
-	p.counter("probe_solo_rounds_total", func(t float64) float64 { return flag01(p.rdma(t)) * 0.16 / 60 }, p.labels()...)
+	p.counter("probe_solo_rounds_total", func(t float64) float64 { return flag01(p.rdma(t)) * 0.16 / 60 },
+		p.labels()...)
 	p.counter("probe_skipped_total", is(0.2/60), p.labels("reason", "busy")...)
 	for transport, when := range map[string]func(float64) bool{"rdma": p.rdma, "tcp": tcp, "none": missing} {
 		p.gauge("probe_transport", on(when), p.labels("transport", transport)...)

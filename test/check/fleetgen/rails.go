@@ -189,6 +189,7 @@ func (n *node) trouble(r int) {
 
 func (n *node) findings() {
 	for _, f := range n.w.Findings(n.n) {
-		n.gauge("finding", is(1), "check", f.Check, "severity", f.Severity, "subject", f.Subject, "rail", f.Rail).only(f.When)
+		n.gauge("finding", is(1), "check", f.Check, "severity", f.Severity, "subject", f.Subject, "rail", f.Rail).
+			only(f.When)
 	}
 }

@@ -24,9 +24,10 @@ type state struct {
 
 // OfState returns the fleet of a state (for example from fleettest) over the half hour before a time.
 func OfState(s fleet.State, until time.Time) *Fleet {
-	w := state{World: Healthy(len(s.Nodes)), s: s, nodes: slices.SortedFunc(maps.Keys(s.Nodes), func(a, b fleet.Node) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))
-	}), number: map[fleet.Node]int{}}
+	w := state{World: Healthy(len(s.Nodes)), s: s, nodes: slices.SortedFunc(maps.Keys(s.Nodes),
+		func(a, b fleet.Node) int {
+			return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))
+		}), number: map[fleet.Node]int{}}
 	for i, n := range w.nodes {
 		w.number[n] = i + 1
 	}

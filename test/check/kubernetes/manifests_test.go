@@ -301,16 +301,16 @@ func scrapes(list []object) (found []scrape) {
 			if e.Port != nil {
 				port = *e.Port
 			}
-			found = append(found, scrape{port, string(e.ScrapeTimeout), e.RelabelConfigs, e.HonorLabels, https(e.Scheme),
-				e.TLSConfig != nil, e.BasicAuth != nil, native(m.Spec.ScrapeNativeHistograms), len(e.RelabelConfigs) > 3,
-				len(e.MetricRelabelConfigs) > 0})
+			found = append(found, scrape{port, string(e.ScrapeTimeout), e.RelabelConfigs, e.HonorLabels,
+				https(e.Scheme), e.TLSConfig != nil, e.BasicAuth != nil, native(m.Spec.ScrapeNativeHistograms),
+				len(e.RelabelConfigs) > 3, len(e.MetricRelabelConfigs) > 0})
 		}
 	}
 	for _, m := range all[monitoring.ServiceMonitor](list) {
 		for _, e := range m.Spec.Endpoints {
-			found = append(found, scrape{e.Port, string(e.ScrapeTimeout), e.RelabelConfigs, e.HonorLabels, https(e.Scheme),
-				e.TLSConfig != nil, e.BasicAuth != nil, native(m.Spec.ScrapeNativeHistograms), len(e.RelabelConfigs) > 3,
-				len(e.MetricRelabelConfigs) > 0})
+			found = append(found, scrape{e.Port, string(e.ScrapeTimeout), e.RelabelConfigs, e.HonorLabels,
+				https(e.Scheme), e.TLSConfig != nil, e.BasicAuth != nil, native(m.Spec.ScrapeNativeHistograms),
+				len(e.RelabelConfigs) > 3, len(e.MetricRelabelConfigs) > 0})
 		}
 	}
 	return found

@@ -35,8 +35,8 @@ func New(ctx context.Context, s Storage, dir string) (*Rules, error) {
 	p := parser.NewParser(parser.Options{})
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e8, Timeout: 10 * time.Minute,
 		LookbackDelta: 5 * time.Minute, Parser: p})
-	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(engine, s), Appendable: s, Queryable: s,
-		Context: ctx, Parser: p, Logger: promslog.NewNopLogger(),
+	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(engine, s), Appendable: s,
+		Queryable: s, Context: ctx, Parser: p, Logger: promslog.NewNopLogger(),
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}})
 	var files []string
 	for _, name := range ours.Sources() {

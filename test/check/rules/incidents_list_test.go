@@ -135,7 +135,10 @@ func rolled(nodes int) event {
 
 // standing: rail 3 of node 17 is down from now on.
 func standing() event {
-	return event{lost: func(n int, rail string, since time.Duration) bool { return n == 17 && rail == "3" && since >= 0 }}
+	return event{lost: func(n int, rail string, since time.Duration) bool {
+		return n == 17 && rail == "3" &&
+			since >= 0
+	}}
 }
 
 // power: nodes 1 to 40 have no power from now on.

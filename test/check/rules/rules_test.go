@@ -239,7 +239,8 @@ func TestRules(t *testing.T) {
 	for range 2 { // rules use series that are recorded below them
 		for i, r := range all {
 			if r.Record != "" {
-				list := slices.Concat(known[r.Record].Labels, series(known, parsed[i]), slices.Collect(maps.Keys(r.Labels)))
+				list := slices.Concat(known[r.Record].Labels, series(known, parsed[i]),
+					slices.Collect(maps.Keys(r.Labels)))
 				slices.Sort(list)
 				known[r.Record] = catalog.Row{Kind: "gauge", Labels: slices.Compact(list)}
 			}
