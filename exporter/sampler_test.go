@@ -43,12 +43,21 @@ func tallied(list ...float64) (t sampler.Tally) {
 	return t
 }
 
+// peaks returns peaks of both directions: rate over 100 ms, and 9/10 of it over 1 s, a minute earlier.
+func peaks(rate float64) (list [2][sampler.PeakWindows]sampler.Peak) {
+	at := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	for d := range list {
+		list[d] = [sampler.PeakWindows]sampler.Peak{{Rate: 0.9 * rate, At: at.Add(-time.Minute)}, {Rate: rate, At: at}}
+	}
+	return list
+}
+
 // sampled fills a snapshot with values of three rails.
 func sampled(snap *sampler.Snapshot) {
 	*snap = sampler.Snapshot{
 		Rails: []sampler.Rail{
 			{Name: "2", Tally: [2]sampler.Tally{tallied(0, 0, 0.3, 0.97),
-				tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7}},
+				tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7}, Peaks: peaks(46.3e9)},
 			{Name: "10", Tally: [2]sampler.Tally{tallied(0.5), tallied(1)}},
 			{Name: `e"ast`},
 		},

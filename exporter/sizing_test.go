@@ -155,7 +155,7 @@ func sampling(rails []string, gpus int) *exportersampler.Source {
 		for i, name := range rails {
 			device := fmt.Sprintf("mlx5_%d", i)
 			snap.Rails = append(snap.Rails, sampler.Rail{Name: name, TCPKnown: true,
-				Tally: [2]sampler.Tally{tallied(0, 0.3, 0.97), tallied(0.02)}})
+				Tally: [2]sampler.Tally{tallied(0, 0.3, 0.97), tallied(0.02)}, Peaks: peaks(1e9)})
 			snap.Devices = append(snap.Devices, sampler.Device{Name: device, Interval: 100 * time.Millisecond,
 				Samples: 7, Reading: time.Second})
 		}

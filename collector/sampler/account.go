@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"math"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -96,14 +97,25 @@ func (a *account) observe(direction int, s sample) (busy, stalled bool) {
 	a.bytes[direction] += s.grew
 	a.seconds[direction] += seconds
 	if a.capacity <= 0 {
+		a.history[direction].peaks.sample(s.grew, s.took)
 		return false, false
 	}
 	u := float64(s.grew) / seconds / a.capacity
 	if u > impossibleAbove && s.still > s.took { // the bytes also belong to the time in which the counter stalled
 		u, stalled = u*seconds/s.still.Seconds(), true
+		s.took = s.still
 	}
+	a.history[direction].peaks.sample(s.grew, s.took)
 	a.tally[direction].observe(u, seconds)
 	return u > BusyAbove, stalled
+}
+
+// impossible returns the rate above which the time of samples must be wrong.
+func (a *account) impossible() float64 {
+	if most := max(a.lastCapacity, a.limits.Rate); most > 0 {
+		return impossibleAbove * most
+	}
+	return math.Inf(1)
 }
 
 // impossibleAbove is a share of the capacity that a rail cannot carry, even with errors of the measured time.

@@ -24,6 +24,7 @@ type history struct {
 	first  int                                                   // second of the first point
 	since  int                                                   // second since which the rail has always been present
 	last   int                                                   // second of the last point
+	peaks  peaks
 }
 
 // point holds the totals of an account at one moment.

@@ -221,6 +221,10 @@ func (s *Sampler) second() {
 		a.capacity = c
 		a.lastCapacity = cmp.Or(c, a.lastCapacity)
 		a.group.Rate = max(a.group.Rate, limits[i].Rate)
+		for d := range a.history {
+			h := &a.history[d]
+			h.peaks.second(*h.at(s.seconds), a.lastCapacity, a.impossible(), time.Now())
+		}
 	}
 	slowest := s.opts.Interval
 	for _, d := range s.devices {
@@ -264,6 +268,7 @@ type Rail struct {
 	TCPKnown bool                  // the driver counts TCP separately
 	Recent   [directions][]float64 // bytes per second in each of the last seconds, oldest first; NaN without samples
 	Rate     [directions]float64   // bytes per second, over the last one to two seconds; NaN without samples
+	Peaks    [directions][PeakWindows]Peak
 }
 
 // Snapshot is the state of the sampler at one moment.
@@ -288,6 +293,9 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 		for d := range a.history {
 			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], interval, a.now(d))
 			to.TCP[d] = a.tcp[d].total
+			for w := range to.Peaks[d] {
+				to.Peaks[d][w] = a.history[d].peaks.highest(w, time.Now())
+			}
 		}
 	}
 	snap.Devices = snap.Devices[:0]

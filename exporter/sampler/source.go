@@ -82,6 +82,12 @@ func (s *Source) emitRails(put put) {
 			if r.TCPKnown {
 				put(s.tcp, float64(r.TCP[d]), r.Name, direction)
 			}
+			for w, peak := range r.Peaks[d] {
+				if peak.Rate > 0 {
+					put(s.highest, peak.Rate, r.Name, direction, sampler.PeakWindow(w))
+					put(s.highestAt, float64(peak.At.UnixMilli())/1e3, r.Name, direction, sampler.PeakWindow(w))
+				}
+			}
 		}
 	}
 	for d, set := range s.snap.Sets {
@@ -104,10 +110,10 @@ func (s *Source) emitRails(put put) {
 
 func (s *Source) emitDevices(put put) (faults []error) {
 	for _, d := range s.snap.Devices {
-		put(s.interval, d.Interval.Seconds(), d.Name)
-		put(s.samples, float64(d.Samples), d.Name)
-		put(s.overruns, float64(d.Overruns), d.Name)
-		put(s.reading, d.Reading.Seconds(), d.Name)
+		put(s.cost.interval, d.Interval.Seconds(), d.Name)
+		put(s.cost.samples, float64(d.Samples), d.Name)
+		put(s.cost.overruns, float64(d.Overruns), d.Name)
+		put(s.cost.reading, d.Reading.Seconds(), d.Name)
 		if d.Stuck > 0 {
 			faults = append(faults, &collector.Fault{Device: d.Name, Reason: sysfs.ReasonTimeout,
 				Err: fmt.Errorf("a sample that began %v ago has not returned", d.Stuck)})
@@ -120,7 +126,7 @@ func (s *Source) emitDevices(put put) (faults []error) {
 		}
 	}
 	for reason, n := range s.snap.Dropped {
-		put(s.dropped, float64(n), sampler.DropReason(reason))
+		put(s.cost.dropped, float64(n), sampler.DropReason(reason))
 	}
 	return faults
 }

@@ -5,11 +5,14 @@ import "github.com/railscope/railscope/collector"
 type rows struct {
 	collector.Table
 
-	utilization, busy, saturated, tcp                       *collector.Metric // rows of a rail
+	utilization, busy, saturated, tcp, highest, highestAt   *collector.Metric // rows of a rail
 	share, imbalance, imbalanced, anyBusy, active, fallback *collector.Metric // rows of all rails
 	peak                                                    *collector.Metric // rows of a GPU
-	interval, samples, overruns, dropped, reading           *collector.Metric // rows of the sampler
+	cost                                                    costRows
 }
+
+// costRows are the rows of the sampler itself.
+type costRows struct{ interval, samples, overruns, dropped, reading *collector.Metric }
 
 // code is the package that measures the values.
 const code = "collector/sampler/"
@@ -26,6 +29,12 @@ func newRows() *rows {
 	r.tcp = flow.Ref(code+"tcp.go").Counter("rail_tcp_bytes_total", "Unicast bytes of the rail's interface that "+
 		"were not RDMA, mostly TCP, since railscope started; for a bond, of all members together. Only mlx5 counts "+
 		"them separately: absent elsewhere.")
+
+	peaks := flow.With("window").Ref(code + "peak.go")
+	r.highest = peaks.Gauge("rail_peak_bytes_per_second", "Highest rate of the rail's traffic in the last hour, without "+
+		"the probe's: over 1 s, and over 100 ms where samples are that short. What a job has carried, the rail can carry. "+
+		"Absent while the rail was not busy.")
+	r.highestAt = peaks.Gauge("rail_peak_timestamp_seconds", "Time of rail_peak_bytes_per_second.")
 
 	r.share = flow.Ref("internal/rail/balance.go").Gauge("rail_share_ratio", "Load ÷ capacity of the rail in the "+
 		"real traffic of the last 10 s, relative to the best rail of its group (role, link layer and rate): 1 for "+
@@ -52,16 +61,16 @@ func newRows() *rows {
 			"last minute.")
 
 	device := r.Group(code+"device.go", "device")
-	r.interval = device.Gauge("sampler_interval_seconds", "Time between two samples of the "+
+	r.cost.interval = device.Gauge("sampler_interval_seconds", "Time between two samples of the "+
 		"device: --sample.interval, or more where a read takes longer than 1/10 of that, or where the kernel caches "+
 		"the counter for longer than half of it.")
-	r.samples = device.Counter("sampler_samples_total", "Samples taken of the device: one per rail and direction.")
-	r.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous one was "+
+	r.cost.samples = device.Counter("sampler_samples_total", "Samples taken of the device: one per rail and direction.")
+	r.cost.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous one was "+
 		"late or slow, or the device could not be read. The next one is divided by the time that really passed.")
-	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total",
+	r.cost.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total",
 		"Dropped samples, of all devices. reset: the counter went back. gap: the first sample after the device was "+
 			"gone or not read for long. slow: the read took so long that the sample's time is unknown.")
-	r.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for samples, "+
+	r.cost.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for samples, "+
 		"waiting for its firmware included. Its CPU time is less, and part of process_cpu_seconds_total.")
 	return r
 }
