@@ -73,7 +73,8 @@ func nodeRails() []*panel {
 		table("Rails", docRDMA,
 			"A slow rail has coloured cells; yellow and red are near the thresholds of the alerts. Load: traffic ÷ "+
 				"capacity, relative to the best rail of the same role and link layer, in the worse direction. Probe: "+
-				"solo goodput ÷ expected, the median over the peers.").size(24, 10).
+				"solo goodput ÷ expected, the median over the peers. Peak: the highest rate over 1 s of jobs, which the "+
+				"rail can therefore carry.").size(24, 10).
 			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.instance}", "${__value.text}"))).
 			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(),
 				by("transparent"), says(append([]state{{"4", "active", "transparent"}}, portStates[1:]...)...)).
@@ -91,6 +92,8 @@ func nodeRails() []*panel {
 				by("transparent", from(0.05, yellow), from(0.5, red))).
 			column("Transmit", bits("port_transmit_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
 			column("Receive", bits("port_receive_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
+			column("Peak of 1 h", `8 * max by (`+key+`) (railscope_rail_peak_bytes_per_second{<rail>, window="1s"})`,
+				wide(95), inUnit("bps")).
 			column("Capacity", `8 * max by (`+key+`) (railscope_rail_capacity_bytes_per_second{<rail>})`, wide(85),
 				inUnit("bps")).
 			label("device", "Device").label("netdev", "Interface").label("instance", "Node").

@@ -131,6 +131,9 @@ func (n *node) traffic(r int) {
 		n.counter("rail_saturated_seconds_total", func(t float64) float64 {
 			return math.Max(0, load(t)-0.4) * 0.5
 		}, direction...)
+		n.gauge("rail_peak_bytes_per_second",
+			func(t float64) float64 { return n.w.Capacity(r) * math.Min(0.97, 1.5*load(t)) },
+			append(direction[:4:4], "window", "1s")...)
 		n.counter("rail_tcp_bytes_total", func(t float64) float64 { return n.w.TCP(n.n, t) }, direction...)
 		n.utilisation(load, direction)
 	}
