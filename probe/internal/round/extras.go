@@ -97,13 +97,8 @@ func CheckExtras(list []result.Extra) error {
 
 // extras runs the extras. Their failures do not change the outcome of the round.
 func (r *Round) extras(ctx context.Context) {
-	plans := make([][]result.Measured, len(r.Plan.ExtrasNow))
 	t := &r.Tally
-	t.all = 0
-	for i, e := range r.Plan.ExtrasNow {
-		plans[i] = r.Plan.Bursts(e, r.railsFor(e))
-		t.all += max(len(plans[i]), 1)
-	}
+	plans := t.planExtras(r.Plan, r.railsFor)
 	for i, e := range r.Plan.ExtrasNow {
 		t.Kind, t.Ours, t.upTo = e.Kind, t.Done, t.Done+max(len(plans[i]), 1)
 		err := failure.As(failure.StageExtra, timeUpError(ctx))

@@ -155,7 +155,7 @@ type Tally struct {
 // next counts a burst of an extra that was made, or could not be.
 func (t *Tally) next() { t.Done = min(t.Done+1, t.upTo) }
 
-// Begin plans the bursts over these rails.
+// Begin plans the bursts over these rails, before it is known which of them work.
 func (t *Tally) Begin(ctx context.Context, p Plan, rails []string) {
 	t.begun = time.Now()
 	t.end, _ = ctx.Deadline()
@@ -166,9 +166,17 @@ func (t *Tally) Begin(ctx context.Context, p Plan, rails []string) {
 	if p.Full {
 		t.others += len(BaselineStreams)
 	}
+	t.planExtras(p, func(result.Extra) []string { return rails })
+}
+
+// planExtras returns the bursts of each extra over the rails that it uses, and counts them.
+func (t *Tally) planExtras(p Plan, rails func(result.Extra) []string) (plans [][]result.Measured) {
+	t.all = 0
 	for _, e := range p.ExtrasNow {
-		t.all += max(len(p.Bursts(e, rails)), 1)
+		plan := p.Bursts(e, rails(e))
+		plans, t.all = append(plans, plan), t.all+max(len(plan), 1)
 	}
+	return plans
 }
 
 // minMade is the number of bursts after which the remaining time can be estimated.
