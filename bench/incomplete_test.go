@@ -51,10 +51,10 @@ func TestIncomplete(t *testing.T) {
 			r.TCP, r.TCPFailed = r.TCP[1:], []result.TCPResult{{Streams: 1, Failure: usedUp}}
 			r.Extras = []result.Measured{{Kind: result.Reads, Failure: usedUp, Flows: flows(nil, "0")}}
 		}, 2, []string{"TCP, 1 stream budget", "rail 0, READ budget"}},
-		{"sizes", extra(result.Measured{Kind: result.Sweep, Size: 65536, Failure: usedUp, Flows: flows(nil, "0", "1")},
+		{"sweep", extra(result.Measured{Kind: result.Sweep, Size: 65536, Failure: usedUp, Flows: flows(nil, "0", "1")},
 			result.Measured{Kind: result.Sweep, Size: 131072, Flows: flows(disturbed, "0", "1")}), 2,
 			[]string{"64 KiB budget", "128 KiB disturbed"}},
-		{"pages", func(r *result.Result, o *Options) {
+		{"KV cache", func(r *result.Result, o *Options) {
 			o.Caches = []Cache{{Model: "1GB", Bytes: 1e9, Page: 4096}}
 			r.Extras = []result.Measured{{Kind: result.KVCache, Size: 4096, Flows: flows(disturbed, "0")},
 				{Kind: result.KVCache, Size: 4096, Failure: usedUp, Flows: flows(nil, "0", "1")},

@@ -113,7 +113,7 @@ func TestMissed(t *testing.T) {
 		}
 		got = append(got, text)
 	}
-	want := []string{"sizes 65536 over 2", "sizes 131072 over 2", "sizes 262144 over 2 budget", "read 0 over 1 budget",
+	want := []string{"sweep 65536 over 2", "sweep 131072 over 2", "sweep 262144 over 2 budget", "read 0 over 1 budget",
 		"read 0 over 1 budget", "read 0 over 2 budget"}
 	if !slices.Equal(got, want) || res.Outcome != result.OK {
 		t.Errorf("%q, want %q; %s %s", got, want, res.Outcome, res.Detail)
