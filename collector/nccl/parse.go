@@ -31,7 +31,7 @@ const (
 	gdrState // "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"
 	channel  // "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
 	commSize // "comm 0x… rank 0 nRanks 16 nNodes 2 …"
-	warned   // any WARN
+	warned   // any WARN, and RCCL's FATAL ERROR
 
 	// Events of the file.
 	restarted // the file was rewritten
@@ -65,41 +65,62 @@ const (
 )
 
 // parse calls each with the facts of a line, mostly none. It allocates only to remove colours. If writers
-// interleave, a line holds several messages. The strings are from NCCL 2.10 to 2.30 (src/debug.cc, src/init.cc,
-// src/graph/topo.cc, src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
+// interleave, a line holds several messages. The strings are from NCCL 2.10 to 2.30 and RCCL 2.18 to 2.30
+// (src/debug.cc, src/init.cc, src/graph/topo.cc, src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
 func parse(line []byte, each func(event)) {
 	if bytes.IndexByte(line, 0x1b) >= 0 {
 		line = colour.ReplaceAll(line, nil)
 	}
-	for at := mark(line); at >= 0; {
-		rest := line[at+len("NCCL INFO "):]
+	m := mark(line)
+	if !m.found {
+		m = markFatal(line)
+	}
+	for m.found {
+		rest := line[m.end:]
 		text, next := rest, mark(rest)
-		if next >= 0 {
-			text = rest[:next]
+		if next.found {
+			text = rest[:next.begin]
 		}
 		if i := bytes.Index(text, []byte(" [repeated ")); i >= 0 { // Ray: "[repeated 7x across cluster]"
 			text = text[:i]
 		}
 		text = bytes.Trim(text, " \r\t\x00")
-		if hasPrefix(line[at:], "NCCL WARN") {
-			each(warning(line[:at], text))
+		if m.warns && !ncclnet.Success(string(text)) {
+			each(warning(line[:m.begin], text))
 		}
 		if e := message(text); e.kind != 0 {
 			each(e)
 		}
-		line, at = rest, next
+		line, m = rest, next
 	}
 }
 
-func mark(line []byte) int {
+// level is the level of a message, with its place in a line: the text follows.
+type level struct {
+	begin, end   int
+	found, warns bool
+}
+
+// markFatal finds RCCL's level above WARN, which NCCL does not have (src/debug.cc since RCCL 2.27).
+func markFatal(line []byte) level {
+	const before, fatal = "] ", "[FATAL ERROR]: "
+	i := bytes.Index(line, []byte(before+fatal))
+	if i < 0 {
+		return level{}
+	}
+	return level{begin: i + len(before), end: i + len(before+fatal), found: true, warns: true}
+}
+
+func mark(line []byte) level {
 	for from := 0; ; from += len("NCCL ") {
 		i := bytes.Index(line[from:], []byte("NCCL "))
 		if i < 0 {
-			return -1
+			return level{}
 		}
 		from += i
-		if hasPrefix(line[from:], "NCCL INFO ") || hasPrefix(line[from:], "NCCL WARN ") {
-			return from
+		warns := hasPrefix(line[from:], "NCCL WARN ")
+		if warns || hasPrefix(line[from:], "NCCL INFO ") {
+			return level{begin: from, end: from + len("NCCL INFO "), found: true, warns: warns}
 		}
 	}
 }
@@ -114,7 +135,8 @@ func message(text []byte) event {
 		return viaChannel(text)
 	case hasPrefix(text, "NET/"):
 		return netMessage(text)
-	case hasPrefix(text, "Bootstrap : Using "), hasPrefix(text, "Bootstrap: Using "), hasPrefix(text, "NCCL version "):
+	case hasPrefix(text, "Bootstrap : Using "), hasPrefix(text, "Bootstrap: Using "), hasPrefix(text, "NCCL version "),
+		hasPrefix(text, "RCCL version "):
 		return event{kind: began}
 	case hasPrefix(text, "comm 0x"):
 		if n, ok := numberAfter(text, " nNodes "); ok {
@@ -264,6 +286,9 @@ func clean(name []byte, characters string) bool {
 // linkSlower is the kind of "speed change detected: 400000 -> 200000 Mbps", which NCCL 2.30 does not print as WARN.
 const linkSlower = "link_slower"
 
+// settings is the kind of RCCL's warnings about the host's and the job's settings, which NCCL does not print.
+const settings = "settings"
+
 // warnRule is a kind of warning, and the words that identify it. Any one of them suffices.
 type warnRule struct {
 	kind  string
@@ -272,19 +297,23 @@ type warnRule struct {
 
 func warnRules() []warnRule {
 	return []warnRule{
-		{"ras", []string{" ras/"}}, // the source file identifies it; a port in use does not affect the job
+		{settings, []string{`Missing "iommu=pt"`, `Missing "amd_iommu=on"`, `Missing "HSA_FORCE_FINE_GRAIN_PCIE`,
+			"HSA_NO_SCRATCH_RECLAIM=1 must be set", "NUMA auto ", "DMABUF Disabled"}},
+		// The source file identifies it, which RCCL prints with its path. A port in use does not affect the job.
+		{"ras", []string{" ras/", "/src/ras/"}},
 		{"completion_error", []string{"Got completion ", "Got CQE with error"}},
 		{"gid_change", []string{"GID table changed"}},
 		{linkSlower, []string{" speed change detected: "}},
 		{"async_event", []string{"async event", "async fatal event", "unknown event type"}},
-		{"fatal", []string{"encountered a fatal error"}},
+		{"fatal", []string{"encountered a fatal error", "encountered a communication fatal error",
+			"cannot recover from this network failure"}},
 		{"no_device", []string{"No device found", "No EFA device found", "No IP interface found", "no interface found",
 			"No usable listening interface", "Failed to initialize any NET plugin"}},
 		{"registration", []string{"ibv_reg_mr", "ibv_reg_dmabuf_mr", "register memory"}},
 		{"mismatch", []string{"ismatch", "incompatible"}},
 		{"verbs", []string{"ibv_", "mlx5dv_", "NET/IB"}},
 		{"timeout", []string{"imed out", "imeout"}},
-		{"cuda", []string{"Cuda failure", "CUDA", "cuda"}},
+		{"cuda", []string{"Cuda failure", "CUDA", "cuda", "HIP failure", "hipIpc"}},
 		{"shm", []string{"shared memory", "shm", "posix_fallocate"}},
 		{"socket", []string{"ocket", "Connect", "onnection ", "bind failed", "Net : ", "accept", "Accept"}},
 		{"bootstrap", []string{"ootstrap"}},

@@ -182,6 +182,9 @@ func (s *jobs) emit(emit func(collector.Sample)) {
 	}
 	t := s.table
 	for _, rule := range warnRules() {
+		if rule.kind == settings && s.warnings[settings] == 0 {
+			continue // only RCCL prints them
+		}
 		emit(collector.Sample{Metric: t.warnings, Labels: []string{rule.kind}, Value: float64(s.warnings[rule.kind])})
 	}
 	for _, status := range statusNames() {

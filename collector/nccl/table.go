@@ -3,8 +3,8 @@ package nccl
 import "github.com/railscope/railscope/collector"
 
 const (
-	refNCCL = "NCCL 2.10 to 2.30: src/init.cc, src/graph/topo.cc, src/transport/net.cc, src/transport/net_ib; " +
-		"docs/nccl.md"
+	refNCCL = "NCCL 2.10 to 2.30, RCCL 2.18 to 2.30: src/init.cc, src/graph/topo.cc, src/transport/net.cc, " +
+		"src/transport/net_ib; docs/nccl.md"
 	refWC  = "enum ibv_wc_status in libibverbs/verbs.h; ncclIbTest in NCCL, src/transport/net_ib"
 	refOwn = "docs/nccl.md"
 )

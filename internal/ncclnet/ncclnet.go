@@ -1,5 +1,5 @@
-// Package ncclnet determines what carries the data of an NCCL network, from the names in its log. It lists known
-// names only: a name that is in no list is unknown, and never counts as good.
+// Package ncclnet determines what carries the data of an NCCL or RCCL network, from the names in its log. It lists
+// known names only: a name that is in no list is unknown, and never counts as good.
 package ncclnet
 
 import (
@@ -25,6 +25,8 @@ func Of(network, provider string) Carrier {
 		return Sockets
 	case name == "ib", name == "infiniband", name == "ibext", name == "gib", strings.HasPrefix(name, "ibext_v"):
 		return RDMA // NCCL, tutorials, nccl-rdma-sharp-plugins, Google's build of NCCL for RoCE
+	case name == "rocm-ib", name == "ib-cast", name == "rccl-anp":
+		return RDMA // RCCL 2.27 to 2.30 (net_ib_rocm.cc, net_ib_cast), and the plugin librccl-anp.so: all use verbs
 	case name == "aws libfabric", name == "libfabric", name == "ofi":
 		return ofProvider(provider)
 	}
@@ -70,6 +72,12 @@ func Provider(message string) string {
 func NoVerbs(message string) bool {
 	return strings.HasPrefix(message, "Failed to open libibverbs.so") ||
 		message == "Count not open libibverbs.so.1" || message == "Could not open libibverbs.so.1"
+}
+
+// Success reports whether a message announces a success although it is printed as a warning, as librccl-anp.so does
+// (ROCm/amd-anp, src/net_ib.cc).
+func Success(message string) bool {
+	return strings.HasPrefix(message, "ANP plugin loaded successfully")
 }
 
 // Slower returns the device of "NET/IB : mlx5_0:1 speed change detected: 400000 -> 200000 Mbps", with the rates, if
