@@ -1,7 +1,6 @@
 package read
 
 import (
-	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -9,11 +8,15 @@ import (
 	"strings"
 )
 
-// Formats of nccl-tests' src/common.cu and util.cu, v1.0.0 to a0b82b2 (July 2026): 10^9 bytes/s and µs. In v1, whose
-// first column is "bytes", times are in ms.
+// Formats of nccl-tests' src/common.cu and util.cu, v1.0.0 to a0b82b2 (July 2026), and of rccl-tests' until 2.18 (July
+// 2026): 10^9 bytes/s and µs. In v1, whose first column is "bytes", times are in ms.
 var (
 	ncclTestsName = regexp.MustCompile(`\b([a-z_]+_perf)(?:_mpi)?\b`)
 	ncclTestsType = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	// ncclTestsBegin matches the settings of a run; rccl-tests of 2022 and 2023 have the plural.
+	ncclTestsBegin  = regexp.MustCompile(`# nThreads?:? `)
+	ncclTestsDate   = regexp.MustCompile(`^\d{4}-\d\d-\d\d$`)
+	ncclTestsPlaces = regexp.MustCompile(`# +(?:out-of-place +)?in-place *$`)
 )
 
 type ncclTests struct {
@@ -28,6 +31,9 @@ type ncclTests struct {
 	runs   int    // open runs: settings without an average
 	ranks  [2]int // number of listed ranks: all, and those with a number above 0
 	failed bool   // the program has reported an error
+
+	inPlace  bool // the table has no out-of-place columns
+	counters netCounters
 }
 
 // half is the beginning of a row that a message of NCCL interrupted: the program prints size and type before it
@@ -51,9 +57,10 @@ func newNCCLTests(s *sink) parser { return &ncclTests{sink: s} }
 
 func (p *ncclTests) text(l line) {
 	switch {
-	case strings.Contains(l.text, "# nccl-tests version "):
+	case p.counters.text(p.sink, l):
+	case has(l.text, "# nccl-tests version ", "# rccl-tests version "):
 		p.open(l.number)
-	case strings.Contains(l.text, "# nThread "):
+	case strings.Contains(l.text, "# nThread") && ncclTestsBegin.MatchString(l.text):
 		p.open(l.number)
 		p.runs++
 		if p.runs == 2 {
@@ -92,6 +99,8 @@ func (p *ncclTests) text(l line) {
 		}
 		p.reset()
 		p.failed = true
+	case strings.Contains(l.text, "in-place") && ncclTestsPlaces.MatchString(l.text):
+		p.inPlace = !strings.Contains(l.text, "out-of-place")
 	case strings.Contains(l.text, "algbw") && strings.Contains(l.text, "busbw") && p.columns(l.text):
 		p.header, p.count = l.number, 0
 	case p.header > 0:
@@ -126,6 +135,9 @@ func (p *ncclTests) columns(text string) bool {
 	if first > 0 && strings.Trim(fields[first-1], "#") == "" {
 		p.before--
 	}
+	if i := slices.Index(p.names, "algo"); i > 0 && p.names[len(p.names)-1] == "timestamp" { // rows have it before
+		p.names = slices.Insert(p.names[:len(p.names)-1], i, "timestamp")
+	}
 	return true
 }
 
@@ -145,8 +157,8 @@ func (p *ncclTests) row(l line) {
 		len(fields) > 2 && !ncclTestsType.MatchString(fields[2]) {
 		return
 	}
-	if slices.Contains(p.names, "timestamp") && len(fields) > 4 { // a timestamp has two fields
-		fields = fields[:len(fields)-1]
+	if i := slices.IndexFunc(fields, ncclTestsDate.MatchString); i > 0 { // a timestamp has two fields
+		fields = slices.Delete(slices.Clone(fields), i, i+1)
 	}
 	times := slices.IndexFunc(p.names, func(n string) bool { return n == "time" || n == "cputime" })
 	n := len(p.names) - max(times, 0)
@@ -161,7 +173,7 @@ func (p *ncclTests) row(l line) {
 
 func ncclTestsFigures(fields, names []string) bool {
 	for i, f := range fields {
-		if !numeric(f) && names[i] != "timestamp" {
+		if !numeric(f) && !slices.Contains([]string{"timestamp", "algo", "proto", "nchannels"}, names[i]) {
 			return false
 		}
 	}
@@ -220,6 +232,12 @@ func (p *ncclTests) dropHalf() {
 func (p *ncclTests) addRow(number int, about []string, figures map[string]string, wrongInPlace string) {
 	r := Result{Tool: "nccl-tests", Line: number, Bytes: size(about[0])}
 	r.Test = ncclTestsTest(p.name, about[2], append(slices.Clone(about), "")[3])
+	if algorithm := figures["algo"]; algorithm != "" && algorithm != "N/A" {
+		r.Test += ", " + algorithm + " " + figures["proto"]
+	}
+	if p.inPlace {
+		r.Test += inPlaceOnly
+	}
 	r.Rate = r.figure("algbw", figures["algbw"], 1e9)
 	r.BusRate = r.figure("busbw", figures["busbw"], 1e9)
 	unit := 1e-6
@@ -248,31 +266,6 @@ func (p *ncclTests) addRow(number int, about []string, figures map[string]string
 	p.add(r)
 }
 
-// wrong marks elements with wrong values, out of place (0) and in place (1).
-func (r *Result) wrong(half int, n float64) {
-	if n > 0 || math.IsNaN(n) {
-		r.fail("wrong elements%s: %s", [...]string{"", " (in place)"}[half], strconv.FormatFloat(n, 'f', -1, 64))
-	}
-}
-
-// alone marks a row whose data did not use a network.
-func (r *Result) alone(oneRank bool) {
-	if oneRank || r.BusRate != nil && *r.BusRate == 0 && r.Rate != nil && *r.Rate > 0 {
-		r.Marks = append(r.Marks, "no network: one rank alone")
-	}
-}
-
-// ncclTestsTest returns the name of a test, such as "all_reduce_perf, float sum".
-func ncclTestsTest(program, kind, operation string) string {
-	if _, err := strconv.Atoi(operation); err != nil && operation != "none" && operation != "" {
-		kind += " " + operation
-	}
-	if program == "" {
-		return kind
-	}
-	return program + ", " + kind
-}
-
 func (p *ncclTests) end() {
 	p.dropHalf()
 	switch {
@@ -287,4 +280,91 @@ func (p *ncclTests) end() {
 	p.failed = false
 }
 
-func (p *ncclTests) reset() { p.opened, p.header, p.name, p.runs, p.ranks = 0, 0, "", 0, [2]int{} }
+func (p *ncclTests) reset() {
+	p.opened, p.header, p.name, p.runs, p.ranks, p.inPlace = 0, 0, "", 0, [2]int{}, false
+}
+
+// Format of rccl-tests' src/collector.cu (ROCm/rocm-systems, March to July 2026), printed by one rank of each node with
+// RCCL_TESTS_NET_COUNTER_ENABLE=1: how far the adapters' counters rose during the run, and by second.
+var (
+	netCountersTitle = regexp.MustCompile(`\bNET_COUNTER_TABLE: node=(\S+) +rank=\d+ +duration_sec=`)
+	netCountersRow   = regexp.MustCompile(`^\s*([\w.+:-]+)(?:\([\w.-]+\))?((?:\s+\d+\s+\d+\.\d+)+)\s*$`)
+	// netCountersLost matches counters of packets that did not arrive in order. Others count pause frames and CNPs.
+	netCountersLost    = regexp.MustCompile(`discard|drop|retrans|retry|timeout|outof_buf|_seq$|seq_err`)
+	netCountersTraffic = regexp.MustCompile(`_(?:ucast|mcast)_|^[rt]x_(?:bytes|pkts)$`)
+)
+
+// netCounters reads such tables.
+type netCounters struct {
+	node  string // empty if the tables of several nodes are mixed
+	open  int    // number of open tables
+	names []string
+	rules int // number of rules in the open tables: each has three
+}
+
+// text reads a line of a table.
+func (c *netCounters) text(s *sink, l line) (mine bool) {
+	if m := netCountersTitle.FindStringSubmatch(l.text); m != nil {
+		c.node, c.open = m[1], c.open+1
+		if c.open > 1 {
+			c.node = ""
+		}
+		return true
+	}
+	if c.open == 0 {
+		return false
+	}
+	fields := strings.Fields(l.text)
+	switch {
+	case dashes(l.text):
+		c.rules++
+		if c.rules == 3*c.open {
+			*c = netCounters{}
+		}
+		return true
+	case len(fields) > 1 && fields[0] == "Device":
+		c.names = fields[1:]
+		return true
+	}
+	m := netCountersRow.FindStringSubmatch(l.text)
+	if m == nil || len(strings.Fields(m[2])) != 2*len(c.names) {
+		return len(fields) > 0 && fields[0] == "count"
+	}
+	c.row(s, l.number, m[1], strings.Fields(m[2]))
+	return true
+}
+
+// row adds the counters of a device that rose, but for those of traffic.
+func (c *netCounters) row(s *sink, number int, device string, figures []string) {
+	r := Result{Tool: "nccl-tests", Rail: device, Line: number}
+	var rose, lost []string
+	for i, name := range c.names {
+		n, err := strconv.ParseUint(figures[2*i], 10, 64)
+		if n == 0 || netCountersTraffic.MatchString(name) {
+			continue
+		}
+		text := name + " " + figures[2*i]
+		if err != nil || n >= 1<<63 { // the difference of unsigned numbers
+			r.Marks = append(r.Marks, name+" fell: the counter was reset, or could not be read")
+			continue
+		}
+		rose = append(rose, text)
+		if netCountersLost.MatchString(name) {
+			lost = append(lost, text)
+		}
+	}
+	if len(rose)+len(r.Marks) == 0 {
+		return
+	}
+	r.Test = "counters"
+	if c.node != "" {
+		r.Test += " of " + c.node
+	}
+	if len(rose) > 0 {
+		r.Test += ": " + strings.Join(rose, ", ")
+	}
+	if len(lost) > 0 {
+		r.Marks = append(r.Marks, "packets were lost or out of order during the run: "+strings.Join(lost, ", "))
+	}
+	s.add(r)
+}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -102,7 +103,12 @@ func (j *ncclTestsJSON) result(name string, number int) Result {
 			r.wrong(half, math.NaN())
 		}
 	}
-	if j.Out == nil {
+	figures := j.Out
+	if figures == nil && j.In != nil {
+		figures = j.In
+		r.Test += inPlaceOnly
+	}
+	if figures == nil {
 		return r
 	}
 	any2 := func(what string, v any, unit float64) *float64 {
@@ -114,11 +120,11 @@ func (j *ncclTestsJSON) result(name string, number int) Result {
 		}
 		return nil
 	}
-	r.Rate = any2("alg_bw", j.Out.Alg, 1e9)
-	r.BusRate = any2("bus_bw", j.Out.Bus, 1e9)
-	average := any2("time", j.Out.Time, 1e-6)
+	r.Rate = any2("alg_bw", figures.Alg, 1e9)
+	r.BusRate = any2("bus_bw", figures.Bus, 1e9)
+	average := any2("time", figures.Time, 1e-6)
 	if average == nil {
-		average = any2("cpu_time", j.Out.CPU, 1e-6)
+		average = any2("cpu_time", figures.CPU, 1e-6)
 	}
 	if average != nil {
 		r.latency().Avg, r.rounding = average, 0.5e-12
@@ -133,4 +139,32 @@ func (j *ncclTestsJSON) result(name string, number int) Result {
 	}
 	r.alone(false)
 	return r
+}
+
+// wrong marks elements with wrong values, out of place (0) and in place (1).
+func (r *Result) wrong(half int, n float64) {
+	if n > 0 || math.IsNaN(n) {
+		r.fail("wrong elements%s: %s", [...]string{"", " (in place)"}[half], strconv.FormatFloat(n, 'f', -1, 64))
+	}
+}
+
+// alone marks a row whose data did not use a network.
+func (r *Result) alone(oneRank bool) {
+	if oneRank || r.BusRate != nil && *r.BusRate == 0 && r.Rate != nil && *r.Rate > 0 {
+		r.Marks = append(r.Marks, "no network: one rank alone")
+	}
+}
+
+// inPlaceOnly ends the name of a test without out-of-place figures, which rccl-tests has.
+const inPlaceOnly = ", in place"
+
+// ncclTestsTest returns the name of a test, such as "all_reduce_perf, float sum".
+func ncclTestsTest(program, kind, operation string) string {
+	if _, err := strconv.Atoi(operation); err != nil && operation != "none" && operation != "" {
+		kind += " " + operation
+	}
+	if program == "" {
+		return kind
+	}
+	return program + ", " + kind
 }

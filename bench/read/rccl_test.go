@@ -9,6 +9,150 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+const (
+	rcclPlaces  = "#                                                              out-of-place                       in-place          \n"
+	rcclColumns = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+	rcclUnits   = "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
+	rcclTable   = "#\n" + rcclPlaces + rcclColumns + rcclUnits
+	rcclEnd     = "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n# Out of bounds values : 0 OK\n"
+	rcclBegin   = "# nThread 1 nGpus 1 minBytes 8 maxBytes 17179869184 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n#\n" +
+		"rccl-tests: Version develop:448c4c7\n# Using devices\n" +
+		"#   Rank  0 Pid 2509534 on host device  0 [0000:0c:00.0] AMD Instinct MI300X\n#   Rank  1 Pid 2509535 on host device  1 [0000:22:00.0] AMD Instinct MI300X\n"
+	rcclVersions = "RCCL version : 2.22.3-develop:f5b15f2\nHIP version  : 6.3.42131-fa1d09cbd\nROCm version : 6.3.0.0-39-ce2be3b\n" +
+		"Hostname     : host\nLibrccl path : /home/user/rccl/build/release/librccl.so.1\n"
+	rcclNew = "# rccl-tests version 2.17.9-develop:4a65e8d rccl-headers=22707 rccl-library=22707\n# Collective test starting: all_reduce_perf\n" +
+		"# nThread 1 nGpus 1 minBytes 16 maxBytes 17179869184 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n#\n# Using devices\n" +
+		"#  Rank  0 Group  0 Pid   3379 on     node-a device  0 [0000:05:00] AMD Radeon Graphics\n" +
+		"#  Rank  8 Group  0 Pid   3315 on     node-b device  0 [0000:05:00] AMD Radeon Graphics\n"
+	rcclNewEnd = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 129.28\n#\n# Collective test concluded: all_reduce_perf\n"
+)
+
+// TestROCm reads public outputs of rccl-tests, ucx_perftest and OSU on GPUs of AMD, shortened, with other
+// names of hosts. Where the source is a file of a program, the figures are from another of these outputs.
+func TestROCm(t *testing.T) {
+	for name, tc := range map[string]struct {
+		source, text string
+		want         []string
+		errs         string // beginning of the errors
+	}{
+		"rccl-tests of 2023, failed": {"https://github.com/ROCm/rccl-tests/issues/50",
+			"# nThreads: 1 nGpus: 4 nRanks: 1 minBytes: 8 maxBytes: 134217728 step: 2(factor) warmupIters: 5 iters: 20 validation: 1 \n#\n# Using devices\n" +
+				"#   Rank  0 Pid 117738 on node-a device  0 [0000:63:00.0] AMD Instinct MI210\n" +
+				"node-a: Test NCCL failure common.cu:1285 'internal error - please report this issue to the NCCL developers'\n .. node-a pid 117738: Test failure common.cu:1161\n",
+			nil, "5: nccl-tests failed: node-a: Test NCCL failure common.cu:1285"},
+		"rccl-tests of 2023, hung": {"https://github.com/ROCm/rccl/issues/957",
+			"# nThreads: 1 nGpus: 2 nRanks: 1 minBytes: 8 maxBytes: 134217728 step: 2(factor) warmupIters: 5 iters: 20 validation: 1 \n#\n# Using devices\n" +
+				"#   Rank  0 Pid   9290 on   node-a device  0 [0000:12:00.0] Radeon RX 7900 XTX\n" +
+				"node-a:9290:9290 [0] NCCL INFO Bootstrap : Using enp36s0:192.0.2.254<0>\n",
+			nil, "1: nccl-tests: no table of results"},
+		"rccl-tests, hung in the first size": {"https://github.com/ROCm/rccl/issues/1129",
+			strings.Replace(rcclBegin, "448c4c7", "3f7f785", 1) + rcclTable, nil, "9: nccl-tests: the output is cut"},
+		"rccl-tests, one node": {"https://rocm.blogs.amd.com/software-tools-optimization/mi300x-rccl-xgmi/README.html",
+			rcclBegin + rcclVersions + rcclTable +
+				"     4194304       1048576     float     sum      -1    51.72   81.09  141.91      0    129.0   32.52   56.92      0\n" +
+				"17179869184    4294967296     float     sum      -1    94254  182.27  318.98      0    94328  182.13  318.73      0\n" +
+				rcclEnd + "# Avg bus bandwidth    : 116.669\n",
+			[]string{"nccl library RCCL 2.22.3-develop:f5b15f2", "nccl-tests float sum 4194304 648.72 Gb/s 51.72 µs",
+				"nccl-tests float sum 17179869184 1458.16 Gb/s 94254.00 µs"}, ""},
+		"rccl-tests of 2026, two nodes": {"https://github.com/prasad-nair-amd/rapido, test 11",
+			"[1776961425.239146] [node-b:3318 :0]          parser.c:2033 UCX  WARN  unused environment variable: UCX_PREFIX\n" + rcclNew +
+				"RCCL version : 2.27.7-HEAD:96a25b5\nHIP version  : 7.2.53211-671d39a71e\nROCm version : 7.2.2.0-86-671d39a71e\n" +
+				"Hostname     : node-a\nLibrccl path : /opt/rocm/lib/librccl.so.1\n" + rcclTable +
+				" 17179869184    4294967296     float     sum      -1  83456.7  205.85  385.98       0  83462.8  205.84  385.95       0\n" + rcclNewEnd,
+			[]string{"nccl library RCCL 2.27.7-HEAD:96a25b5", "nccl-tests all_reduce_perf, float sum 17179869184 1646.80 Gb/s 83456.70 µs"}, ""},
+		"rccl-tests, ionic": {"https://github.com/ROCm/rccl/pull/2078", rcclBegin + rcclTable +
+			"  2147483648     536870912     float     sum      -1    11186  191.99  359.98      0    11199  191.75  359.53      0\n" +
+			" 17179869184    4294967296     float     sum      -1    89235  192.52  360.98      0    89189  192.62  361.17      0\n" +
+			rcclEnd + "# Avg bus bandwidth    : 142.652 \n#\n# Collective test concluded: all_reduce_perf\n",
+			[]string{"nccl-tests float sum 2147483648 1535.92 Gb/s 11186.00 µs", "nccl-tests float sum 17179869184 1540.16 Gb/s 89235.00 µs"}, ""},
+		"rccl-tests of 2021, with errors": {"https://github.com/ROCm/rccl/pull/929",
+			"#                                                       out-of-place                       in-place\n" +
+				"#       size         count      type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n" +
+				"#        (B)    (elements)                       (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n" +
+				"        1024           256     float     sum    31.25    0.03    0.06  4e-07    16.80    0.06    0.11  2e-07\n",
+			[]string{"nccl-tests float sum 1024 0.24 Gb/s 31.25 µs"}, ""},
+		"rccl-tests, broadcast": {"https://github.com/ROCm/rccl/pull/2075", rcclTable +
+			"   134217728      33554432     float    none       0    18781    7.15    7.15      0    18756    7.16    7.16      0\n" +
+			rcclEnd + "# Avg bus bandwidth    : 3.41227\n#\n# Collective test concluded: broadcast_perf\n",
+			[]string{"nccl-tests float 134217728 57.20 Gb/s 18781.00 µs"}, ""},
+		"rccl-tests -A 1": {"ROCm/rocm-systems, projects/rccl-tests/src/util.cu of July 2026", rcclNew + "#\n" + rcclPlaces +
+			strings.TrimSuffix(rcclColumns, "\n") + "     algo      proto      nchannels \n" + rcclUnits +
+			"  2147483648     536870912     float     sum      -1    11186  191.99  359.98      0    11199  191.75  359.53      0    RING    SIMPLE          64\n" +
+			" 17179869184    4294967296     float     sum      -1    89235  192.52  360.98      0    89189  192.62  361.17      0     N/A       N/A         N/A\n" + rcclNewEnd,
+			[]string{"nccl-tests all_reduce_perf, float sum, RING SIMPLE 2147483648 1535.92 Gb/s 11186.00 µs",
+				"nccl-tests all_reduce_perf, float sum 17179869184 1540.16 Gb/s 89235.00 µs"}, ""},
+		"rccl-tests -A 1 with timestamps": {"ROCm/rocm-systems, projects/rccl-tests/src/{util,common}.cu", rcclNew + rcclPlaces +
+			strings.TrimSuffix(rcclColumns, "\n") + "     algo      proto      nchannels           timestamp\n" + rcclUnits +
+			"  2147483648     536870912     float     sum      -1    11186  191.99  359.98      0    11199  191.75  359.53      0  2026-07-20 04:24:08    RING    SIMPLE          64\n" + rcclNewEnd,
+			[]string{"nccl-tests all_reduce_perf, float sum, RING SIMPLE 2147483648 1535.92 Gb/s 11186.00 µs"}, ""},
+		"rccl-tests, time of HIP's events": {"ROCm/rocm-systems, projects/rccl-tests/src/util.cu of July 2026", rcclNew + rcclPlaces +
+			"#       size         count      type   redop    root     time   hipevt   algbw   busbw  #wrong     time   hipevt   algbw   busbw  #wrong  \n" + rcclUnits +
+			"  2147483648     536870912     float     sum      -1    11186    11180  191.99  359.98       0    11199      N/A  191.75  359.53    N/A\n" + rcclNewEnd,
+			[]string{"nccl-tests all_reduce_perf, float sum 2147483648 1535.92 Gb/s 11186.00 µs"}, ""},
+		"rccl-tests, only in place": {"ROCm/rccl-tests ae3e635, src/common.cu", rcclBegin +
+			"#                                                       in-place          \n" +
+			"#       size         count      type   redop    root     time   algbw   busbw #wrong\n" +
+			"#        (B)    (elements)                               (us)  (GB/s)  (GB/s)      \n" +
+			"  2147483648     536870912     float     sum      -1    11199  191.75  359.53      3\n" + rcclEnd + "# Avg bus bandwidth    : 359.53 \n",
+			[]string{"nccl-tests float sum, in place 2147483648 1534.00 Gb/s 11199.00 µs !"}, ""},
+		"rccl-tests -J, only in place": {"ROCm/rocm-systems, projects/rccl-tests/src/util.cu of July 2026",
+			`{"version":1,"args":["./build/all_reduce_perf"],"rccl_version":22707,"config":{"nthreads":1},"results":[{"size":2147483648,"count":536870912,` +
+				`"type":"float","redop":"sum","root":"    -1","out_of_place":null,"in_place":{"time":11199.000000,"hip_event_time":11190.000000,"alg_bw":191.750000,` +
+				`"bus_bw":359.530000,"nwrong":null},"actual_iterations":20,"experiment_name":"x"}],"out_of_bounds":{"count":0,"okay":"true"}}` + "\n",
+			[]string{"nccl-tests all_reduce_perf, float sum, in place 2147483648 1534.00 Gb/s 11199.00 µs"}, ""},
+		"rccl-tests, counters of ionic": {"ROCm/rocm-systems, projects/rccl-tests/src/collector.cu of July 2026",
+			rcclNew + "# NIC type: IONIC\n# Counters (3): frames_rx_pripause tx_rdma_ack_timeout tx_rdma_ucast_bytes\n" + rcclTable +
+				" 17179869184    4294967296     float     sum      -1  83456.7  205.85  385.98       0  83462.8  205.84  385.95       0\n" +
+				"\nNET_COUNTER_TABLE: node=node-a  rank=0  duration_sec=18.250  nic_type=IONIC\n" +
+				"----------------------------------------------------------------------------\n" +
+				"Device                frames_rx_pripause  tx_rdma_ack_timeout  tx_rdma_ucast_bytes\n" +
+				"                      count     rate/s  count      rate/s  count       rate/s\n" +
+				"----------------------------------------------------------------------------\n" +
+				"ionic_0(enp5s0)          12       0.66      0        0.00  983040     53865.21\n" +
+				"ionic_1(enp6s0)           0       0.00      3        0.16  983040     53865.21\n" +
+				"ionic_2(enp7s0)           0       0.00      0        0.00  983040     53865.21\n" +
+				"ionic_3                   0       0.00  18446744073709551613  1.00  983040  53865.21\n" +
+				"----------------------------------------------------------------------------\n\n" + rcclNewEnd,
+			[]string{"nccl-tests all_reduce_perf, float sum 17179869184 1646.80 Gb/s 83456.70 µs",
+				"nccl-tests counters of node-a: frames_rx_pripause 12 @ionic_0", "nccl-tests counters of node-a: tx_rdma_ack_timeout 3 @ionic_1 ?",
+				"nccl-tests counters of node-a @ionic_3 ?"}, ""},
+		"rccl-tests, counters of bnxt_re, no adapter, two nodes at once": {"ROCm/rocm-systems, projects/rccl-tests of April 2026",
+			"NET_COUNTER_TABLE: node=node-c rank=16 status=NO_DATA\n" +
+				"NET_COUNTER_TABLE: node=node-a  rank=0  duration_sec=18\nNET_COUNTER_TABLE: node=node-b  rank=8  duration_sec=18\n" +
+				strings.Repeat("------------------------------------------------------------\nDevice              rx_cnp_pkts    tx_cnp_pkts\n"+
+					"                    count  rate/s  count  rate/s\n------------------------------------------------------------\n", 2) +
+				"bnxt_re0(benic7p1)      7    0.39      0    0.00\nbnxt_re1(benic8p1)      0    0.00      0    0.00\n" +
+				strings.Repeat("------------------------------------------------------------\n", 2) + rcclNew,
+			[]string{"nccl-tests counters: rx_cnp_pkts 7 @bnxt_re0"}, "16: nccl-tests: no table of results"},
+
+		"ucx_perftest of UCX 1.7":  {"https://github.com/openucx/ucx/pull/4587", "$ ./bin/ucx_perftest localhost -f -c 2 -t tag_lat -m rocm\n|              |       latency (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |\n| # iterations | typical | average | overall |  average |  overall |   average |   overall |\n       1000000     1.458     8.188     9.640       0.93       0.79      122133      103732\n", []string{"ucx_perftest tag_lat, rocm→rocm 0.01 Gb/s 9.64 µs"}, ""},
+		"ucx_perftest of UCX 1.15": {"the frame of UCX 1.15 with -m rocm", strings.ReplaceAll("| Test:         tag match bandwidth  |\n| Send memory:  rocm  |\n| Recv memory:  rocm  |\n| Message size: 1048576  |\n", "  |", "                                   |") + "|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |\nFinal:                  1000      0.240  1675.942  1671.351    46615.58   46743.62         597         598\n", []string{"ucx_perftest tag match bandwidth, rocm→rocm 1048576 392.11 Gb/s"}, ""},
+		"OSU 7.5": {"https://github.com/easybuilders/easybuild-easyconfigs/pull/25902",
+			"=============== pair 0,1  run 1/1  17:17:30 ===============\n\n# OSU MPI-ROCM Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n1                       1.35\n134217728          139961.80\n\n" +
+				"=============== pair 0,2  run 1/1  17:17:36 ===============\n\n# OSU MPI-ROCM Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n1                       1.43\n",
+			[]string{"osu osu_bw, ROCM 1 0.01 Gb/s", "osu osu_bw, ROCM 134217728 1119.69 Gb/s", "osu osu_bw, ROCM 1 0.01 Gb/s"}, ""},
+		"OSU 5.9": {"https://github.com/openucx/ucx/issues/9237", "# OSU MPI-ROCM Bandwidth Test v5.9\n# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)\n" +
+			"# Size      Bandwidth (MB/s)\n1                       0.60\n4194304             34328.98\n",
+			[]string{"osu osu_bw, device→device 1 0.00 Gb/s", "osu osu_bw, device→device 4194304 274.63 Gb/s"}, ""},
+		"OSU, registration failed": {"https://github.com/openucx/ucx/issues/9589", "# OSU MPI-ROCM Bandwidth Test v7.3\n# Send Buffer on HOST (H) and Receive Buffer on DEVICE (D)\n" +
+			"# Size      Bandwidth (MB/s)\n# Datatype: MPI_CHAR.\n[1706257302.851919] [node-a:2038794:0]           ib_md.c:309  UCX  ERROR ibv_reg_mr(address=0x7fe35ea00000, length=16, access=0x10000f) failed: Invalid argument\n",
+			nil, "1: osu: no rows"},
+		"OSU, mpirun -prepend-rank": {"https://github.com/openucx/ucx/issues/7442", "[0] # OSU MPI-ROCM Latency Test v5.8\n" +
+			"[0] # Send Buffer on HOST (H) and Receive Buffer on DEVICE (D)\n[0] # Size          Latency (us)\n[0] 0                       2.64\n[0] 2097152               202.88\n",
+			[]string{"osu osu_latency, host→device 0 2.64 µs", "osu osu_latency, host→device 2097152 202.88 µs"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, errs := rows(tc.text)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", tc.source, diff)
+			}
+			if !strings.HasPrefix(errs, tc.errs) || tc.errs == "" && errs != "" {
+				t.Errorf("%s: errors %q, want %q", tc.source, errs, tc.errs)
+			}
+		})
+	}
+}
+
 // TestRCCLLogs reads the logs that the nccl source reads; their sources are there.
 func TestRCCLLogs(t *testing.T) {
 	for name, tc := range map[string]struct {
