@@ -18,7 +18,8 @@ var (
 	perftestHalf   = regexp.MustCompile(`^\s*(Local|Remote) results:`)
 	perftestSample = regexp.MustCompile(`^(?:#, (?:usec|cycles)|\d+, [\d.e+-]+)$`)
 	perftestMemory = regexp.MustCompile(`initializing (CUDA|ROCm|MUSA|MLU)|Listing all (CUDA|MUSA|MLU) devices|` +
-		`(?i:using (rocm|cuda|musa|mlu|neuron|habana) device)|using DMA-BUF for (GPU|MLU)|(?i:dmabuf (export))`)
+		`(?i:using (rocm|cuda|musa|mlu|neuron|habana) device)|Use (ROCm) memory +: ON|` +
+		`using DMA-BUF for (GPU|MLU)|(?i:dmabuf (export))`)
 )
 
 // perftestRun is the content of a title and the lines below it.
@@ -131,14 +132,11 @@ const bidirectional = ", bidirectional"
 // about reads the lines between title and table, and the memory, which precedes the title.
 func (p *perftest) about(l line) (mine bool) {
 	var m []string
-	if has(l.text, "nitializing ", "isting all ", "evice", "DMA-BUF", "mabuf") {
+	if has(l.text, "nitializing ", "isting all ", "evice", "Use ROCm", "DMA-BUF", "mabuf") {
 		m = perftestMemory.FindStringSubmatch(l.text)
 	}
 	if m != nil {
-		p.next = perftestKind(strings.Join(m[1:], ""))
-		if p.opened > 0 && p.header == 0 {
-			p.memory = p.next
-		}
+		p.memoryOf(perftestKind(strings.Join(m[1:], "")))
 		p.failed = false
 		return true
 	}
@@ -158,16 +156,30 @@ func (p *perftest) about(l line) (mine bool) {
 	return mine
 }
 
+// memoryOf sets the memory of the run whose settings are open, else of the next one. Lines about DMA-BUF do not have
+// the vendor, and follow one that has it.
+func (p *perftest) memoryOf(kind string) {
+	of := &p.next
+	if p.opened > 0 && p.header == 0 {
+		of = &p.memory
+	}
+	if kind != gpuMemory || *of == "" {
+		*of = kind
+	}
+}
+
 // silent reports whether the run ended without a result: servers of these tests print none.
 func (p *perftest) silent() bool {
 	return p.server && p.linked && p.open == 1 && p.header == 0 &&
 		(p.test == "ib_read_lat" || p.test == "ib_atomic_lat")
 }
 
+const gpuMemory = "GPU memory"
+
 // perftestKind returns the name of a kind of memory for a row.
 func perftestKind(name string) string {
 	if strings.EqualFold(name, "export") || name == "GPU" {
-		return "GPU memory"
+		return gpuMemory
 	}
 	if strings.EqualFold(name, "rocm") {
 		return "ROCm memory"

@@ -13,7 +13,9 @@ var (
 		`VALIDATION: (?:FAILED|ERROR)|IB device \S+ not found|Error: (?:BW result|Msg rate) +is below|` +
 		`Failed to negotiate parameters|Unable to Connect the HCA|Couldn't connect to \S+:\d+|Failed status \d+|` +
 		`Failed to exchange data between server and clients|Couldn't post (?:send|recv)|Unexpected CM event|` +
-		`Failed to modify QP`)
+		`Failed to modify QP|Couldn't initialize ROCm device|Requested ROCm device \d+ but found only|` +
+		`ROCm DMA-BUF cannot be used without ROCm|hipMalloc error=\d|hipDeviceGetCount\(\) returned \d|` +
+		`failed to export dmabuf handle for addr|could not verify dmabuf support from kernel|Unsupported memory type$`)
 	perftestError = regexp.MustCompile(`^(?:Couldn't |Unable to |Failed |Failed:|Invalid |Problems? |` +
 		`Test exited with Error|Error occurred|Port number \d+ state is |Bad wc status|[Pp]oll .*failed|` +
 		`rdma_\w+ failed|Function ibv_\w+ failed|DMA-BUF is not supported|No IB devices found|Did not detect devices)`)
@@ -27,7 +29,7 @@ func (p *perftest) failure(number int, text string) bool {
 		p.complete = text
 		return true
 	case !has(text, "ail", "FAILED", "ERROR", "ould", "nable to", "not found", "below", "nexpected", "nvalid ",
-		"roblem", "rror", "state is", "wc status", "not supported", "devices"),
+		"roblem", "rror", "state is", "wc status", "not supported", "devices", "ROCm", "hipDevice", "nsupported"),
 		!perftestFailure.MatchString(text) && !(p.opened > 0 && perftestError.MatchString(text)):
 		return false
 	}

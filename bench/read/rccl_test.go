@@ -25,11 +25,25 @@ const (
 		"#  Rank  0 Group  0 Pid   3379 on     node-a device  0 [0000:05:00] AMD Radeon Graphics\n" +
 		"#  Rank  8 Group  0 Pid   3315 on     node-b device  0 [0000:05:00] AMD Radeon Graphics\n"
 	rcclNewEnd = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 129.28\n#\n# Collective test concluded: all_reduce_perf\n"
+
+	rocmDevice = "Using ROCm Device with ID: 0, Name: AMD Instinct MI355X, PCI Bus ID: 0x5, GCN Arch: gfx950:sramecc+:xnack-\n"
+	rocmBuffer = "allocated 16777216 bytes of GPU buffer at 0x7fe939600000\n"
+	rocmDMABuf = "using DMA-BUF for GPU buffer address at 0x7f0b71000000 aligned at 0x7f0b71000000 with aligned size 33554432\n" +
+		"dmabuf export addr 0x7f0b71000000 33554432 to dmabuf fd 8 offset 0\nallocated 33554432 bytes of GPU buffer at 0x7f0b71000000\n" +
+		"Calling ibv_reg_dmabuf_mr(offset=0, size=33554432, addr=0x7f0b71000000, fd=8) for QP #0\n"
+	rocmOn  = " rdma_cm QPs     : OFF\n Use ROCm memory : ON\n Data ex. method : Ethernet\n"
+	rocmRow = " 8388608    5000             19044.44            19044.43                    0.002381\n"
 )
 
-// TestROCm reads public outputs of rccl-tests, ucx_perftest and OSU on GPUs of AMD, shortened, with other
+// rocmTitle is [title] with the line of perftest built for ROCm.
+func rocmTitle(test, device string) string {
+	return strings.Replace(title(test, device), " Link type       : Ethernet\n", " Link type       : Ethernet\n"+rocmOn, 1)
+}
+
+// TestROCm reads public outputs of rccl-tests, perftest, ucx_perftest and OSU on GPUs of AMD, shortened, with other
 // names of hosts. Where the source is a file of a program, the figures are from another of these outputs.
 func TestROCm(t *testing.T) {
+	const miB = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n"
 	for name, tc := range map[string]struct {
 		source, text string
 		want         []string
@@ -125,6 +139,31 @@ func TestROCm(t *testing.T) {
 				strings.Repeat("------------------------------------------------------------\n", 2) + rcclNew,
 			[]string{"nccl-tests counters: rx_cnp_pkts 7 @bnxt_re0"}, "16: nccl-tests: no table of results"},
 
+		"perftest": {"https://github.com/prasad-nair-amd/rapido, test 9", "Using sampled CPU speed 3295 MHz over reported speed 5022 MHz\n" +
+			"Connected: Tue Apr 21 08:12:52 2026\n\n" + rocmDevice + rocmBuffer + rocmTitle("RDMA_Write BW", "ionic_0") + miB +
+			" 2          5000             6.82               6.76                 3.543784\n" + rocmRow + rule + "Completed: Tue Apr 21 08:12:57 2026\n\n" +
+			"Total run time: 5.459s\ndeallocating GPU buffer 0x7fe939600000\n",
+			[]string{"perftest ib_write_bw, ROCm memory @ionic_0 2 0.06 Gb/s", "perftest ib_write_bw, ROCm memory @ionic_0 8388608 159.76 Gb/s"}, ""},
+		"perftest, both directions": {"https://github.com/prasad-nair-amd/rapido, test 9 with -b -q 4 --report_gbits", rocmDevice +
+			"allocated 67108864 bytes of GPU buffer at 0x7f50a2e00000\n" + rocmTitle("RDMA_Write Bidirectional BW", "ionic_1") + bwHeader +
+			" 2          20000           0.147580            0.146905            9.181552\n 8388608    20000            698.41             697.97               0.010401\n" + rule,
+			[]string{"perftest ib_write_bw, bidirectional, ROCm memory @ionic_1 2 0.15 Gb/s",
+				"perftest ib_write_bw, bidirectional, ROCm memory @ionic_1 8388608 697.97 Gb/s"}, ""},
+		"perftest, dma-buf": {"https://github.com/linux-rdma/perftest/pull/309, the row of rapido",
+			"* Waiting for client to connect... *\nUsing ROCm Device with ID: 0, Name: AMD Instinct MI300X, PCI Bus ID: 0x9, GCN Arch: gfx942:sramecc+:xnack-\n" +
+				rocmDMABuf + title("RDMA_Write BW", "bnxt_re0") + miB + rocmRow + rule + title("RDMA_Write BW", "bnxt_re0") + miB + rocmRow + rule,
+			[]string{"perftest ib_write_bw, ROCm memory @bnxt_re0 8388608 159.76 Gb/s", "perftest ib_write_bw @bnxt_re0 8388608 159.76 Gb/s"}, ""},
+		"perftest, settings only": {"linux-rdma/perftest 00b55b6, src/perftest_parameters.c", rocmTitle("RDMA_Write BW", "ionic_0") + miB + rocmRow + rule +
+			strings.Replace(rocmTitle("RDMA_Write BW", "ionic_0"), "memory : ON", "memory : OFF", 1) + miB + rocmRow + rule,
+			[]string{"perftest ib_write_bw, ROCm memory @ionic_0 8388608 159.76 Gb/s", "perftest ib_write_bw @ionic_0 8388608 159.76 Gb/s"}, ""},
+		"perftest, another GPU": {"linux-rdma/perftest 00b55b6, src/rocm_memory.c", "Requested ROCm device 8 but found only 8 device(s)\nCouldn't initialize ROCm device\n",
+			nil, "1: perftest failed: Requested ROCm device 8 but found only 8 device(s)"},
+		"perftest, no driver":      {"linux-rdma/perftest 00b55b6, src/rocm_memory.c", "hipDeviceGetCount() returned 100\nCouldn't initialize ROCm device\n", nil, "1: perftest failed: hipDeviceGetCount() returned 100"},
+		"perftest, full memory":    {"linux-rdma/perftest 00b55b6, src/rocm_memory.c", rocmDevice + "hipMalloc error=2\n", nil, "2: perftest failed: hipMalloc error=2"},
+		"perftest, no dma-buf":     {"linux-rdma/perftest 00b55b6, src/rocm_memory.c", rocmDevice + "could not verify dmabuf support from kernel config \nCouldn't initialize ROCm device\n", nil, "2: perftest failed: could not verify dmabuf support"},
+		"perftest, not built in":   {"linux-rdma/perftest 00b55b6, src/perftest_parameters.c", " Unsupported memory type\n Parser function exited with Error\n", nil, "1: perftest failed: Unsupported memory type"},
+		"perftest, export failed":  {"linux-rdma/perftest 00b55b6, src/rocm_memory.c", rocmDevice + "failed to export dmabuf handle for addr 0x7f0b71000000 / 33554432\n", nil, "2: perftest failed: failed to export dmabuf"},
+		"perftest, GPU, not a MR":  {"https://github.com/ROCm/mori/issues/509, perftest's wording", rocmDevice + rocmBuffer + "Couldn't allocate MR with error=22\nFailed to create MR\n", nil, "3: perftest failed: Couldn't allocate MR"},
 		"ucx_perftest of UCX 1.7":  {"https://github.com/openucx/ucx/pull/4587", "$ ./bin/ucx_perftest localhost -f -c 2 -t tag_lat -m rocm\n|              |       latency (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |\n| # iterations | typical | average | overall |  average |  overall |   average |   overall |\n       1000000     1.458     8.188     9.640       0.93       0.79      122133      103732\n", []string{"ucx_perftest tag_lat, rocm→rocm 0.01 Gb/s 9.64 µs"}, ""},
 		"ucx_perftest of UCX 1.15": {"the frame of UCX 1.15 with -m rocm", strings.ReplaceAll("| Test:         tag match bandwidth  |\n| Send memory:  rocm  |\n| Recv memory:  rocm  |\n| Message size: 1048576  |\n", "  |", "                                   |") + "|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |\nFinal:                  1000      0.240  1675.942  1671.351    46615.58   46743.62         597         598\n", []string{"ucx_perftest tag match bandwidth, rocm→rocm 1048576 392.11 Gb/s"}, ""},
 		"OSU 7.5": {"https://github.com/easybuilders/easybuild-easyconfigs/pull/25902",
