@@ -32,10 +32,12 @@ func number(text string) int64 {
 func ibDisabled(env facts.Env) bool { return number(env.Vars["NCCL_IB_DISABLE"]) != 0 }
 
 // otherPlugin reports whether NCCL_NET names a plugin that does not use verbs ("AWS Libfabric", "FasTrak"), for which
-// disabling NCCL's own transport is usual. Plugins on verbs (IBext, UCX) honor NCCL_IB_*.
+// disabling NCCL's own transport is usual. Plugins on verbs (IBext, UCX; RCCL's IB-CAST, ROCM-IB and RCCL-ANP) honor
+// NCCL_IB_*.
 func otherPlugin(env facts.Env) bool {
 	name := strings.ToLower(env.Vars["NCCL_NET"])
-	return name != "" && name != "socket" && !strings.HasPrefix(name, "ib") && !strings.HasPrefix(name, "ucx")
+	return name != "" && name != "socket" && name != "rocm-ib" && name != "rccl-anp" &&
+		!strings.HasPrefix(name, "ib") && !strings.HasPrefix(name, "ucx")
 }
 
 func judgeIBDisable(f *facts.Facts, env facts.Env) verdict {

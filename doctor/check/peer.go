@@ -175,6 +175,11 @@ func components() []component {
 			"All ranks of a job must load one version of NCCL: otherwise the job stops or hangs in ncclCommInitRank.",
 			[]string{"apt-get install -y --allow-change-held-packages 'libnccl2=VERSION*'  # NODE",
 				"# in a Python environment: pip install 'nvidia-nccl-cu12==VERSION', NODE"}},
+		{"rccl", "RCCL", "RCCL is of another ROCm release than the peer's",
+			"All ranks of a job must load one version of RCCL, and 2.21 does not compare them. The last number is " +
+				"that of the ROCm release: 70202 is 7.2.2.",
+			[]string{"# install the ROCm release of RCCL VERSION NODE, then check on both nodes: ls -l " +
+				"/opt/rocm*/lib/librccl.so.*"}},
 		{"nixl", "NIXL", "NIXL has another version than the peer's: agents cannot load each other's metadata",
 			"Agents exchange metadata whose form changes with the version: loading a peer's metadata fails.",
 			[]string{"pip install 'nixl==VERSION'  # NODE, in the environment of the job"}},

@@ -166,6 +166,10 @@ func TestSystemChecks(t *testing.T) {
 		{name: "nccl_ib_disable", fixture: hgx, change: doctortest.Job("A=b", "NCCL_IB_DISABLE=1")},
 		{name: "nccl_ib_disable in a file", fixture: rxe,
 			change: doctortest.Tree{"root/etc/nccl.conf": "# NCCL_NET=Socket\nNCCL_IB_DISABLE=1\n"}},
+		{name: "nccl_ib_disable in RCCL's file", fixture: rxe,
+			change: doctortest.Tree{"root/etc/rccl.conf": "NCCL_IB_DISABLE=1\n"}},
+		{name: "nccl_ib_disable with RCCL's plugin", fixture: hgx,
+			change: doctortest.Job("NCCL_NET=RCCL-ANP", "NCCL_IB_DISABLE=1")},
 		{name: "nccl_net", fixture: hgx, change: doctortest.Job("NCCL_NET=socket")},
 		{name: "nccl_ib_hca", fixture: hgx, change: doctortest.Job("NCCL_IB_HCA=mlx5_bond_0")},
 		{name: "nccl_ib_hca one of two", fixture: hgx, change: doctortest.Job("NCCL_IB_HCA==mlx5_0:1,mlx5_3:1")},
@@ -239,6 +243,7 @@ func covered(t *testing.T, cases []txtar.File) {
 func peerCases(t *testing.T, got *txtar.Archive) {
 	for _, tt := range []struct {
 		name   string
+		both   doctortest.Tree // on both machines, which otherwise have NVIDIA's software
 		change doctortest.Tree // change on the peer
 		with   func(*facts.Options)
 	}{
@@ -259,6 +264,8 @@ func peerCases(t *testing.T, got *txtar.Archive) {
 		{name: "peer_nccl one more",
 			change: doctortest.Tree{
 				"root/opt/conda/lib/python3.12/site-packages/nvidia_nccl_cu12-2.21.5.dist-info/METADATA": "x"}},
+		{name: "peer_rccl", both: doctortest.Tree{"root/opt/rocm/lib/librccl.so.1.0.70200": "x"}, change: doctortest.Tree{
+			"root/opt/rocm/lib/librccl.so.1.0.70200": "", "root/opt/rocm/lib/librccl.so.1.0.70202": "x"}},
 		{name: "peer_nixl", change: doctortest.Tree{
 			"root/usr/local/lib/python3.12/dist-packages/nixl-0.4.1.dist-info":               "",
 			"root/usr/local/lib/python3.12/dist-packages/nixl_cu12-0.7.0.dist-info/METADATA": "x"}},
@@ -272,7 +279,7 @@ func peerCases(t *testing.T, got *txtar.Archive) {
 		{name: "peer_kernel", change: doctortest.Tree{"proc/sys/kernel/osrelease": "6.8.0-31-generic\n"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			here, peer := doctortest.System(t, hgx), doctortest.System(t, hgx, tt.change)
+			here, peer := doctortest.System(t, hgx, tt.both), doctortest.System(t, hgx, tt.both, tt.change)
 			if tt.with != nil {
 				tt.with(&peer)
 			}

@@ -211,7 +211,7 @@ func (g *Gatherer) readJobFiles(e *environs) {
 	if g.o.Rootfs == "" {
 		return
 	}
-	for _, name := range []string{"/etc/nccl.conf", "/etc/ucx/ucx.conf", "/etc/environment"} {
+	for _, name := range []string{"/etc/nccl.conf", "/etc/rccl.conf", "/etc/ucx/ucx.conf", "/etc/environment"} {
 		text, _, err := proc.Head(filepath.Join(g.o.Rootfs, name), proc.MaxEnviron)
 		if err != nil {
 			continue

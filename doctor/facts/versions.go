@@ -48,6 +48,7 @@ func locations() []location {
 		}, map[string]*regexp.Regexp{
 			"rdma_core": regexp.MustCompile(`^libibverbs\.so\.1\.\d+\.(\d+\.\d+)$`),
 			"nccl":      regexp.MustCompile(`^libnccl\.so\.(\d+\.\d+\.\d+)$`),
+			"rccl":      regexp.MustCompile(`^librccl\.so\.(\d+\.\d+\.\d{5,6})$`), // ROCm's version is the last number
 			"nixl":      regexp.MustCompile(`^libnixl\.so\.(\d+\.\d+\.\d+)$`),
 		}},
 		{[]string{

@@ -25,6 +25,11 @@ func TestVersions(t *testing.T) {
 		"root/usr/lib64/libnccl.so.2":                  "x",
 		"root/usr/local/cuda/lib64/libnccl.so.2.21.5":  "x",
 		"root/usr/local/cuda-12":                       "-> cuda",
+		"root/opt/rocm":                                "-> rocm-7.2.2",
+		"root/opt/rocm-7.2.2/lib/librccl.so.1":         "-> librccl.so.1.0",
+		"root/opt/rocm-7.2.2/lib/librccl.so.1.0":       "-> librccl.so.1.0.70202",
+		"root/opt/rocm-7.2.2/lib/librccl.so.1.0.70202": "x",
+		"root/opt/rocm-7.2.2/lib/librccl-anp.so":       "x",
 		python + "nixl-0.3.1.dist-info/METADATA":       "x",
 		python + "libucx_cu12-1.19.0.dist-info/RECORD": "x",
 		python + "nvidia_nccl_cu11-2.21.5.dist-info/x": "x",
@@ -43,13 +48,15 @@ func TestVersions(t *testing.T) {
 		"nvidia_driver 550.54.15": "/proc/driver/nvidia/version",
 		"rdma_core 48.0":          "/usr/lib64/libibverbs.so.1.14.48.0",
 		"nccl 2.21.5":             "/usr/local/cuda/lib64/libnccl.so.2.21.5",
+		"rccl 1.0.70202":          "/opt/rocm/lib/librccl.so.1.0.70202",
 		"nixl 0.3.1":              "/usr/local/lib/python3.10/site-packages/nixl-0.3.1.dist-info",
 		"ucx 1.19.0":              "/usr/local/lib/python3.10/site-packages/libucx_cu12-1.19.0.dist-info",
 		"ucx 1.17.0":              "/opt/mellanox/ucx/lib/pkgconfig/ucx.pc",
 		"ucx 1.16.0":              "/var/lib/dpkg/status",
 	}
-	// Either of the two files may be listed first.
+	// Either of the two files may be listed first, or the directory instead of the link to it.
 	got["nccl 2.21.5"] = want["nccl 2.21.5"]
+	got["rccl 1.0.70202"] = strings.Replace(got["rccl 1.0.70202"], "rocm-7.2.2", "rocm", 1)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
