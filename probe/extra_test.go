@@ -10,7 +10,7 @@ import (
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/fakecuda"
+	"github.com/railscope/railscope/probe/internal/fakegpu"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 	"github.com/railscope/railscope/probe/internal/history"
 	"github.com/railscope/railscope/probe/internal/node"
@@ -172,8 +172,8 @@ func TestExtraGPU(t *testing.T) {
 	if !builtWithC {
 		t.Skip("built without C: there is no RDMA to be had")
 	}
-	ledger := fakecuda.Ledger(t)
-	t.Setenv("RAILSCOPE_LIBCUDA", fakecuda.Library(t))
+	ledger := fakegpu.Ledger(t)
+	t.Setenv("RAILSCOPE_LIBCUDA", fakegpu.CUDA(t))
 	for _, tc := range []struct {
 		why     string
 		refuses uint64 // error of registering a dma-buf
@@ -204,7 +204,7 @@ func TestExtraGPU(t *testing.T) {
 				n.Opts.Rails = func() ([]rail.Rail, error) {
 					rails, err := list()
 					for i := range rails {
-						rails[i].GPU = fakecuda.GPU
+						rails[i].GPU = fakegpu.GPU
 					}
 					return rails, err
 				}

@@ -79,7 +79,7 @@ var rules = []rule{
 		why: "it is the list of what tests plant"},
 	{pkg: "ours/internal/testenv", tests: true,
 		why: "it sets up the process of tests"},
-	{pkg: "ours/probe/internal/fakeverbs", only: []string{"probe/probetest", "probe/internal/fakecuda"}, tests: true,
+	{pkg: "ours/probe/internal/fakeverbs", only: []string{"probe/probetest", "probe/internal/fakegpu"}, tests: true,
 		why: "fake devices are for tests: the shipped program opens the installed libibverbs"},
 	{pkg: "ours/fleet", only: []string{"cmd/railscope-bench"}, tests: true,
 		why: "it judges what Prometheus has of all nodes: the program on every node stays small"},

@@ -9,14 +9,6 @@ import (
 	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
-// cuda is memory that libcuda allocated.
-type cuda struct {
-	kind   Kind
-	m      *verbs.CUDA
-	size   int64
-	copied []byte // result of the last Read from the GPU
-}
-
 // places returns what each kind allocates.
 func places(spec Spec) (verbs.CUDASpec, bool) {
 	s, known := map[Kind]verbs.CUDASpec{
@@ -52,12 +44,12 @@ func refuse(spec Spec, i verbs.CUDAInfo) error {
 	return nil
 }
 
-func mapCUDA(spec Spec) (Memory, error) {
+func allocateCUDA(spec Spec) (allocation, error) {
 	what, known := places(spec)
 	if !known {
 		return nil, failure.New("", failure.Other, "invalid memory %q with %d bytes on the host", spec.Kind, spec.Stage)
 	}
-	m, info, err := verbs.FindGPU(spec.Library, spec.GPU)
+	m, info, err := verbs.FindGPU(spec.Libraries.CUDA, spec.GPU)
 	if err != nil {
 		return nil, err
 	}
@@ -67,42 +59,5 @@ func mapCUDA(spec Spec) (Memory, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	return &cuda{kind: spec.Kind, m: m, size: spec.Size}, nil
-}
-
-func (c *cuda) Kind() Kind       { return c.kind }
-func (c *cuda) Area() verbs.Area { return c.m.Area() }
-func (c *cuda) Close() error     { return c.m.Close() }
-
-func (c *cuda) Write(at int64, data []byte) error {
-	if err := inside(at, len(data), c.size); err != nil {
-		return err
-	}
-	if c.kind == CUDAHost {
-		copy(c.m.Host()[at:], data)
-		return nil
-	}
-	return c.m.Write(at, data)
-}
-
-func (c *cuda) Read(at int64, n int) ([]byte, error) {
-	if err := inside(at, n, c.size); err != nil {
-		return nil, err
-	}
-	host := c.m.Host()
-	switch c.kind {
-	case CUDAHost:
-		return host[at:][:n:n], nil
-	case CUDAStaged:
-		if err := inside(at, n, int64(len(host))); err != nil {
-			return nil, err
-		}
-		if err := c.m.Write(at, host[at:][:n]); err != nil {
-			return nil, err
-		}
-	}
-	if cap(c.copied) < n {
-		c.copied = make([]byte, n)
-	}
-	return c.copied[:n], c.m.Read(at, c.copied[:n])
+	return m, nil
 }

@@ -23,11 +23,16 @@ const (
 
 // Spec specifies the memory to map. Memory of the host is on the NUMA node of the calling thread.
 type Spec struct {
-	Kind    Kind
-	Size    int64
-	GPU     string // PCI address, such as 0000:0f:00.0
-	Stage   int64  // bytes of host memory for [CUDAStaged]: the rings
-	Library string // path of libcuda; empty for the linker's
+	Kind      Kind
+	Size      int64
+	GPU       string // PCI address, such as 0000:0f:00.0
+	Stage     int64  // bytes of host memory for [CUDAStaged]: the rings
+	Libraries Libraries
+}
+
+// Libraries has the paths of the libraries of GPUs; empty for the linker's.
+type Libraries struct {
+	CUDA string // libcuda
 }
 
 // Memory is what a device reads from or writes to in a session. It starts with zeros.
@@ -49,7 +54,7 @@ func Map(spec Spec) (Memory, error) {
 	case spec.Size <= 0:
 		return nil, failure.New("", failure.Other, "%s memory of %d bytes", spec.Kind, spec.Size)
 	case spec.Kind != Host:
-		return mapCUDA(spec)
+		return mapGPU(spec)
 	}
 	buffer, err := verbs.NewBuffer(int(spec.Size))
 	if err != nil {

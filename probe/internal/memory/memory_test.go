@@ -14,7 +14,7 @@ import (
 
 	"github.com/railscope/railscope/internal/testenv"
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/fakecuda"
+	"github.com/railscope/railscope/probe/internal/fakegpu"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -34,7 +34,7 @@ func bytesOf(n int) []byte {
 
 // TestMemory: memory of each kind starts with zeros, keeps every byte that is written, and leaves nothing behind.
 func TestMemory(t *testing.T) {
-	library := fakecuda.Library(t)
+	library := fakegpu.CUDA(t)
 	for kind, held := range map[Kind]string{
 		Host:        "",
 		CUDADMABuf:  "contexts=1 memories=1 hosts=0 streams=0 events=0",
@@ -43,8 +43,8 @@ func TestMemory(t *testing.T) {
 		CUDAStaged:  "contexts=1 memories=1 hosts=1 streams=1 events=32",
 	} {
 		t.Run(string(kind), func(t *testing.T) {
-			ledger := fakecuda.Ledger(t)
-			m, err := Map(Spec{kind, size, fakecuda.GPU, size, library})
+			ledger := fakegpu.Ledger(t)
+			m, err := Map(Spec{kind, size, fakegpu.GPU, size, Libraries{CUDA: library}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,12 +58,12 @@ func TestMemory(t *testing.T) {
 				t.Errorf("area %+v", area)
 			}
 			if kind == CUDAStaged { // bytes that arrive on the host are copied to the GPU
-				data, own := bytesOf(size), m.(*cuda)
+				data, own := bytesOf(size), m.(*gpu)
 				fill(t, m, 0, bytesOf(100))
-				copy(own.m.Host(), data)
+				copy(own.Host(), data)
 				equal(t, m, 5, data[5:])
 				onGPU := make([]byte, 10)
-				if err := own.m.Read(5, onGPU); err != nil || !bytes.Equal(onGPU, data[5:15]) {
+				if err := own.allocation.Read(5, onGPU); err != nil || !bytes.Equal(onGPU, data[5:15]) {
 					t.Errorf("on the GPU: %x, %v", onGPU, err)
 				}
 			} else {
@@ -123,9 +123,9 @@ func exported(t *testing.T, m Memory) {
 
 // TestReasons: failures name what is missing, and leave nothing behind.
 func TestReasons(t *testing.T) {
-	library := fakecuda.Library(t)
-	without := map[string]string{"": library, "NO_EXPORT": fakecuda.Library(t, "-DNO_EXPORT"),
-		"NO_ALLOC": fakecuda.Library(t, "-DNO_ALLOC"), "FILE": "/nonexistent/libcuda.so.1"}
+	library := fakegpu.CUDA(t)
+	without := map[string]string{"": library, "NO_EXPORT": fakegpu.CUDA(t, "-DNO_EXPORT"),
+		"NO_ALLOC": fakegpu.CUDA(t, "-DNO_ALLOC"), "FILE": "/nonexistent/libcuda.so.1"}
 	for _, test := range []struct {
 		name, without, env string
 		spec               Spec
@@ -158,17 +158,17 @@ func TestReasons(t *testing.T) {
 		{"size", "", "", Spec{Kind: Host, Size: -1}, failure.Other, "-1 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ledger := fakecuda.Ledger(t)
+			ledger := fakegpu.Ledger(t)
 			if knob, value, set := strings.Cut(test.env, "="); set {
 				t.Setenv("FAKECUDA_"+knob, value)
 			}
 			spec := test.spec
-			spec.Library = without[test.without]
+			spec.Libraries.CUDA = without[test.without]
 			if spec.Size == 0 {
 				spec.Size = 4096
 			}
 			if spec.GPU == "" {
-				spec.GPU = fakecuda.GPU
+				spec.GPU = fakegpu.GPU
 			}
 			before := descriptors(t)
 			_, err := Map(spec)

@@ -8,7 +8,6 @@
 
 #include "rail.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -77,31 +76,17 @@ static const char *const symbols[] = {SYMBOLS(NAME)};
 
 #define CALL(m, name, ...) (((T_##name)(m)->symbol[S_##name])(__VA_ARGS__))
 
-static const struct rs_cuda_error ok;
+static const struct rs_gpu_error ok;
 
-static struct rs_cuda_error result(struct rs_cuda *m, const char *op, CUresult code)
+static struct rs_gpu_error result(struct rs_cuda *m, const char *op, CUresult code)
 {
-	struct rs_cuda_error e = {.op = code ? op : NULL, .code = code};
+	struct rs_gpu_error e = {.op = code ? op : NULL, .code = code};
 	if (code && CALL(m, cuGetErrorName, code, &e.name))
 		e.name = NULL; /* the code is newer than the library */
 	return e;
 }
 
 #define TRY(m, name, ...) result(m, #name, CALL(m, name, __VA_ARGS__))
-
-/* Runs calls until one fails. */
-#define STEP(e, ...)                                                                                                   \
-	do {                                                                                                           \
-		if (!(e).op)                                                                                           \
-			(e) = (__VA_ARGS__);                                                                           \
-	} while (0)
-
-/* Keeps the first error, but runs all calls. */
-#define ALWAYS(e, ...)                                                                                                 \
-	do {                                                                                                           \
-		struct rs_cuda_error next = (__VA_ARGS__);                                                             \
-		(e) = (e).op ? (e) : next;                                                                             \
-	} while (0)
 
 struct rs_cuda *rs_cuda_new(void)
 {
@@ -111,26 +96,6 @@ struct rs_cuda *rs_cuda_new(void)
 	return m;
 }
 
-/* The library is never unloaded, because it has threads. */
-static struct rs_cuda_error load(struct rs_cuda *m, const char *path, char *text, uint32_t size)
-{
-	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!handle) {
-		snprintf(text, size, "%s", dlerror());
-		return (struct rs_cuda_error){.op = "load libcuda"};
-	}
-	for (int i = 0; i < S_COUNT; i++) {
-		m->symbol[i] = dlsym(handle, symbols[i]);
-		if (!m->symbol[i] && i != S_OPTIONAL) {
-			snprintf(text, size, "%s has no %s", path, symbols[i]);
-			dlclose(handle);
-			return (struct rs_cuda_error){.op = "load libcuda"};
-		}
-	}
-	m->exports = m->symbol[S_OPTIONAL] != NULL;
-	return ok;
-}
-
 static bool same(const char *a, const char *b)
 {
 	unsigned x[3], y[3];
@@ -138,7 +103,7 @@ static bool same(const char *a, const char *b)
 	       !memcmp(x, y, sizeof x);
 }
 
-static struct rs_cuda_error attribute(struct rs_cuda *m, int which, int32_t *value)
+static struct rs_gpu_error attribute(struct rs_cuda *m, int which, int32_t *value)
 {
 	CUresult code = CALL(m, cuDeviceGetAttribute, value, which, m->device);
 	if (code)
@@ -146,10 +111,11 @@ static struct rs_cuda_error attribute(struct rs_cuda *m, int which, int32_t *val
 	return result(m, "cuDeviceGetAttribute", code == INVALID_VALUE ? 0 : code);
 }
 
-struct rs_cuda_error rs_cuda_find(struct rs_cuda *m, const char *path, const char *address, char *text, uint32_t size)
+struct rs_gpu_error rs_cuda_find(struct rs_cuda *m, const char *path, const char *address, char *text, uint32_t size)
 {
 	int count = 0;
-	struct rs_cuda_error e = load(m, path, text, size);
+	struct rs_gpu_error e = rs_gpu_load("load libcuda", path, symbols, S_COUNT, S_OPTIONAL, m->symbol, text, size);
+	m->exports = !e.op && m->symbol[S_OPTIONAL];
 	STEP(e, TRY(m, cuInit, 0));
 	STEP(e, TRY(m, cuDriverGetVersion, &m->driver));
 	STEP(e, TRY(m, cuDeviceGetCount, &count));
@@ -166,31 +132,31 @@ struct rs_cuda_error rs_cuda_find(struct rs_cuda *m, const char *path, const cha
 	}
 	if (!e.op) {
 		snprintf(text, size, "not among the %d GPUs of CUDA", count);
-		e = (struct rs_cuda_error){.op = "find GPU", .code = NO_DEVICE, .name = "CUDA_ERROR_NO_DEVICE"};
+		e = (struct rs_gpu_error){.op = "find GPU", .code = NO_DEVICE, .name = "CUDA_ERROR_NO_DEVICE"};
 	}
 	return e;
 }
 
 /* ---- memory ---- */
 
-static struct rs_cuda_error push(struct rs_cuda *m)
+static struct rs_gpu_error push(struct rs_cuda *m)
 {
 	return TRY(m, cuCtxPushCurrent_v2, m->context);
 }
 
-static struct rs_cuda_error pop(struct rs_cuda *m)
+static struct rs_gpu_error pop(struct rs_cuda *m)
 {
 	void *context;
 	return TRY(m, cuCtxPopCurrent_v2, &context);
 }
 
 /* The size is a multiple of 2 MiB, and so of a page: a dma-buf must begin and end on a page boundary. */
-static struct rs_cuda_error on_gpu(struct rs_cuda *m, bool export)
+static struct rs_gpu_error on_gpu(struct rs_cuda *m, bool export)
 {
 	const uint64_t page = 2 << 20, size = (m->size + page - 1) / page * page;
 	const int on = 1;
 	CUdeviceptr p = 0;
-	struct rs_cuda_error e = TRY(m, cuMemAlloc_v2, &p, size);
+	struct rs_gpu_error e = TRY(m, cuMemAlloc_v2, &p, size);
 	m->gpu = p;
 	STEP(e, TRY(m, cuPointerSetAttribute, &on, POINTER_SYNC_MEMOPS, p));
 	STEP(e, TRY(m, cuMemsetD8_v2, p, 0, size));
@@ -203,20 +169,20 @@ static struct rs_cuda_error on_gpu(struct rs_cuda *m, bool export)
 	return e;
 }
 
-static struct rs_cuda_error staging(struct rs_cuda *m)
+static struct rs_gpu_error staging(struct rs_cuda *m)
 {
 	struct rs_stage *s = &m->stage;
 	s->memory = m;
-	struct rs_cuda_error e = TRY(m, cuStreamCreate, &s->stream, STREAM_NON_BLOCKING);
+	struct rs_gpu_error e = TRY(m, cuStreamCreate, &s->stream, STREAM_NON_BLOCKING);
 	for (; !e.op && s->events < RS_COPIES; s->events += !e.op)
 		e = TRY(m, cuEventCreate, &s->event[s->events], EVENT_DISABLE_TIMING);
 	return e;
 }
 
-struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t host, uint32_t exported)
+struct rs_gpu_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t host, uint32_t exported)
 {
 	void *context = NULL;
-	struct rs_cuda_error e = TRY(m, cuDevicePrimaryCtxRetain, &context, m->device);
+	struct rs_gpu_error e = TRY(m, cuDevicePrimaryCtxRetain, &context, m->device);
 	if (e.op)
 		return e;
 	m->context = context;
@@ -241,9 +207,9 @@ struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t hos
 }
 
 /* cuMemcpyHtoD may return before the bytes are on the GPU, and a device would read stale ones. */
-struct rs_cuda_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *data, uint64_t n)
+struct rs_gpu_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *data, uint64_t n)
 {
-	struct rs_cuda_error e = push(m);
+	struct rs_gpu_error e = push(m);
 	if (e.op)
 		return e;
 	STEP(e, TRY(m, cuMemcpyHtoD_v2, m->gpu + at, data, n));
@@ -252,9 +218,9 @@ struct rs_cuda_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *d
 	return e;
 }
 
-struct rs_cuda_error rs_cuda_read(struct rs_cuda *m, uint64_t at, void *data, uint64_t n)
+struct rs_gpu_error rs_cuda_read(struct rs_cuda *m, uint64_t at, void *data, uint64_t n)
 {
-	struct rs_cuda_error e = push(m);
+	struct rs_gpu_error e = push(m);
 	if (e.op)
 		return e;
 	STEP(e, TRY(m, cuMemcpyDtoH_v2, data, m->gpu + at, n));
@@ -262,10 +228,10 @@ struct rs_cuda_error rs_cuda_read(struct rs_cuda *m, uint64_t at, void *data, ui
 	return e;
 }
 
-static struct rs_cuda_error release(struct rs_cuda *m)
+static struct rs_gpu_error release(struct rs_cuda *m)
 {
 	struct rs_stage *s = &m->stage;
-	struct rs_cuda_error e = push(m);
+	struct rs_gpu_error e = push(m);
 	const bool current = !e.op;
 	if (s->stream)
 		ALWAYS(e, TRY(m, cuStreamSynchronize, s->stream));
@@ -283,18 +249,18 @@ static struct rs_cuda_error release(struct rs_cuda *m)
 	return e;
 }
 
-struct rs_cuda_error rs_cuda_free(struct rs_cuda *m)
+struct rs_gpu_error rs_cuda_free(struct rs_cuda *m)
 {
 	if (m->fd >= 0)
 		close(m->fd);
-	struct rs_cuda_error e = m->context ? release(m) : ok;
+	struct rs_gpu_error e = m->context ? release(m) : ok;
 	free(m);
 	return e;
 }
 
 /* ---- staging ---- */
 
-static struct rs_error failure(struct rs_cuda_error e)
+static struct rs_error failure(struct rs_gpu_error e)
 {
 	return (struct rs_error){.op = e.op, .err = e.op ? -EIO : 0, .vendor = (uint32_t)e.code, .name = e.name};
 }
@@ -304,7 +270,7 @@ struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu, 
 	struct rs_cuda *m = s->memory;
 	if (slot >= s->events || n > m->size || gpu > m->size - n || n > m->host_size || host > m->host_size - n)
 		return (struct rs_error){.op = "copy outside memory", .err = -EINVAL};
-	struct rs_cuda_error e = push(m);
+	struct rs_gpu_error e = push(m);
 	if (e.op)
 		return failure(e);
 	STEP(e, TRY(m, cuMemcpyDtoHAsync_v2, (char *)m->host + host, m->gpu + gpu, n, s->stream));
@@ -315,7 +281,7 @@ struct rs_error rs_stage_begin(struct rs_stage *s, uint32_t slot, uint64_t gpu, 
 
 int rs_stage_ready(struct rs_stage *s, uint32_t slot, struct rs_error *error)
 {
-	struct rs_cuda_error e = push(s->memory);
+	struct rs_gpu_error e = push(s->memory);
 	if (!e.op) {
 		CUresult code = CALL(s->memory, cuEventQuery, s->event[slot]);
 		e = result(s->memory, "cuEventQuery", code == NOT_READY ? 0 : code);

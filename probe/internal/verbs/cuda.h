@@ -5,16 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gpu.h"
 #include "shim.h"
 
 enum { RS_CUDA_SYMBOLS = 29 };
-
-/* op is NULL without a failure. code is a CUresult with its name; 0 refers to text of rs_cuda_find. */
-struct rs_cuda_error {
-	const char *op;
-	const char *name;
-	int32_t code;
-};
 
 struct rs_cuda;
 
@@ -44,15 +38,15 @@ struct rs_cuda {
 
 struct rs_cuda *rs_cuda_new(void);
 /* Loads libcuda and finds the GPU at a PCI address. It creates no context, so it uses no GPU memory. */
-struct rs_cuda_error rs_cuda_find(struct rs_cuda *m, const char *path, const char *address, char *text, uint32_t size);
+struct rs_gpu_error rs_cuda_find(struct rs_cuda *m, const char *path, const char *address, char *text, uint32_t size);
 /*
  * Allocates zeroed memory on the GPU, on the host, or both for copies; size 0 allocates none. exported: GPU memory is a
  * dma-buf.
  */
-struct rs_cuda_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t host, uint32_t exported);
-struct rs_cuda_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *data, uint64_t n);
-struct rs_cuda_error rs_cuda_read(struct rs_cuda *m, uint64_t at, void *data, uint64_t n);
+struct rs_gpu_error rs_cuda_alloc(struct rs_cuda *m, uint64_t gpu, uint64_t host, uint32_t exported);
+struct rs_gpu_error rs_cuda_write(struct rs_cuda *m, uint64_t at, const void *data, uint64_t n);
+struct rs_gpu_error rs_cuda_read(struct rs_cuda *m, uint64_t at, void *data, uint64_t n);
 /* Frees everything, including m, even after errors; returns the first error. */
-struct rs_cuda_error rs_cuda_free(struct rs_cuda *m);
+struct rs_gpu_error rs_cuda_free(struct rs_cuda *m);
 
 #endif

@@ -103,7 +103,7 @@ func (m *CUDA) Close() error {
 }
 
 // check converts an error of CUDA into a failure; nil if there is none. text may explain it.
-func (m *CUDA) check(e C.struct_rs_cuda_error, text string) error {
+func (m *CUDA) check(e C.struct_rs_gpu_error, text string) error {
 	if e.op == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/fakecuda"
+	"github.com/railscope/railscope/probe/internal/fakegpu"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 	"github.com/railscope/railscope/probe/internal/pattern"
 	"github.com/railscope/railscope/probe/internal/transfer"
@@ -22,7 +22,7 @@ const nothing = "contexts=0 memories=0 hosts=0 streams=0 events=0"
 // staged returns rails whose source is on a GPU and is copied to the host before writes.
 func staged(t *testing.T, library string, rails, queuePairs, ring int, knobs fakeverbs.Knobs) *ends {
 	t.Helper()
-	ledger := fakecuda.Ledger(t)
+	ledger := fakegpu.Ledger(t)
 	var memory []*CUDA
 	var areas []Area
 	t.Cleanup(func() { // runs after the rails are closed
@@ -38,7 +38,7 @@ func staged(t *testing.T, library string, rails, queuePairs, ring int, knobs fak
 	source := make([]byte, transfer.SourceLen)
 	pattern.Fill(source, seed, 0)
 	for range rails {
-		m, _, err := FindGPU(library, fakecuda.GPU)
+		m, _, err := FindGPU(library, fakegpu.GPU)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func staged(t *testing.T, library string, rails, queuePairs, ring int, knobs fak
 // many copies fit. The loop calls nothing that waits for a copy.
 func TestStaged(t *testing.T) {
 	const chunk = 8192
-	library := fakecuda.Library(t)
+	library := fakegpu.CUDA(t)
 	for _, tc := range []struct {
 		rails, queuePairs, slots, depth int
 		waits                           string
@@ -90,7 +90,7 @@ func TestStaged(t *testing.T) {
 
 // TestStagedFails: a copy that fails or never completes is a failure of its rail, with CUDA's error and no figure.
 func TestStagedFails(t *testing.T) {
-	library := fakecuda.Library(t)
+	library := fakegpu.CUDA(t)
 	for fail, want := range map[string]struct {
 		reason failure.Reason
 		detail string
@@ -140,7 +140,7 @@ func (e *ends) failing(o transfer.BurstArgs) error {
 
 // TestStagedCancel: copies that never complete do not block a canceled run.
 func TestStagedCancel(t *testing.T) {
-	e := staged(t, fakecuda.Library(t), 1, 1, 1<<20, fakeverbs.Knobs{})
+	e := staged(t, fakegpu.CUDA(t), 1, 1, 1<<20, fakeverbs.Knobs{})
 	t.Setenv("FAKECUDA_FAIL", "cuEventQuery:600")
 	e.run.Cancel()
 	_, _, latency := e.run.Latency(e.rails[0], 8, 10, 10*time.Second)
@@ -153,8 +153,8 @@ func TestStagedCancel(t *testing.T) {
 
 // TestStagedOutside: copies stay inside the memory, and a rail refuses memory that cannot be its source.
 func TestStagedOutside(t *testing.T) {
-	ledger := fakecuda.Ledger(t)
-	m, _, err := FindGPU(fakecuda.Library(t), fakecuda.GPU)
+	ledger := fakegpu.Ledger(t)
+	m, _, err := FindGPU(fakegpu.CUDA(t), fakegpu.GPU)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +181,8 @@ func TestStagedOutside(t *testing.T) {
 
 // TestCloseFails: Close frees the rest, and returns the failure.
 func TestCloseFails(t *testing.T) {
-	ledger := fakecuda.Ledger(t)
-	m, _, err := FindGPU(fakecuda.Library(t), fakecuda.GPU)
+	ledger := fakegpu.Ledger(t)
+	m, _, err := FindGPU(fakegpu.CUDA(t), fakegpu.GPU)
 	if err != nil {
 		t.Fatal(err)
 	}

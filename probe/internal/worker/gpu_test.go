@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/fakecuda"
+	"github.com/railscope/railscope/probe/internal/fakegpu"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 	"github.com/railscope/railscope/probe/internal/memory"
 )
@@ -19,12 +19,12 @@ import (
 // gpuEnds returns two workers with a rail and a fake GPU each, and a function that lists the allocations of both GPUs.
 func gpuEnds(t *testing.T, env ...string) (a, b *Worker, ledger func() string) {
 	t.Helper()
-	library, dir, f := fakecuda.Library(t), t.TempDir(), fakeverbs.New(t)
+	library, dir, f := fakegpu.CUDA(t), t.TempDir(), fakeverbs.New(t)
 	worker := func(node string, i int) *Worker {
 		f.Add(node, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE(fmt.Sprintf("10.0.0.%d", i)),
 			Knobs: fakeverbs.Knobs{Rate: 100e6}})
 		w, _ := newWorker(t, "worker", slices.Concat(f.Env(node), []string{"RAILSCOPE_LIBCUDA=" + library,
-			"FAKECUDA_LEDGER=" + filepath.Join(dir, node)}, env)...)
+			"FAKEGPU_LEDGER=" + filepath.Join(dir, node)}, env)...)
 		return w
 	}
 	a, b = worker("a", 1), worker("b", 2)
@@ -39,7 +39,7 @@ func gpuEnds(t *testing.T, env ...string) (a, b *Worker, ledger func() string) {
 
 func gpuArgs(i int, kind memory.Kind, op Op) OpenArgs {
 	args := openArgs(i)
-	args.Memory, args.Rails[0].GPU, args.Rails[0].Op = string(kind), fakecuda.GPU, op
+	args.Memory, args.Rails[0].GPU, args.Rails[0].Op = string(kind), fakegpu.GPU, op
 	return args
 }
 

@@ -23,13 +23,13 @@ const role = "RAILSCOPE_TEST_ROLE"
 func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "worker":
-		os.Exit(Main(os.Getenv("RAILSCOPE_LIBIBVERBS"), os.Getenv("RAILSCOPE_LIBCUDA")))
+		os.Exit(Main(os.Getenv("RAILSCOPE_LIBIBVERBS"), Libraries{CUDA: os.Getenv("RAILSCOPE_LIBCUDA")}))
 	case "parent":
 		os.Exit(parent())
 	case "talker":
 		fmt.Fprintln(os.Stderr, "first")
 		fmt.Fprint(os.Stderr, strings.Repeat("x", 1<<20)) // without a line break
-		os.Exit(Main("", ""))
+		os.Exit(Main("", Libraries{}))
 	case "stranger":
 		fmt.Fprintln(os.Stderr, "what is this?")
 		socket := os.NewFile(3, "exporter")

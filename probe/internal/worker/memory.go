@@ -10,6 +10,9 @@ import (
 	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
+// Libraries has the paths of the libraries of GPUs; empty for the linker's.
+type Libraries = memory.Libraries
+
 // sessionMemory holds all memory of a session.
 type sessionMemory struct {
 	all     []memory.Memory
@@ -29,13 +32,14 @@ type place struct {
 
 // open maps the memory of a session, for each rail on the NUMA node of its device, or on its GPU. A rail whose GPU
 // cannot provide the memory fails alone.
-func (s *sessionMemory) open(args OpenArgs, cuda string) (err error) {
+func (s *sessionMemory) open(args OpenArgs, libraries Libraries) (err error) {
 	hugePages(true)
 	defer hugePages(false)
 	*s = sessionMemory{rails: map[string]memory.Memory{}, failed: map[string]error{}}
 	sources := map[place]memory.Memory{}
 	for _, r := range args.Rails {
-		spec := memory.Spec{Kind: args.kind(), Size: transfer.SourceLen, Stage: args.Buffer, GPU: r.GPU, Library: cuda}
+		spec := memory.Spec{Kind: args.kind(), Size: transfer.SourceLen, Stage: args.Buffer, GPU: r.GPU,
+			Libraries: libraries}
 		if spec.Kind == memory.CUDAStaged && r.Op == Read {
 			s.failed[r.Name] = failure.New("", failure.Other, "%s memory is measured by writes", spec.Kind)
 			continue

@@ -35,8 +35,8 @@ type engine interface {
 }
 
 // Main runs the worker process: it serves the exporter on descriptor 3 until the connection ends, and returns the exit
-// code. library is the libibverbs to load, cuda the libcuda; empty selects the system's.
-func Main(library, cuda string) int {
+// code. library is the libibverbs to load; empty selects the system's.
+func Main(library string, gpus Libraries) int {
 	raiseMemlock()
 	hugePages(false)
 	_ = os.WriteFile("/proc/self/comm", []byte("railscope-probe"), 0) // name in ps; the program is /proc/self/exe
@@ -46,7 +46,7 @@ func Main(library, cuda string) int {
 		fmt.Fprintln(os.Stderr, "railscope: this command is started by railscope itself, with a socket as descriptor 3")
 		return 2
 	}
-	s := &server{library: library, cuda: cuda, out: socket}
+	s := &server{library: library, gpus: gpus, out: socket}
 	if err := s.serve(socket); !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "railscope: worker:", err)
 		return 1
@@ -57,7 +57,7 @@ func Main(library, cuda string) int {
 // server answers requests, one at a time.
 type server struct {
 	library    string
-	cuda       string      // path of libcuda; empty for the linker's
+	gpus       Libraries
 	simulation *Simulation // replaces libibverbs and the network; nil for the real ones
 	verbs      verbsLibrary
 	idle       chan struct{} // closed when serve has returned and the last request has ended
@@ -217,7 +217,7 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 		}
 	}
 	s.pass, s.streams = 0, args.QueuePairs
-	if err := s.memory.open(args, s.cuda); err != nil {
+	if err := s.memory.open(args, s.gpus); err != nil {
 		return opened, err
 	}
 	var e engine

@@ -1,7 +1,7 @@
 /*
  * A fake libcuda: the memory of the GPU is a memfd, so that a fake adapter can write to it by address and by
  * descriptor. Environment: FAKECUDA_INTEGRATED, FAKECUDA_NO_RDMA, FAKECUDA_NO_DMABUF (1); FAKECUDA_FAIL=FUNCTION:CODE;
- * FAKECUDA_LEDGER=FILE records the allocations. -DNO_EXPORT and -DNO_ALLOC omit a function. It has its own
+ * FAKEGPU_LEDGER=FILE records the allocations. -DNO_EXPORT and -DNO_ALLOC omit a function. It has its own
  * declarations, so that a mistake in those of cuda.c is not repeated here.
  */
 #define _GNU_SOURCE
@@ -44,7 +44,7 @@ static char context;
 
 static void ledger(void)
 {
-	const char *path = getenv("FAKECUDA_LEDGER");
+	const char *path = getenv("FAKEGPU_LEDGER");
 	FILE *f = path ? fopen(path, "w") : NULL;
 	if (!f)
 		return;
