@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/memory"
 )
 
 // Options configure a worker.
@@ -100,7 +101,7 @@ func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, err
 	if err != nil {
 		return nil, Opened{}, err
 	}
-	s := &Session{worker: w, proc: p, rdma: args.Transport == RDMA}
+	s := &Session{worker: w, proc: p, rdma: args.Transport == RDMA, gpus: args.kind() != memory.Host}
 	s.setup = SetupTime(len(args.Rails), args.QueuePairs)
 	opened, err := ask[Opened](ctx, s, failure.StageOpen, opOpen, s.setup, args)
 	if err != nil {
@@ -144,6 +145,25 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	}
 	w.proc = p
 	return p, nil
+}
+
+// release ends a process whose session is closed: a library of GPUs may keep their devices open until then, and the
+// driver cannot be unloaded (libhsakmt does).
+func (w *Worker) release(p *process) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	w.mu.Lock()
+	if w.proc == p {
+		w.proc = nil
+	}
+	w.mu.Unlock()
+	p.kill()
+	p.wait()
+	if !p.ended() {
+		w.mu.Lock()
+		w.unkillable = append(w.unkillable, p)
+		w.mu.Unlock()
+	}
 }
 
 // kill kills a failed process, counts its end, and delays the next session with RDMA.
@@ -191,6 +211,7 @@ type Session struct {
 	worker *Worker
 	proc   *process
 	rdma   bool
+	gpus   bool          // uses a library of GPUs
 	setup  time.Duration // maximum time to open, connect or close the rails
 }
 
@@ -288,6 +309,9 @@ func (s *Session) Close() (received *Intake, err error) {
 		return nil, nil // the kernel closed everything
 	}
 	in, err := ask[Intake](context.Background(), s, failure.StageRelease, opClose, s.setup, nil)
+	if err == nil && s.gpus {
+		s.worker.release(s.proc)
+	}
 	if err == nil {
 		return &in, nil
 	}
