@@ -83,7 +83,8 @@ func memoryGaps(r result.Result, o Options) (gaps []gap, figures int) {
 			continue
 		}
 		f := m.Failure
-		none := o.GPUsIfAny && !f.AtPeer() && (f.Reason == "no_gpu" || f.Reason == "no_libcuda")
+		none := o.GPUsIfAny && !f.AtPeer() &&
+			slices.Contains([]result.Reason{"no_gpu", "no_libcuda", "no_libhsa"}, f.Reason)
 		asked := !none && (len(carried) == 0 && !tried || m.Memory == "" || m.Memory == "cuda_staged" &&
 			carried["cuda_host"])
 		if asked {

@@ -80,7 +80,7 @@ func probeExtras() []*panel {
 			nothing(none),
 		timeseries("Memory of GPUs ÷ memory of hosts", docExtras,
 			"Goodput of each rail between memory of GPUs ÷ that between memory of the hosts, by the kind that was "+
-				"achieved. cuda_host is not on the GPU.").
+				"achieved. cuda_host and rocm_host are not on the GPU.").
 			query(`min by (instance, rail, memory) (railscope_probe_gpu_ratio{<rail>})`,
 				perRail("{{memory}}")).unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().
 			nothing(none),

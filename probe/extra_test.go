@@ -1,7 +1,10 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -174,64 +177,88 @@ func TestExtraGPU(t *testing.T) {
 	}
 	ledger := fakegpu.Ledger(t)
 	t.Setenv("RAILSCOPE_LIBCUDA", fakegpu.CUDA(t))
+	t.Setenv("RAILSCOPE_LIBHSA", fakegpu.HSA(t))
+	all := []string{"write 0", "write 1", "write 0, write 1"}
 	for _, tc := range []struct {
 		why     string
 		refuses uint64 // error of registering a dma-buf
-		lends   bool
+		keeps   bool   // the peer lends no memory
+		amd     int    // rails near a GPU of AMD, the last ones
 		asked   []string
-		memory  string
+		memory  string // memory of the last rail
+		kinds   string
 		want    []string
-		knob    string // knob of the GPUs
+		env     []string
 	}{
-		{"dma-buf", 0, true, nil, "cuda_dmabuf", []string{"write 0", "write 1", "write 0, write 1"}, ""},
-		{"peermem", uint64(syscall.EOPNOTSUPP), true, nil, "cuda_peermem", []string{"no_dmabuf", "write 0", "write 1",
-			"write 0, write 1"}, ""},
-		{"staged", 0, true, []string{"cuda_staged"}, "cuda_staged", []string{"write 0", "write 1", "write 0, write 1"}, ""},
-		{"a peer that lends none", 0, false, nil, "", []string{"no_gpu", "no_gpu", "no_gpu", "no_gpu"}, ""},
-		{"unified memory", 0, true, nil, "cuda_host", []string{"unified_memory", "unified_memory", "write 0", "write 1",
-			"write 0, write 1", "write 0", "write 1", "write 0, write 1"}, "FAKECUDA_INTEGRATED"},
-		{"no GPUDirect", 0, true, nil, "cuda_host", []string{"no_dmabuf", "no_peermem", "write 0", "write 1",
-			"write 0, write 1", "write 0", "write 1", "write 0, write 1"}, "FAKECUDA_NO_RDMA"},
+		{why: "dma-buf", memory: "cuda_dmabuf", kinds: "cuda_dmabuf", want: all},
+		{why: "peermem", refuses: uint64(syscall.EOPNOTSUPP), memory: "cuda_peermem", kinds: "cuda_dmabuf cuda_peermem",
+			want: slices.Concat([]string{"no_dmabuf"}, all)},
+		{why: "staged", asked: []string{"cuda_staged"}, memory: "cuda_staged", kinds: "cuda_staged", want: all},
+		{why: "a peer that lends none", keeps: true, kinds: "cuda_dmabuf cuda_peermem cuda_host cuda_staged",
+			want: []string{"no_gpu", "no_gpu", "no_gpu", "no_gpu"}},
+		{why: "unified memory", memory: "cuda_host", kinds: "cuda_dmabuf cuda_peermem cuda_host cuda_staged",
+			want: slices.Concat([]string{"unified_memory", "unified_memory"}, all, all),
+			env:  []string{"FAKECUDA_NO_DMABUF", "FAKECUDA_INTEGRATED"}},
+		{why: "no GPUDirect", memory: "cuda_host", kinds: "cuda_dmabuf cuda_peermem cuda_host cuda_staged",
+			want: slices.Concat([]string{"no_dmabuf", "no_peermem"}, all, all),
+			env:  []string{"FAKECUDA_NO_DMABUF", "FAKECUDA_NO_RDMA"}},
+		{why: "AMD", amd: 2, memory: "rocm_dmabuf", kinds: "rocm_dmabuf", want: all},
+		{why: "AMD without dma-buf", amd: 2, refuses: uint64(syscall.EINVAL), memory: "rocm_host",
+			kinds: "rocm_dmabuf rocm_host", want: slices.Concat([]string{"no_dmabuf"}, all)},
+		{why: "both vendors", amd: 1, memory: "rocm_dmabuf", kinds: "cuda_dmabuf rocm_dmabuf",
+			want: []string{"write 0", "write 1"}},
+		{why: "the other vendor by name", asked: []string{"rocm_host"}, memory: "rocm_host", kinds: "rocm_host",
+			want: all},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			if tc.knob != "" {
-				t.Setenv(tc.knob, "1")
-				t.Setenv("FAKECUDA_NO_DMABUF", "1")
+			for _, knob := range tc.env {
+				t.Setenv(knob, "1")
 			}
 			p := preparePair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.DMABufErrno = tc.refuses })
-			for _, n := range []*node.Node{p.a, p.b} {
-				list := n.Opts.Rails
-				n.Opts.Rails = func() ([]rail.Rail, error) {
-					rails, err := list()
-					for i := range rails {
-						rails[i].GPU = fakegpu.GPU
-					}
-					return rails, err
-				}
-			}
-			if tc.lends {
+			p.near(2 - tc.amd)
+			if !tc.keeps {
 				p.opts.Extras = []result.Extra{{Kind: result.GPU}}
 			}
 			p.serve()
 			res := p.bench(result.Extra{Kind: result.GPU, Memories: tc.asked})
 			p.clean()
 			equalBursts(t, res, result.GPU, tc.want...)
-			if _, memory := res.GPUOf("0"); memory != tc.memory {
+			if _, memory := res.GPUOf("1"); memory != tc.memory {
 				t.Errorf("memory %q, want %q", memory, tc.memory)
 			}
-			if tc.memory == "cuda_host" { // the adapters do not reach the GPU: copies are measured as well
-				var kinds []string
-				for _, m := range res.Extras {
-					kinds = append(kinds, m.Memory)
-				}
-				if want := append(result.Memories()[:2], "cuda_host", "cuda_staged"); !slices.Equal(slices.Compact(kinds), want) {
-					t.Errorf("kinds of memory %q, want %q", kinds, want)
-				}
+			var kinds []string
+			for _, m := range res.Extras {
+				kinds = append(kinds, m.Memory)
 			}
-			if text := ledger(); tc.lends && !strings.HasPrefix(text, "contexts=0 memories=0 hosts=0") {
+			if got := strings.Join(slices.Compact(kinds), " "); got != tc.kinds {
+				t.Errorf("kinds of memory %q, want %q", got, tc.kinds)
+			}
+			if text := ledger(); strings.ContainsAny(text, "123456789") {
 				t.Errorf("left on a GPU: %s", text)
 			}
 		})
+	}
+}
+
+// near gives all rails a GPU: the first ones of NVIDIA, the others of AMD.
+func (p *pairOfNodes) near(nvidia int) {
+	for name, n := range map[string]*node.Node{"a": p.a, "b": p.b} {
+		amd := filepath.Join(p.fabric.Sysfs(name), "bus/pci/devices", fakegpu.GPU)
+		list := n.Opts.Rails
+		n.Opts.Rails = func() ([]rail.Rail, error) {
+			rails, err := list()
+			for i := range rails {
+				rails[i].GPU = fakegpu.GPU
+				if i < nvidia { // another address of the same GPU
+					rails[i].GPU = strings.ToUpper(fakegpu.GPU)
+				}
+			}
+			return rails, err
+		}
+		if err := errors.Join(os.MkdirAll(amd, 0o755), os.WriteFile(filepath.Join(amd, "vendor"), []byte("0x1002\n"),
+			0o600)); err != nil {
+			p.t.Fatal(err)
+		}
 	}
 }
 

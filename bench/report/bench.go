@@ -120,7 +120,7 @@ func memories(s suite.Suite) *figure {
 		return nil
 	}
 	f := rates("By memory", "The same transfer from plain memory of the host and from memory that GPUs use: cuda_host "+
-		"is on the host, cuda_staged on the GPU and copied over the host.", "Gb/s", list)
+		"and rocm_host are on the host, cuda_staged on the GPU and copied over the host.", "Gb/s", list)
 	return &f
 }
 

@@ -62,8 +62,9 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 	cmd.Flag("paths", fmt.Sprintf("Also measure each rail by N flow labels, one after the other: other paths of an "+
 		"ECMP fabric (1 to %d).", result.MaxPaths)).PlaceHolder("N").IntVar(&s.paths)
 	cmd.Flag("memory", "Also measure from memory that the GPU nearest to each rail uses to that of the peer's: "+
-		strings.Join(result.Memories(), ", ")+", or gpu for the first of these that works; if that is cuda_host, "+
-		"cuda_staged as well. The peer must allow it (probe.extras: [gpu] in its configuration).").Default(hostMemory).
+		strings.Join(result.Memories(), ", ")+", or gpu for the first of the GPU's vendor that works; if that is "+
+		"cuda_host, cuda_staged as well. "+
+		"The peer must allow it (probe.extras: [gpu] in its configuration).").Default(hostMemory).
 		EnumVar(&s.memory, slices.Concat([]string{hostMemory, "gpu"}, result.Memories())...)
 }
 

@@ -126,7 +126,8 @@ func keysText() string {
 // TestPagesNameFlags: flags and variables of railscope that pages mention exist.
 func TestPagesNameFlags(t *testing.T) {
 	app := model(t)
-	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_LIBCUDA": true, "RAILSCOPE_REQUIRE_FUSE": true,
+	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_LIBCUDA": true, "RAILSCOPE_LIBHSA": true,
+		"RAILSCOPE_REQUIRE_FUSE": true,
 		// The last flag is one of Prometheus.
 		"--source.NAME": true, "--no-source.NAME": true, "--web.enable-otlp-receiver": true}
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {

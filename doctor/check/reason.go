@@ -79,23 +79,33 @@ func memoryCures() []Cure {
 			"REAL_TIME_CLOCK_ENABLE=0 of mlxconfig", nil},
 		{[]result.Reason{"no_dmabuf"}, "`ibv_reg_dmabuf_mr` is missing, or returns ENOSYS, EOPNOTSUPP, EINVAL or " +
 			"ENOTTY",
-			"dma-buf needs the open kernel modules of the NVIDIA driver, Linux 5.12 and rdma-core 34 at both ends",
-			nil},
+			"dma-buf needs Linux 5.12, rdma-core 34 and a driver that exports memory of the GPU at both ends: " +
+				"NVIDIA's open kernel modules, or amdgpu of Linux 6.4 and ROCm", nil},
 		{[]result.Reason{"no_peermem"}, "`ibv_reg_mr` of GPU memory: EFAULT, EINVAL, EOPNOTSUPP",
 			"load the module at both ends", []string{"modprobe nvidia-peermem"}},
 		{[]result.Reason{"no_libcuda"}, "`libcuda.so.1` is missing, a stub, or lacks a function",
 			"install the NVIDIA driver; in a container add compute to NVIDIA_DRIVER_CAPABILITIES",
 			[]string{"ldconfig -p | grep libcuda"}},
-		{[]result.Reason{"no_gpu"}, "CUDA has no GPU at this PCI address", "give railscope the GPU: " +
-			"CUDA_VISIBLE_DEVICES, the container's devices; at the peer also probe.extras: [gpu]",
-			[]string{"nvidia-smi -L"}},
+		{[]result.Reason{"no_libhsa"}, "`libhsa-runtime64.so.1` is missing, or lacks a function",
+			"install ROCm's runtime: hsa-rocr, or libhsa-runtime64-1 of Debian and Ubuntu",
+			[]string{"ldconfig -p | grep libhsa"}},
+		{[]result.Reason{"no_gpu"}, "CUDA or ROCm has no GPU at this PCI address; `hsa_init` fails",
+			"give railscope the GPU: CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, the container's devices (of AMD: " +
+				"/dev/kfd and /dev/dri/renderD*); at the peer also probe.extras: [gpu]",
+			[]string{"nvidia-smi -L", "rocminfo"}},
 		{[]result.Reason{"unified_memory"}, "the GPU is integrated and exports no memory",
-			"none: measure host memory, which the GPU of a DGX Spark (GB10) shares", nil},
+			"none: measure host memory, which the GPU shares, as that of a DGX Spark (GB10)", nil},
 		{[]result.Reason{"cuda_oom"}, "CUDA_ERROR_OUT_OF_MEMORY", "measure while no job holds the GPU's memory",
 			[]string{"nvidia-smi"}},
 		{[]result.Reason{"cuda_error"}, "another error of CUDA, with its name and number",
 			"look for XIDs in the kernel log, and compare the versions of the driver and of its libraries",
 			[]string{"dmesg | grep -i xid"}},
+		{[]result.Reason{"rocm_oom"}, "HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+			"measure while no job holds the GPU's memory",
+			[]string{"grep -H . /sys/bus/pci/drivers/amdgpu/*:*/mem_info_vram_used"}},
+		{[]result.Reason{"rocm_error"}, "another error of HSA, with its name and number",
+			"look for amdgpu's messages in the kernel log, and compare the versions of the driver and of ROCm",
+			[]string{"dmesg | grep -i amdgpu"}},
 	}
 }
 

@@ -64,22 +64,23 @@ func checkLossyPath(r *result.Result, report reporter) {
 // checkGPUStaged finds a node, or its peer, whose adapters cannot access GPU memory directly. GPUs that use the host's
 // memory are not a fault.
 func checkGPUStaged(r *result.Result, report reporter) {
-	var why []string
+	var why, fix []string
 	carried := false
 	for _, m := range r.Extras {
 		switch {
 		case m.Kind != result.GPU, m.Memory == "cuda_staged":
 		case m.Failure == nil:
-			carried = carried || m.Memory == "cuda_host"
+			carried = carried || m.Memory == "cuda_host" || m.Memory == "rocm_host"
 		case slices.Contains([]result.Reason{"no_dmabuf", "no_peermem"}, m.Failure.Reason):
 			why = append(why, Reason(m.Failure.Reason, m.Failure.Detail))
+			fix = append(fix, cure(m.Failure.Reason, "")...)
 		default:
 			return // the failure is unrelated to the adapters
 		}
 	}
 	if carried && len(why) > 0 {
 		report(finding.Finding{Evidence: "adapters do not reach the memory of GPUs, only pinned memory of the hosts: " +
-			strings.Join(why, "; "), Fix: append(cure("no_peermem", ""), cure("no_dmabuf", "")...)})
+			strings.Join(why, "; "), Fix: fix})
 	}
 }
 

@@ -141,6 +141,10 @@ func TestRound(t *testing.T) {
 			r.Extras = gpusOf("cuda_host", "no_dmabuf", "no_peermem")
 		}, []string{"info gpu_memory_staged peer b: adapters do not reach the memory of GPUs, only pinned memory of the " +
 			"hosts: no_dmabuf: as tried; no_peermem: as tried"}},
+		{"GPUs of AMD behind the host", roundOf(95, 95), func(r *result.Result) {
+			r.Extras = gpusOf("rocm_host", "no_dmabuf")
+		}, []string{"info gpu_memory_staged peer b: adapters do not reach the memory of GPUs, only pinned memory of " +
+			"the hosts: no_dmabuf: as tried"}},
 		{"a GPU that uses the host's memory", roundOf(95, 95), func(r *result.Result) {
 			r.Extras = gpusOf("cuda_host", "unified_memory", "unified_memory")
 		}, nil},

@@ -117,8 +117,8 @@ func newRows() *rows {
 		"sum of each alone: 1 where they share nothing. With `probe.extras: [contention]`.")
 
 	r.gpu = extra.With("rail", "memory").Gauge("probe_gpu_ratio", "RDMA goodput of the rail alone between memory of "+
-		"GPUs ÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem, cuda_host, "+
-		"which is not on the GPU, or cuda_staged, copied through the host. With `probe.extras: [gpu]`.")
+		"GPUs ÷ that between memory of the hosts. memory is what was achieved: cuda_dmabuf, cuda_peermem or "+
+		"rocm_dmabuf; cuda_host or rocm_host on the host; cuda_staged, copied over it. With `probe.extras: [gpu]`.")
 
 	probe := r.Group("probe/options/options.go")
 	r.budget = probe.Gauge("probe_budget_seconds", "Remaining probe time of each rail in this hour: the smaller "+

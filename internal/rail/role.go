@@ -120,6 +120,15 @@ func (r Rail) Soldered() bool {
 	return err == nil && vendor == SoCVendor
 }
 
+// NearAMD reports whether the nearest GPU is of AMD.
+func (r Rail) NearAMD() bool {
+	if r.GPU == "" {
+		return false
+	}
+	vendor, err := sysfs.ReadString(filepath.Join(r.Dir, "../../..", "bus/pci/devices", r.GPU), "vendor")
+	return err == nil && vendor == amd
+}
+
 // distance is empty if the place of a or b is unknown. A switch is a bridge (its upstream port) with bridges below
 // it (its downstream ports): two functions are behind one switch if their paths separate at its downstream ports,
 // or if they are on one bus. An unknown NUMA node counts as equal: the kernel omits it if there is only one.
@@ -144,6 +153,9 @@ func distance(a, b function) Distance {
 	}
 	return PXB
 }
+
+// PCI vendors of GPUs.
+const nvidia, amd = "0x10de", "0x1002"
 
 // GPU is a PCI function that is a GPU of jobs, with or without a driver.
 type GPU struct {
@@ -189,7 +201,6 @@ func GPUs(sysfsRoot string) (list []GPU, err error) {
 
 // readGPU returns nil if the PCI function is no GPU.
 func readGPU(dir, address string) (g *GPU, err error) {
-	const nvidia, amd = "0x10de", "0x1002"
 	vendor, vendorErr := sysfs.ReadString(dir, address, "vendor")
 	class, classErr := sysfs.ReadString(dir, address, "class")
 	for _, one := range []error{vendorErr, classErr} {

@@ -62,10 +62,13 @@ const (
 
 	// GPU memory.
 	NoLibCUDA     Reason = "no_libcuda"     // dlopen or dlsym of libcuda, or CUDA_ERROR_STUB_LIBRARY
-	NoGPU         Reason = "no_gpu"         // CUDA has no GPU at this PCI address
+	NoLibHSA      Reason = "no_libhsa"      // dlopen or dlsym of libhsa-runtime64
+	NoGPU         Reason = "no_gpu"         // CUDA or ROCm has no GPU at this PCI address, or hsa_init fails
 	UnifiedMemory Reason = "unified_memory" // an integrated GPU, which exports no memory: it uses the host's
 	CUDAOOM       Reason = "cuda_oom"       // CUDA_ERROR_OUT_OF_MEMORY
 	CUDAError     Reason = "cuda_error"     // another error of CUDA
+	ROCmOOM       Reason = "rocm_oom"       // HSA_STATUS_ERROR_OUT_OF_RESOURCES
+	ROCmError     Reason = "rocm_error"     // another error of HSA
 
 	// Queue pairs do not connect.
 	RTREinval      Reason = "rtr_einval"      // EINVAL: wrong GID index or type, MTU too large
@@ -193,8 +196,8 @@ func Stages() []Stage {
 func Reasons() []Reason {
 	return []Reason{
 		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, IWARP, NoRC, PKey, Memlock, PortDown, NoGID,
-		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, NoTimestamps, NoDMABuf, NoPeermem, NoLibCUDA, NoGPU,
-		UnifiedMemory, CUDAOOM, CUDAError, RTREinval, RTRUnreachable,
+		GIDChanged, NoPeerRail, PeerGID, GIDMisbound, NoTimestamps, NoDMABuf, NoPeermem, NoLibCUDA, NoLibHSA,
+		NoGPU, UnifiedMemory, CUDAOOM, CUDAError, ROCmOOM, ROCmError, RTREinval, RTRUnreachable,
 		RTRNoRoute, NoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush, DeviceFatal, QPError,
 		Timeout,
 		WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost,

@@ -23,6 +23,8 @@ func allocators() map[Kind]func(Spec) (allocation, error) {
 		CUDAPeermem: allocateCUDA,
 		CUDAHost:    allocateCUDA,
 		CUDAStaged:  allocateCUDA,
+		ROCmDMABuf:  allocateROCm,
+		ROCmHost:    allocateROCm,
 	}
 }
 

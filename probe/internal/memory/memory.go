@@ -19,6 +19,8 @@ const (
 	CUDAPeermem Kind = "cuda_peermem" // on the GPU, registered by its address with nvidia-peermem
 	CUDAHost    Kind = "cuda_host"    // on the host, pinned by the GPU's driver
 	CUDAStaged  Kind = "cuda_staged"  // on the GPU, copied to pinned host memory before writes, and back
+	ROCmDMABuf  Kind = "rocm_dmabuf"  // on a GPU of AMD, registered as a dma-buf
+	ROCmHost    Kind = "rocm_host"    // on the host, registered with a GPU of AMD
 )
 
 // Spec specifies the memory to map. Memory of the host is on the NUMA node of the calling thread.
@@ -33,6 +35,7 @@ type Spec struct {
 // Libraries has the paths of the libraries of GPUs; empty for the linker's.
 type Libraries struct {
 	CUDA string // libcuda
+	HSA  string // libhsa-runtime64
 }
 
 // Memory is what a device reads from or writes to in a session. It starts with zeros.
@@ -47,8 +50,9 @@ type Memory interface {
 	Close() error // frees everything
 }
 
-// Map maps memory of the requested kind. Its reasons for failure are NoCgo, NoLibCUDA, NoGPU, UnifiedMemory, NoDMABuf,
-// NoPeermem, CUDAOOM, CUDAError and Other. Registering the memory may still fail: see Register of [verbs.Rail].
+// Map maps memory of the requested kind. Its reasons for failure are NoCgo, NoLibCUDA, NoLibHSA, NoGPU, UnifiedMemory,
+// NoDMABuf, NoPeermem, CUDAOOM, CUDAError, ROCmOOM, ROCmError and Other. Registering the memory may still fail: see
+// Register of [verbs.Rail].
 func Map(spec Spec) (Memory, error) {
 	switch {
 	case spec.Size <= 0:

@@ -210,7 +210,8 @@ func (n *Node) Close() {
 
 // WorkerMain runs the worker process, and returns its exit code.
 func WorkerMain() int {
-	return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS"), worker.Libraries{CUDA: os.Getenv("RAILSCOPE_LIBCUDA")})
+	return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS"),
+		worker.Libraries{CUDA: os.Getenv("RAILSCOPE_LIBCUDA"), HSA: os.Getenv("RAILSCOPE_LIBHSA")})
 }
 
 // Hello returns what this node reports about itself.

@@ -189,16 +189,38 @@ func measurePair(ctx context.Context, s *ExtraSession, pair []*Flow) error {
 	return nil
 }
 
-// measureGPU measures RDMA WRITE from the GPU nearest to each rail to the peer's: each rail alone, then all at
-// once. It uses the first kind of memory that works. If that is pinned host memory, the adapters do not reach the
-// GPU, and an interactive round also measures copies. The memory is freed afterwards.
+// measureGPU measures RDMA WRITE from the GPU nearest to each rail to the peer's. Without kinds of memory in e, the
+// vendor of the GPU nearest to a rail decides which are tried. The memory is freed afterwards.
 func measureGPU(ctx context.Context, r *Round, e result.Extra) error {
 	defer func() { _ = r.session.worker.End() }() // frees GPU memory now, not with the next session
-	memories := e.Memories
-	if memories == nil {
-		memories = result.Memories()
+	if e.Memories != nil {
+		return measureMemories(ctx, r, e)
 	}
-	for _, kind := range memories {
+	rails, err := r.chosen(e)
+	if err != nil {
+		return err
+	}
+	for _, amd := range []bool{false, true} {
+		e.Rails, e.Memories = nil, worker.MemoriesOf(amd)
+		for _, f := range rails {
+			if f.Local.NearAMD() == amd {
+				e.Rails = append(e.Rails, f.Local.Name)
+			}
+		}
+		if e.Rails == nil {
+			continue
+		}
+		if err := measureMemories(ctx, r, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureMemories measures each rail alone, then all at once, with the first kind of memory that works. If that is
+// pinned host memory, the adapters do not reach the GPU, and an interactive round also measures copies.
+func measureMemories(ctx context.Context, r *Round, e result.Extra) error {
+	for _, kind := range e.Memories {
 		s, err := r.openRails(ctx, e, r.Plan, kind, ExtraSamples, result.Write)
 		if err != nil {
 			return err

@@ -6,7 +6,8 @@ import "unsafe"
 type Area struct {
 	Addr   uintptr // address for work requests
 	Size   int64   // size in bytes
-	DMABuf int     // descriptor of the dma-buf that exports it from its start; -1 if there is none
+	DMABuf int     // descriptor of the dma-buf that exports it; -1 if there is none
+	Offset uint64  // place of the memory in the dma-buf
 	Device bool    // GPU memory, which the CPU must not access
 
 	// Stage is the struct rs_stage that copies a GPU's memory to it; nil if there are no copies.

@@ -207,7 +207,7 @@ struct rs_error rs_rail_register(struct rs_rail *r, const struct rs_area *m, uin
 		return fault("register dma-buf", -ENOSYS);
 	errno = 0;
 	if (m->dmabuf >= 0)
-		r->mr = CALL(&r->lib, ibv_reg_dmabuf_mr)(r->pd, 0, m->size, m->addr, m->dmabuf, (int)relaxed);
+		r->mr = CALL(&r->lib, ibv_reg_dmabuf_mr)(r->pd, m->offset, m->size, m->addr, m->dmabuf, (int)relaxed);
 	else if (CALL(&r->lib, ibv_reg_mr_iova2))
 		r->mr = CALL(&r->lib, ibv_reg_mr_iova2)(r->pd, at, m->size, m->addr, relaxed);
 	else

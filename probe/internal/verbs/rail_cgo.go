@@ -80,7 +80,7 @@ func (r *Rail) Register(memory Area) error {
 		return misuse(r.spec.Device, "closed, or memory that this rail cannot use")
 	}
 	area, rkey := C.struct_rs_area{addr: C.uint64_t(memory.Addr), size: C.uint64_t(memory.Size),
-		dmabuf: C.int32_t(memory.DMABuf), device: flag(memory.Device),
+		dmabuf: C.int32_t(memory.DMABuf), offset: C.uint64_t(memory.Offset), device: flag(memory.Device),
 		stage: (*C.struct_rs_stage)(memory.Stage)}, C.uint32_t(0)
 	if err := check(C.rs_rail_register(r.c, &area, &rkey), r.spec.Device); err != nil {
 		return err

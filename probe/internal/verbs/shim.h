@@ -82,7 +82,8 @@ struct rs_remote {
 /* Memory as a device sees it. */
 struct rs_area {
 	uint64_t addr, size;
-	int32_t dmabuf;  /* descriptor that exports it from its start; -1 if there is none */
+	uint64_t offset; /* place of the memory in the dma-buf */
+	int32_t dmabuf;  /* descriptor that exports it; -1 if there is none */
 	uint32_t device; /* GPU memory, which the CPU must not access */
 	struct rs_stage *stage; /* copies a GPU's memory to it; NULL without copies */
 };

@@ -19,12 +19,12 @@ import (
 // gpuEnds returns two workers with a rail and a fake GPU each, and a function that lists the allocations of both GPUs.
 func gpuEnds(t *testing.T, env ...string) (a, b *Worker, ledger func() string) {
 	t.Helper()
-	library, dir, f := fakegpu.CUDA(t), t.TempDir(), fakeverbs.New(t)
+	cuda, hsa, dir, f := fakegpu.CUDA(t), fakegpu.HSA(t), t.TempDir(), fakeverbs.New(t)
 	worker := func(node string, i int) *Worker {
 		f.Add(node, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE(fmt.Sprintf("10.0.0.%d", i)),
 			Knobs: fakeverbs.Knobs{Rate: 100e6}})
-		w, _ := newWorker(t, "worker", slices.Concat(f.Env(node), []string{"RAILSCOPE_LIBCUDA=" + library,
-			"FAKEGPU_LEDGER=" + filepath.Join(dir, node)}, env)...)
+		w, _ := newWorker(t, "worker", slices.Concat(f.Env(node), []string{"RAILSCOPE_LIBCUDA=" + cuda,
+			"RAILSCOPE_LIBHSA=" + hsa, "FAKEGPU_LEDGER=" + filepath.Join(dir, node)}, env)...)
 		return w
 	}
 	a, b = worker("a", 1), worker("b", 2)
@@ -46,8 +46,11 @@ func gpuArgs(i int, kind memory.Kind, op Op) OpenArgs {
 // TestGPUMemory: with each kind of memory, written and read bytes arrive in GPU memory and are verified completely, and
 // nothing stays allocated.
 func TestGPUMemory(t *testing.T) {
-	const none = "contexts=0 memories=0 hosts=0 streams=0 events=0"
-	for _, kind := range []memory.Kind{memory.CUDADMABuf, memory.CUDAPeermem, memory.CUDAHost, memory.CUDAStaged} {
+	for _, kind := range Memories() {
+		kind, none := memory.Kind(kind), "contexts=0 memories=0 hosts=0 streams=0 events=0"
+		if slices.Contains(MemoriesOf(true), string(kind)) {
+			none = "inits=0 memories=0 hosts=0 exports=0"
+		}
 		for _, op := range []Op{Write, Read} {
 			if kind == memory.CUDAStaged && op == Read {
 				continue
@@ -78,6 +81,9 @@ func TestGPUMemory(t *testing.T) {
 				}
 				if text := ledger(); text != "a: "+none+"\nb: "+none+"\n" {
 					t.Errorf("left: %s", text)
+				}
+				if !asker.proc.ended() || a.Restarts() > 0 {
+					t.Errorf("a process that has opened GPUs exists, or its end is one of %d failures", a.Restarts())
 				}
 			})
 		}
@@ -130,6 +136,8 @@ func TestGPUMemoryFails(t *testing.T) {
 		{"FAKECUDA_FAIL=cuMemAlloc_v2:2", memory.CUDADMABuf, Write, failure.CUDAOOM},
 		{"FAKECUDA_FAIL=cuMemHostAlloc:2", memory.CUDAStaged, Write, failure.CUDAOOM},
 		{"RAILSCOPE_LIBCUDA=/nonexistent/libcuda.so.1", memory.CUDAHost, Write, failure.NoLibCUDA},
+		{"RAILSCOPE_LIBHSA=/nonexistent/libhsa-runtime64.so.1", memory.ROCmHost, Read, failure.NoLibHSA},
+		{"FAKEHSA_FAIL=hsa_amd_portable_export_dmabuf:0x1000", memory.ROCmDMABuf, Write, failure.NoDMABuf},
 		{"", memory.CUDAStaged, Read, failure.Other},
 		{"", "cuda_unheard", Write, failure.Other},
 	} {

@@ -23,7 +23,8 @@ const role = "RAILSCOPE_TEST_ROLE"
 func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "worker":
-		os.Exit(Main(os.Getenv("RAILSCOPE_LIBIBVERBS"), Libraries{CUDA: os.Getenv("RAILSCOPE_LIBCUDA")}))
+		os.Exit(Main(os.Getenv("RAILSCOPE_LIBIBVERBS"),
+			Libraries{CUDA: os.Getenv("RAILSCOPE_LIBCUDA"), HSA: os.Getenv("RAILSCOPE_LIBHSA")}))
 	case "parent":
 		os.Exit(parent())
 	case "talker":

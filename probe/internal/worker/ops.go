@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,8 +61,14 @@ type Info struct {
 }
 
 // Memories returns the kinds of memory on, or registered with, GPUs, in order of preference: first the one that jobs
-// use.
-func Memories() []string {
+// use. Those of AMD's GPUs are last.
+func Memories() []string { return slices.Concat(MemoriesOf(false), MemoriesOf(true)) }
+
+// MemoriesOf returns the kinds of [Memories] for the GPUs of AMD, or for all others.
+func MemoriesOf(amd bool) []string {
+	if amd {
+		return []string{string(memory.ROCmDMABuf), string(memory.ROCmHost)}
+	}
 	return []string{string(memory.CUDADMABuf), string(memory.CUDAPeermem), string(memory.CUDAHost),
 		string(memory.CUDAStaged)}
 }
