@@ -19,6 +19,8 @@ const (
 	VRAMTotal = "mem_info_vram_total"
 	VRAMUsed  = "mem_info_vram_used"
 	GTTUsed   = "mem_info_gtt_used"
+	// Bytes that the CPU and adapters can access through the BAR: amdgpu_mem_info_vis_vram_total_show.
+	VRAMVisible = "mem_info_vis_vram_total"
 	// Percent: amdgpu_get_gpu_busy_percent and amdgpu_get_mem_busy_percent in pm/amdgpu_pm.c.
 	Busy       = "gpu_busy_percent"
 	MemoryBusy = "mem_busy_percent"

@@ -1,4 +1,4 @@
-// Package gpudirect decides, without reading files, how RDMA adapters can access the memory of NVIDIA GPUs.
+// Package gpudirect decides how RDMA adapters can access the memory of GPUs. For NVIDIA it reads no files.
 package gpudirect
 
 import (
@@ -29,6 +29,10 @@ const (
 
 // Kernel is a version of Linux.
 type Kernel struct{ Major, Minor int }
+
+func (k Kernel) before(major, minor int) bool {
+	return k.Major < major || k.Major == major && k.Minor < minor
+}
 
 // ParseKernel parses /proc/sys/kernel/osrelease.
 func ParseKernel(text string) (Kernel, error) {
@@ -69,7 +73,7 @@ func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 // can be decided.
 func Possible(k *Kernel, d *Driver) (possible bool, why string, ok bool) {
 	switch {
-	case k != nil && (k.Major < kernelMajor || k.Major == kernelMajor && k.Minor < kernelMinor):
+	case k != nil && k.before(kernelMajor, kernelMinor):
 		return false, OldKernel, true
 	case d != nil && d.Major < driverMajor:
 		return false, OldDriver, true
