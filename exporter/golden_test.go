@@ -48,7 +48,7 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		netdev.New(root.Sys(), finder.Rails, budget, nil),
 		pcie.New(root.Sys(), finder.Snapshot, budget),
 		gpu.New(amdgpu.NewFinder(root.Sys()), root.Proc(), noGPUs(), budget, 0),
-		gpudirect.New(root.Sys(), root.Proc(), budget),
+		gpudirect.New(root.Sys(), root.Proc(), root.Dir, budget),
 		process.New(process.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails,
 			NVML:   noGPUs(),
 			Kernel: func() process.Kernel { return queuePairs{root.Dir} }, Budget: budget}),

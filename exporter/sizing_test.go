@@ -96,7 +96,7 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 	return []collector.Source{
 		ports(root, finder, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
 		netdev.New(root.Sys(), rails, budget, nil),
-		pcie.New(root.Sys(), finder.Snapshot, budget), gpudirect.New(root.Sys(), root.Proc(), budget),
+		pcie.New(root.Sys(), finder.Snapshot, budget), gpudirect.New(root.Sys(), root.Proc(), root.Dir, budget),
 	}
 }
 

@@ -87,7 +87,7 @@ func TestGPUDirect(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := sysfstest.Unpack(t, tt.fixture)
 			collectortest.Edit(t, root.Dir, tt.change)
-			lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.Budget))
+			lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), root.Dir, collectortest.Budget))
 			var want strings.Builder
 			for _, v := range []struct{ name, value string }{{"gpudirect_peermem_loaded{} ", tt.peermem},
 				{"gpudirect_dmabuf_possible{} ", tt.dmabuf}, {"gpudirect_supported{} ", tt.supported}} {
@@ -111,7 +111,7 @@ func TestGPUDirect(t *testing.T) {
 func TestGPUDirectAbsent(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(),
 		[]byte("-- proc/sys/kernel/osrelease --\n6.1.0\n-- sys/module/ext4/version --\n1\n"))
-	if err := New(root.Sys(), root.Proc(), collectortest.Budget).
+	if err := New(root.Sys(), root.Proc(), root.Dir, collectortest.Budget).
 		Read(func(collector.Sample) { t.Error("a sample") }); !errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("%v", err)
 	}
@@ -122,7 +122,7 @@ func TestGPUDirectNoGPU(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(),
 		[]byte("-- sys/module/nvidia/version --\n1\n-- proc/driver/nvidia/gpus/ --\n-- "+osrelease+" --\n6.1.0\n-- "+
 			version+" --\n"+proprietary))
-	lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.Budget))
+	lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), root.Dir, collectortest.Budget))
 	want := collectortest.TextLines(`
 		gpudirect_peermem_loaded{} 0
 		gpudirect_dmabuf_possible{} 0
@@ -141,6 +141,78 @@ func TestGPUDirectSpoilt(t *testing.T) {
 		{Path: version, Costs: []string{"gpudirect_dmabuf_possible"}, Device: "", Reasons: text},
 	}, func(t *testing.T) (collector.Source, string) {
 		root := sysfstest.Unpack(t, hgx)
-		return New(root.Sys(), root.Proc(), collectortest.Budget), root.Dir
+		return New(root.Sys(), root.Proc(), root.Dir, collectortest.Budget), root.Dir
 	})
+}
+
+// amdTree has an MI300X on Ubuntu 24.04.
+const amdTree = `
+-- sys/bus/pci/drivers/amdgpu/0000:05:00.0/x --
+-- sys/bus/pci/devices/0000:05:00.0/vendor --
+0x1002
+-- sys/bus/pci/devices/0000:05:00.0/class --
+0x120000
+-- sys/bus/pci/devices/0000:05:00.0/mem_info_vram_total --
+206141652992
+-- sys/bus/pci/devices/0000:05:00.0/mem_info_vis_vram_total --
+206141652992
+-- sys/kernel/mm/memory_peers/nv_mem/version --
+1.0
+-- proc/sys/kernel/osrelease --
+6.8.0-107-generic
+-- boot/config-6.8.0-107-generic --
+CONFIG_PCI=y
+CONFIG_PCI_P2PDMA=y
+CONFIG_DMABUF_MOVE_NOTIFY=y
+`
+
+func TestAMD(t *testing.T) {
+	const function, options = "sys/bus/pci/devices/0000:05:00.0/", "boot/config-6.8.0-107-generic"
+	const dmabuf = "gpudirect_peermem_loaded{} 0\ngpudirect_supported{} 1\ngpudirect_dmabuf_possible{} 1\n" +
+		`gpudirect_info{mode="dmabuf",reason="kernel can do dma-buf with peer-to-peer"} 1`
+	for _, tt := range []struct {
+		name   string
+		change map[string]string
+		want   string
+		faults []string
+	}{
+		{name: "dma-buf", want: dmabuf},
+		{name: "peer memory", change: map[string]string{"sys/kernel/mm/memory_peers/amdkfd/version": "1.0\n"},
+			want: strings.NewReplacer("loaded{} 0", "loaded{} 1", "dmabuf\"", "peermem\"",
+				"kernel can do dma-buf with peer-to-peer", "amdkfd is a peer memory client").Replace(dmabuf)},
+		{name: "small BAR", change: map[string]string{function + "mem_info_vis_vram_total": "268435456\n"},
+			want: strings.NewReplacer("dmabuf\"", "none\"", "kernel can do dma-buf with peer-to-peer",
+				"BAR of a GPU is smaller than its memory").Replace(dmabuf)},
+		{name: "an older amdgpu", change: map[string]string{function + "mem_info_vis_vram_total": ""}, want: dmabuf},
+		{name: "no option", change: map[string]string{options: "CONFIG_PCI=y\n"},
+			want: "gpudirect_peermem_loaded{} 0\ngpudirect_supported{} 1\ngpudirect_dmabuf_possible{} 0\n" +
+				`gpudirect_info{mode="none",reason="no peer memory client, and kernel without CONFIG_PCI_P2PDMA"} 1`},
+		{name: "unknown", change: map[string]string{options: ""},
+			want: "gpudirect_peermem_loaded{} 0\ngpudirect_supported{} 1"},
+		{name: "no memory", change: map[string]string{function + "mem_info_vram_total": "x\n"},
+			want:   "gpudirect_peermem_loaded{} 0\ngpudirect_supported{} 1\ngpudirect_dmabuf_possible{} 1",
+			faults: []string{"0000:05:00.0: " + sysfs.ReasonInvalid}},
+		{name: "both vendors, AMD without", change: map[string]string{"proc/driver/nvidia/version": proprietary,
+			"proc/driver/nvidia/gpus/0000:18:00.0/information": "Model: NVIDIA H200\n", peermem + "/version": "1\n",
+			options: "CONFIG_PCI=y\n"},
+			want: "gpudirect_peermem_loaded{} 0\ngpudirect_supported{} 1\ngpudirect_dmabuf_possible{} 0\n" +
+				`gpudirect_info{mode="none",reason="no peer memory client, and kernel without CONFIG_PCI_P2PDMA"} 1`},
+		{name: "both vendors", change: map[string]string{"proc/driver/nvidia/version": proprietary,
+			"proc/driver/nvidia/gpus/0000:18:00.0/information": "Model: NVIDIA H200\n",
+			"sys/module/ext4/version":                          "1\n"},
+			want: "gpudirect_peermem_loaded{} 0\ngpudirect_supported{} 1\ngpudirect_dmabuf_possible{} 0\n" +
+				`gpudirect_info{mode="none",reason="no peer memory module, and driver is not the open one"} 1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := sysfstest.Write(t, t.TempDir(), []byte(amdTree))
+			collectortest.Edit(t, root.Dir, tt.change)
+			lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), root.Dir, collectortest.Budget))
+			if diff := cmp.Diff(collectortest.TextLines(tt.want), lines); diff != "" {
+				t.Errorf("samples (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.faults, faults); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

@@ -94,7 +94,7 @@ func (s *Sources) open(h *Host, u users, logger *slog.Logger) (list []collector.
 		"rdma":      ports,
 		"bond":      bond.New(h.Sysfs, h.Procfs, h.Finder.Rails, deviceBudget),
 		"netdev":    netdev.New(h.Sysfs, h.Finder.Rails, deviceBudget, h.Ethtool),
-		"gpudirect": gpudirect.New(h.Sysfs, h.Procfs, deviceBudget),
+		"gpudirect": gpudirect.New(h.Sysfs, h.Procfs, h.Rootfs, deviceBudget),
 		"pcie":      pcie.New(h.Sysfs, h.Finder.Snapshot, deviceBudget),
 		"gpu":       gpus,
 		"process":   u.processes,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func (s *served) Start() {
 		bond.New(s.tree.Sys(), s.tree.Procfs(), s.finder.Rails, budget),
 		netdev.New(s.tree.Sys(), s.finder.Rails, budget, nil),
 		pcie.New(s.tree.Sys(), s.finder.Snapshot, budget),
-		gpudirect.New(s.tree.Sys(), s.tree.Procfs(), budget),
+		gpudirect.New(s.tree.Sys(), s.tree.Procfs(), path.Dir(s.tree.Procfs()), budget),
 		exportersampler.NewSource(sampling.Snapshot),
 	}, scrape.Options{Budget: 4 * budget, Logger: slog.New(slog.DiscardHandler), Process: process,
 		Findings:    func() ([]finding.Raised, int) { return s.store.List(time.Now()) },
