@@ -8,6 +8,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/gpudirect"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
@@ -177,14 +178,35 @@ func checkGPUDirect(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || g.Mode != "none" || g.GPUs == 0 {
 		return
 	}
+	why := "Every transfer is copied through host memory, at a fraction of the rate and at the cost of the CPU."
+	if g.AMD {
+		report(finding.Finding{Subject: thisNode, Where: terminal.Count(g.GPUs, "GPU") + " of AMD", Why: why,
+			Evidence: fmt.Sprintf("%s (kernel %s)", g.Reason, g.Kernel), Fix: amdDirectFix(g.Reason)})
+		return
+	}
 	report(finding.Finding{Subject: thisNode, Where: fmt.Sprintf("%s (%s)", terminal.Count(g.GPUs, "GPU"), g.Model),
 		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in "+
 			"/proc/sys/kernel/osrelease, no nvidia_peermem in /sys/module", g.Reason, g.Driver, g.Kernel),
-		Why: "Every transfer is copied through host memory, at a fraction of the rate and at the cost of the CPU.",
+		Why: why,
 		Fix: []string{"modprobe nvidia_peermem && echo nvidia_peermem > /etc/modules-load.d/nvidia-peermem.conf",
 			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: " +
 				"install the open kernel modules (nvidia-driver-BRANCH-open, 515 or later) on Linux 5.12 or later, " +
 				"for dma-buf"}})
+}
+
+// amdDirectFix returns the fix for a reason of package gpudirect.
+func amdDirectFix(reason string) []string {
+	switch reason {
+	case gpudirect.SmallBAR:
+		return []string{"grep -H . /sys/bus/pci/drivers/amdgpu/*:*/mem_info_vis_vram_total",
+			note("turn on Above 4G Decoding and Resizable BAR in the BIOS")}
+	case gpudirect.OldKernel, gpudirect.NoExport:
+		return []string{note("install Linux 6.4 or later, or AMD's driver (amdgpu-dkms) on Linux 5.12 or later")}
+	}
+	return []string{"grep -E 'PCI_P2PDMA|DMABUF_MOVE_NOTIFY' /boot/config-$(uname -r)",
+		note("install a kernel with CONFIG_PCI_P2PDMA=y and CONFIG_DMABUF_MOVE_NOTIFY=y; or RDMA drivers with peer " +
+			"memory (DOCA-OFED, Broadcom's netxtreme-peer-mem), and then load amdgpu again. ionic needs the kernel: " +
+			"it has no peer memory")}
 }
 
 func checkPeermemLegacy(f *facts.Facts, report reporter) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,23 @@ func gpuJob(j facts.GPUJob) func(*facts.Options) {
 	return func(o *facts.Options) { o.Jobs = func() ([]facts.GPUJob, bool) { return []facts.GPUJob{j}, true } }
 }
 
+const amdFunction = "sys/bus/pci/devices/0000:05:00.0/"
+
+// amdGPU puts an MI300X in place of NVIDIA's driver.
+func amdGPU(config, release string, more ...string) doctortest.Tree {
+	tree := doctortest.Tree{"proc/driver/nvidia": "", peermem: "",
+		"sys/bus/pci/drivers/amdgpu/0000:05:00.0/bound": "1\n",
+		amdFunction + "vendor":                          "0x1002\n", amdFunction + "class": "0x120000\n",
+		amdFunction + "mem_info_vram_total":         "206141652992\n",
+		amdFunction + "mem_info_vis_vram_total":     "206141652992\n",
+		"sys/kernel/mm/memory_peers/nv_mem/version": "1.0\n",
+		"proc/sys/kernel/osrelease":                 release + "\n", "root/boot/config-" + release: config}
+	for file := range slices.Chunk(more, 2) {
+		tree[file[0]] = file[1]
+	}
+	return tree
+}
+
 // systemCase is a machine with one change.
 type systemCase struct {
 	name    string // begins with the check's ID
@@ -131,6 +149,11 @@ func TestSystemChecks(t *testing.T) {
 				nvVersion: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"}},
 		{name: "gpudirect old kernel", fixture: hgx,
 			change: doctortest.Tree{peermem: "", "proc/sys/kernel/osrelease": "5.4.0-200-generic\n"}},
+		{name: "gpudirect of AMD", fixture: hgx, change: amdGPU("CONFIG_PCI=y\n# CONFIG_PCI_P2PDMA is not set\n",
+			"6.12.0-talos")},
+		{name: "gpudirect of AMD with an old kernel", fixture: hgx, change: amdGPU("CONFIG_PCI=y\n", "5.15.0")},
+		{name: "gpudirect of AMD with a small BAR", fixture: hgx, change: amdGPU("CONFIG_PCI=y\n", "6.12.0-talos",
+			amdFunction+"mem_info_vis_vram_total", "268435456\n")},
 		{name: "peermem_legacy", fixture: hgx,
 			change: doctortest.Tree{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}},
 		{name: "peermem_legacy of the first driver with its own", fixture: hgx,

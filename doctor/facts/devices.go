@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/gpudirect"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
@@ -109,6 +111,51 @@ func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
 
 // readGPUDirect reads how adapters access GPU memory, as the source gpudirect does. It opens no GPU.
 func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
+	nvidia, amd := readNVIDIADirect(g, r), readAMDDirect(g, r)
+	switch {
+	case nvidia == nil && amd == nil:
+		return nil
+	case nvidia == nil:
+		return func(f *Facts) { f.GPUDirect = *amd }
+	case amd != nil:
+		if mode, _ := gpudirect.Worst(nvidia.Mode, "", amd.Mode, ""); mode != nvidia.Mode {
+			return func(f *Facts) { f.GPUDirect = *amd }
+		}
+	}
+	return func(f *Facts) { f.GPUDirect = *nvidia }
+}
+
+// readAMDDirect returns nil without a GPU of amdgpu.
+func readAMDDirect(g *Gatherer, r *reader) *GPUDirect {
+	gpus, err := amdgpu.NewFinder(g.o.Sysfs).GPUs(time.Now())
+	r.fail(err)
+	if len(gpus) == 0 {
+		return nil
+	}
+	r.at(g.o.Procfs, "kallsyms") // the slowest of the files
+	m, err := g.amd.Read(time.Now())
+	r.fail(err)
+	d := &GPUDirect{AMD: true}
+	m.GPUs, m.GPUsKnown = len(gpus), true
+	for _, gpu := range gpus {
+		r.at(g.o.Sysfs, "bus/pci/devices", gpu.PCIAddress, amdgpu.VRAMVisible)
+		small, err := gpudirect.IsSmallBAR(gpu)
+		r.fail(err)
+		m.GPUsKnown = m.GPUsKnown && err == nil
+		m.SmallBAR = m.SmallBAR || small
+	}
+	d.GPUs, d.Driver = m.GPUs, clean(amdgpu.NewFinder(g.o.Sysfs).Driver())
+	d.Kernel = clean(r.text(g.o.Procfs, "sys/kernel/osrelease"))
+	d.Mode, d.Reason = m.Mode()
+	if d.Mode == "" && m.GPUsKnown {
+		r.say("GPUDirect: whether adapters reach the memory of AMD's GPUs is not known: compare with grep -E "+
+			"'PCI_P2PDMA|DMABUF_MOVE_NOTIFY' %s", filepath.Join(g.o.Rootfs, "boot/config-"+d.Kernel))
+	}
+	return d
+}
+
+// readNVIDIADirect returns nil without NVIDIA's driver.
+func readNVIDIADirect(g *Gatherer, r *reader) *GPUDirect {
 	dir := filepath.Join(g.o.Procfs, "driver/nvidia")
 	if !isDir(dir) {
 		return nil
@@ -135,7 +182,7 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 		r.say("GPUDirect: neither %s nor the kernel's release shows whether dma-buf is possible; compare with "+
 			"nvidia-smi", filepath.Join(dir, "version"))
 	}
-	return func(f *Facts) { f.GPUDirect = d }
+	return &d
 }
 
 func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported bool) {

@@ -191,10 +191,11 @@ type Installed struct {
 	Where     string `json:"where"` // file that shows the version
 }
 
-// GPUDirect describes how adapters access the memory of NVIDIA GPUs.
+// GPUDirect describes how adapters access the memory of GPUs; with GPUs of both vendors, that of the worse one.
 type GPUDirect struct {
-	GPUs   int    `json:"gpus"`   // number of GPUs that the NVIDIA driver lists
-	Model  string `json:"model"`  // model of the first GPU
+	AMD    bool   `json:"amd"`    // the GPUs are of AMD
+	GPUs   int    `json:"gpus"`   // number of GPUs that the driver lists
+	Model  string `json:"model"`  // model of the first GPU; empty for AMD's
 	Module string `json:"module"` // loaded peer memory module; empty if none
 	Mode   string `json:"mode"`   // peermem, dmabuf, none or unsupported; empty if unknown
 	Reason string `json:"reason"`

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/expect"
+	"github.com/railscope/railscope/internal/gpudirect"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -58,6 +59,7 @@ type Gatherer struct {
 	o       Options
 	kernel  Kernel
 	root    string // root of this process, with the devices and libraries that it can open
+	amd     *gpudirect.Reader
 	lanes   lane.Group[*reader]
 	reading sync.Mutex                // serializes readings: a second one would find the lanes busy
 	uses    []rail.Use                // the use of each rail in this reading
@@ -81,7 +83,7 @@ func New(o Options) *Gatherer {
 	if o.Budget == 0 {
 		o.Budget = 3 * time.Second // a healthy read takes 1/1000 of it
 	}
-	g := &Gatherer{o: o, environ: readEnviron}
+	g := &Gatherer{o: o, environ: readEnviron, amd: gpudirect.NewReader(o.Sysfs, o.Procfs, o.Rootfs)}
 	switch {
 	case o.Kernel != nil:
 		g.kernel = *o.Kernel

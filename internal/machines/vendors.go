@@ -72,7 +72,8 @@ func instinct(device string) Function {
 
 // showAMD adds what amdgpu and amdkfd show of a GPU. Formats are those of Linux 6.11 (drivers/gpu/drm/amd/amdgpu and
 // pm/amdgpu_pm.c), and of amdkfd/kfd_topology.c in AMD's driver. The sizes of memory are those of rocm-smi on an MI300X
-// and of a MI350X in ROCm/rocm-systems#10274.
+// and of a MI350X in ROCm/rocm-systems#10274. The BAR covers all
+// of it.
 func showAMD(t *Tree, dir string, f Function) {
 	t.Link(path.Join("bus/pci/drivers/amdgpu", path.Base(dir)), dir)
 	vram := uint64(206141652992)
@@ -91,8 +92,9 @@ func showAMD(t *Tree, dir string, f Function) {
 	_, err := fmt.Sscanf(bdf, "%x:%x:%x", &domain, &bus, &device)
 	t.must(err)
 	unique := uint64(0x8af7052596830000) + uint64(t.kfdNodes)
-	t.Files(dir, "mem_info_vram_total", vram, "mem_info_vram_used", min(vram, 297000960), "mem_info_gtt_used", 12000000,
-		"gpu_busy_percent", 0, "mem_busy_percent", 0, "pcie_replay_count", 0, "current_compute_partition", compute,
+	t.Files(dir, "mem_info_vram_total", vram, "mem_info_vis_vram_total", vram, "mem_info_vram_used",
+		min(vram, 297000960), "mem_info_gtt_used", 12000000, "gpu_busy_percent", 0, "mem_busy_percent", 0,
+		"pcie_replay_count", 0, "current_compute_partition", compute,
 		"current_memory_partition", memory, "unique_id", fmt.Sprintf("%016x", unique), "power/runtime_status", "active")
 	if f.GT != "Unknown" { // a virtual function has no access to the board
 		t.Files(dir, "ras/umc_err_count", "ue: 0\nce: 0\nde: 0", "product_name", "AMD Instinct",
