@@ -260,7 +260,7 @@ func TestTCPBytes(t *testing.T) {
 	defer other.Close()
 	other.Read(nil)
 	if l := other.last; l.HasStack || !l.HasPhysical || l.Physical != [directions]uint64{Receive: 7, Transmit: 8} {
-		t.Errorf("of a driver that mixes both: %+v", l)
+		t.Errorf("without counters of the interface: %+v", l)
 	}
 }
 

@@ -26,9 +26,9 @@ func newRows() *rows {
 	r.busy = flow.Counter("rail_busy_seconds_total", "Time in samples above 1 % of the capacity.")
 	r.saturated = flow.Counter("rail_saturated_seconds_total",
 		"Time in samples above 95 % of the capacity: the rail was the bottleneck.")
-	r.tcp = flow.Ref(code+"tcp.go").Counter("rail_tcp_bytes_total", "Unicast bytes of the rail's interface that "+
-		"were not RDMA, mostly TCP, since railscope started; for a bond, of all members together. Only mlx5 counts "+
-		"them separately: absent elsewhere.")
+	r.tcp = flow.Ref(code+"tcp.go").Counter("rail_tcp_bytes_total", "Bytes of the rail's interface that were not "+
+		"RDMA, mostly TCP, since railscope started; for a bond, of all members together. Absent where no counter of "+
+		"the driver is known to be without RDMA (docs/sampler.md).")
 
 	peaks := flow.With("window").Ref(code + "peak.go")
 	r.highest = peaks.Gauge("rail_peak_bytes_per_second", "Highest rate of the rail's traffic in the last hour, without "+

@@ -12,42 +12,46 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// physicalCounters are one driver's names for the bytes of the physical port. Several names are summed.
-type physicalCounters struct {
-	driver string // prefix of the driver's name
-	names  [Directions][]string
-	period time.Duration // maximum update interval under load; 0: each read queries the adapter
+// driverCounters are the counters that one driver has of an interface. Several names are summed.
+type driverCounters struct {
+	driver   string               // prefix of the driver's name
+	physical [Directions][]string // bytes of the physical port: all functions and protocols
+	period   time.Duration        // maximum update interval under load; 0: each read queries the adapter
+	stack    [Directions][]string // bytes of this function's network stack, without RDMA
+	queues   bool                 // statistics/rx_bytes and tx_bytes are these bytes: the driver adds up its own queues
 }
 
-// physicalDrivers returns the drivers whose statistics have the bytes of the physical port, including those of
-// virtual functions and of TCP. A function that does not own the port lacks them.
-func physicalDrivers() []physicalCounters {
+// drivers returns the drivers with known counters. A function that does not own the physical port lacks its bytes.
+//
+// RDMA bypasses the queues of the network driver. A counter is known to be without RDMA if the driver adds it up in
+// software, packet by packet or from statistics of these queues. Counters of a whole function (such as statistics/ of
+// ionic, and rx_bytes in ice's ethtool statistics) are the firmware's: the sources do not say what they include.
+func drivers() []driverCounters {
 	var mana [Directions][]string // mana_phy_stats: per traffic class
 	for class := range 8 {
 		mana[Receive] = append(mana[Receive], fmt.Sprintf("hc_tc%d_rx_byte_phy", class))
 		mana[Transmit] = append(mana[Transmit], fmt.Sprintf("hc_tc%d_tx_byte_phy", class))
 	}
-	return []physicalCounters{
-		// mlx5/core/en_stats.c, pport_802_3_stats_desc; mlx5e_stats_update
-		{"mlx5", [Directions][]string{{"rx_bytes_phy"}, {"tx_bytes_phy"}}, 0},
-		// bnxt_ethtool.c, bnxt_port_stats_arr; bnxt.c, bnxt_timer: BNXT_PERIODIC_STATS_SP_EVENT
-		{"bnxt_en", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, time.Second},
-		// ice_ethtool.c, ice_gstrings_pf_stats; __ice_get_ethtool_stats
-		{"ice", [Directions][]string{{"rx_bytes.nic"}, {"tx_bytes.nic"}}, 0},
-		// i40e_ethtool.c, i40e_gstrings_stats; i40e_get_ethtool_stats
-		{"i40e", [Directions][]string{{"port.rx_bytes"}, {"port.tx_bytes"}}, 0},
-		// hns3pf/hclge_main.c, g_mac_stats_string; hns3_get_stats
-		{"hns3", [Directions][]string{{"mac_rx_total_oct_num"}, {"mac_tx_total_oct_num"}}, 0},
-		// ionic_stats.c, ionic_port_stats_desc: memory that the firmware writes
-		{"ionic", [Directions][]string{{"octets_rx_ok"}, {"octets_tx_ok"}}, unknownPeriod},
-		{"mana", mana, unknownPeriod},
+	var none [Directions][]string
+	return []driverCounters{
+		// mlx5/core/en_stats.c, pport_802_3_stats_desc and vport_stats_desc; mlx5e_stats_update
+		{"mlx5", [Directions][]string{{"rx_bytes_phy"}, {"tx_bytes_phy"}}, 0,
+			[Directions][]string{{"rx_vport_unicast_bytes"}, {"tx_vport_unicast_bytes"}}, false},
+		// bnxt_ethtool.c, bnxt_port_stats_arr; bnxt.c, bnxt_timer: BNXT_PERIODIC_STATS_SP_EVENT. bnxt.c,
+		// bnxt_get_ring_stats; bnxt_re/main.c, bnxt_re_net_stats_ctx_alloc: RDMA has a statistics context of its own
+		{"bnxt_en", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, time.Second, none, true},
+		// ice_ethtool.c, ice_gstrings_pf_stats; __ice_get_ethtool_stats. ice_main.c, ice_update_vsi_ring_stats
+		{"ice", [Directions][]string{{"rx_bytes.nic"}, {"tx_bytes.nic"}}, 0, none, true},
+		// i40e_ethtool.c, i40e_gstrings_stats; i40e_get_ethtool_stats. i40e_main.c, i40e_get_netdev_stats_struct
+		{"i40e", [Directions][]string{{"port.rx_bytes"}, {"port.tx_bytes"}}, 0, none, true},
+		// hns3pf/hclge_main.c, g_mac_stats_string; hns3_get_stats. hns3_enet.c, hns3_nic_get_stats64
+		{"hns3", [Directions][]string{{"mac_rx_total_oct_num"}, {"mac_tx_total_oct_num"}}, 0, none, true},
+		// ionic_stats.c, ionic_port_stats_desc: memory that the firmware writes; ionic_get_lif_stats: sums of queues
+		{"ionic", [Directions][]string{{"octets_rx_ok"}, {"octets_tx_ok"}}, unknownPeriod,
+			[Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, false},
+		// mana_ethtool.c, mana_phy_stats; mana_en.c, mana_get_stats64
+		{"mana", mana, unknownPeriod, none, true},
 	}
-}
-
-// stackNames returns the counters of the network stack's bytes without RDMA, which a driver's interface counters
-// may include (mlx5/core/en_stats.c, vport_stats_desc).
-func stackNames() [Directions][]string {
-	return [Directions][]string{{"rx_vport_unicast_bytes"}, {"tx_vport_unicast_bytes"}}
 }
 
 // StatisticsReading holds the driver counters of a port's interfaces.
@@ -94,7 +98,9 @@ func (s *Statistics) Read() (sum StatisticsReading, ok bool) {
 		}
 		sum.HasPhysical = sum.HasPhysical && m.physical.found
 		sum.HasStack = sum.HasStack && m.stack.found
-		sum.Period = max(sum.Period, m.period)
+		if m.physical.found {
+			sum.Period = max(sum.Period, m.counters.period)
+		}
 		sum.Generation += m.opened
 	}
 	sum.At = time.Now()
@@ -129,11 +135,10 @@ type member struct {
 	name, dir       string
 	ioctl           ethtool.Ioctl
 	device          *ethtool.Device // nil: not open
-	driver          string
+	counters        driverCounters  // of the interface's driver; zero if it is unknown
 	inode           uint64
 	opened          int
 	physical, stack columns
-	period          time.Duration
 }
 
 // columns holds the indices of some statistics among all, and their sums.
@@ -189,7 +194,7 @@ func (m *member) read() bool {
 			m.close()
 			return false
 		}
-		m.driver = driver
+		m.counters = countersOf(driver)
 	}
 	values, err := m.device.Read(m.find)
 	if err != nil {
@@ -197,19 +202,35 @@ func (m *member) read() bool {
 	}
 	m.physical.sum(values)
 	m.stack.sum(values)
+	if m.counters.queues {
+		m.stack = readQueues(m.dir)
+	}
 	return m.physical.found || m.stack.found
 }
 
+// readQueues reads the bytes of an interface whose driver adds up its own queues.
+func readQueues(dir string) (c columns) {
+	received, err := sysfs.ReadUint(dir, "statistics/rx_bytes")
+	sent, errSent := sysfs.ReadUint(dir, "statistics/tx_bytes")
+	if err == nil && errSent == nil {
+		c = columns{found: true, values: [Directions]uint64{Receive: received, Transmit: sent}}
+	}
+	return c
+}
+
 func (m *member) find(all []string) {
-	m.stack.find(all, stackNames())
-	m.physical = columns{}
-	for _, d := range physicalDrivers() {
-		if strings.HasPrefix(m.driver, d.driver) {
-			m.physical.find(all, d.names)
-			m.period = d.period
-			return
+	m.physical.find(all, m.counters.physical)
+	m.stack.find(all, m.counters.stack)
+}
+
+// countersOf returns the counters of a driver, and none if it is unknown.
+func countersOf(driver string) driverCounters {
+	for _, d := range drivers() {
+		if strings.HasPrefix(driver, d.driver) {
+			return d
 		}
 	}
+	return driverCounters{}
 }
 
 func (m *member) close() {

@@ -31,7 +31,8 @@ func link(t *testing.T, target string, elem ...string) {
 	}
 }
 
-// TestStatistics: the counters of each driver for the physical port's bytes, and their update interval.
+// TestStatistics: the counters of each driver for the physical port's bytes and their update interval, and for the
+// network stack's bytes. The interface's own counters are 2 and 3.
 func TestStatistics(t *testing.T) {
 	for name, tc := range map[string]struct {
 		driver string
@@ -47,28 +48,39 @@ func TestStatistics(t *testing.T) {
 			"tx_vport_unicast_bytes", 3), ok: true, want: StatisticsReading{Stack: [2]uint64{2, 3}, HasStack: true,
 			Generation: 2}},
 		"bnxt": {driver: "bnxt_en", stats: stats("[0]: rx_ucast_bytes", 1, "rx_bytes", 4, "tx_bytes", 5), ok: true,
-			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Period: time.Second, Generation: 2}},
+			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Period: time.Second,
+				Stack: [2]uint64{2, 3}, HasStack: true, Generation: 2}},
+		"bnxt, a virtual function": {driver: "bnxt_en", stats: stats("[0]: rx_ucast_bytes", 1), ok: true,
+			want: StatisticsReading{Stack: [2]uint64{2, 3}, HasStack: true, Generation: 2}},
 		"ice": {driver: "ice", stats: stats("rx_bytes", 1, "tx_bytes", 1, "rx_bytes.nic", 4, "tx_bytes.nic", 5), ok: true,
-			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Generation: 2}},
+			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Stack: [2]uint64{2, 3}, HasStack: true,
+				Generation: 2}},
 		"i40e": {driver: "i40e", stats: stats("rx_bytes", 1, "tx_bytes", 1, "port.rx_bytes", 4, "port.tx_bytes", 5), ok: true,
-			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Generation: 2}},
+			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Stack: [2]uint64{2, 3}, HasStack: true,
+				Generation: 2}},
 		"hns3": {driver: "hns3", stats: stats("mac_tx_total_oct_num", 5, "mac_rx_total_oct_num", 4), ok: true,
-			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Generation: 2}},
-		"ionic": {driver: "ionic", stats: stats("rx_bytes", 1, "octets_rx_ok", 4, "octets_tx_ok", 5), ok: true,
-			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Period: time.Second, Generation: 2}},
+			want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Stack: [2]uint64{2, 3}, HasStack: true,
+				Generation: 2}},
+		"ionic": {driver: "ionic", stats: stats("tx_bytes", 7, "rx_bytes", 6, "octets_rx_ok", 4, "octets_tx_ok", 5),
+			ok: true, want: StatisticsReading{Physical: [2]uint64{4, 5}, HasPhysical: true, Period: time.Second,
+				Stack: [2]uint64{6, 7}, HasStack: true, Generation: 2}},
 		"mana, eight classes": {driver: "mana", stats: stats("hc_tc0_rx_byte_phy", 1, "hc_tc1_rx_byte_phy", 1,
 			"hc_tc2_rx_byte_phy", 1, "hc_tc3_rx_byte_phy", 1, "hc_tc4_rx_byte_phy", 0, "hc_tc5_rx_byte_phy", 0,
 			"hc_tc6_rx_byte_phy", 0, "hc_tc7_rx_byte_phy", 0, "hc_tc0_tx_byte_phy", 5, "hc_tc1_tx_byte_phy", 0,
 			"hc_tc2_tx_byte_phy", 0, "hc_tc3_tx_byte_phy", 0, "hc_tc4_tx_byte_phy", 0, "hc_tc5_tx_byte_phy", 0,
 			"hc_tc6_tx_byte_phy", 0, "hc_tc7_tx_byte_phy", 0), ok: true, want: StatisticsReading{
-			Physical: [2]uint64{4, 5}, HasPhysical: true, Period: time.Second, Generation: 2}},
-		"one direction only": {driver: "mlx5_core", stats: stats("rx_bytes_phy", 4)},
-		"a driver without":   {driver: "virtio_net", stats: stats("rx_bytes", 4, "tx_bytes", 5)},
-		"another machine's":  {driver: "mlx5_core", stats: stats("rx_bytes_phy", 4, "tx_bytes_phy", 5), bus: "0000:09:00.0"},
+			Physical: [2]uint64{4, 5}, HasPhysical: true, Period: time.Second, Stack: [2]uint64{2, 3}, HasStack: true,
+			Generation: 2}},
+		"one direction only":        {driver: "mlx5_core", stats: stats("rx_bytes_phy", 4)},
+		"a driver without":          {driver: "virtio_net", stats: stats("rx_bytes", 4, "tx_bytes", 5)},
+		"a virtual function of ice": {driver: "iavf", stats: stats("rx_bytes", 4, "tx_bytes", 5)},
+		"another machine's":         {driver: "mlx5_core", stats: stats("rx_bytes_phy", 4, "tx_bytes_phy", 5), bus: "0000:09:00.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			link(t, "../../../devices/0000:01:00.0", dir, "class/net/eth0/device")
+			writeFile(t, "2\n", dir, "class/net/eth0/statistics/rx_bytes")
+			writeFile(t, "3\n", dir, "class/net/eth0/statistics/tx_bytes")
 			of := &ethtooltest.Netdev{Driver: tc.driver, Bus: "0000:01:00.0", Stats: tc.stats}
 			if tc.bus != "" {
 				of.Bus = tc.bus
