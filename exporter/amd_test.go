@@ -81,7 +81,7 @@ func (m fallbackMachine) test(t *testing.T) {
 	for _, step := range []struct {
 		what    string
 		percent int
-		bytes   uint64 // of each second
+		bytes   uint64 // traffic of each second
 		want    bool
 	}{{"idle GPUs", 0, 2e9, false}, {"a busy GPU", 97, 2e9, true}, {"no more traffic", 97, 0, false},
 		{"traffic again", 97, 2e9, true}, {"a GPU at 3 %", 3, 2e9, false}} {

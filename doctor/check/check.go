@@ -96,7 +96,7 @@ func (report reporter) about(subject, where string) reporter {
 
 // Checks returns all checks of one node, in the order of their findings.
 func Checks() []Check {
-	list := slices.Concat(checksOfRails(), checksOfBonds(), checksOfDevices())
+	list := slices.Concat(checksOfRails(), checksOfBonds(), checksOfDevices(), checksOfAMD())
 	for _, c := range jobChecks() {
 		list = append(list, Check{c.id, "", c.about, c.run})
 	}

@@ -100,6 +100,7 @@ const (
 	hgx, spark  = doctortest.HGX, doctortest.Spark
 	rxe, laptop = doctortest.RXE, doctortest.Laptop
 	pcieSwitch  = doctortest.Switch
+	amdNode     = doctortest.AMD
 	findings    = "../testdata/system-findings.txtar"
 )
 

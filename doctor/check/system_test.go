@@ -169,6 +169,20 @@ func TestSystemChecks(t *testing.T) {
 		{name: "acs_enabled", fixture: pcieSwitch, change: spaces(0x2910, 0x5d)},
 		{name: "acs_enabled at one GPU", fixture: pcieSwitch, change: doctortest.Tree{
 			switchPort + "17:00.0/config": doctortest.ConfigSpace(0, 0x04)}},
+		{name: "acs_enabled with AMD", fixture: amdNode, change: doctortest.Tree{
+			switchPort + "17:03.0/config": doctortest.ConfigSpace(0, 0x5d)}},
+		{name: "gpu_partition_unlike", fixture: amdNode, change: doctortest.Tree{
+			amdGPU + "current_compute_partition": "CPX\n", amdGPU + "current_memory_partition": "NPS4\n"}},
+		{name: "gpu_partition_unlike in memory", fixture: amdNode, change: doctortest.Tree{
+			amdGPU + "current_memory_partition": "NPS2\n"}},
+		{name: "gpu_xgmi_lost", fixture: amdNode, change: doctortest.Tree{amdGPU + "xgmi_hive_info": "",
+			amdGPU + "xgmi_num_links": ""}},
+		{name: "gpu_xgmi_lost another hive", fixture: amdNode, change: doctortest.Tree{amdGPU + "xgmi_hive_info": "",
+			amdGPU + "xgmi_hive_info/xgmi_hive_id": "7\n", amdGPU + "xgmi_num_links": "00 \n"}},
+		{name: "gpu_xgmi_lost one link", fixture: amdNode, change: doctortest.Tree{
+			amdGPU + "xgmi_num_links": "01 00 00 01 \n"}},
+		{name: "iommu_translates", fixture: amdNode, change: doctortest.Tree{
+			"sys/kernel/iommu_groups/20/type": "DMA-FQ\n", "sys/kernel/iommu_groups/24/type": "DMA\n"}},
 		{name: "relaxed_ordering_off", fixture: pcieSwitch, change: spaces(0x2900, 0)},
 		{name: "pfc", fixture: hgx, with: func(o *facts.Options) {
 			o.Kernel.PFC = only[uint8]("enp77s0np0", 0, nil, 1<<3)
@@ -319,7 +333,7 @@ func peerCases(t *testing.T, got *txtar.Archive) {
 // TestSystemHealthy: healthy machines have no finding.
 func TestSystemHealthy(t *testing.T) {
 	for fixture, job := range map[string]doctortest.Tree{
-		hgx: healthyJob("mlx5_0", "3"), spark: healthyJob("rocep1s0f0", "3"), rxe: healthyJob("rxe0", "1"),
+		hgx: healthyJob("mlx5_0", "3"), amdNode: healthyJob("mlx5_0", "3"), spark: healthyJob("rocep1s0f0", "3"), rxe: healthyJob("rxe0", "1"),
 		laptop: {"proc/1234/comm": "sh\n", "proc/1234/environ": doctortest.Environ("NCCL_IB_DISABLE=1", "UCX_TLS=tcp")},
 	} {
 		t.Run(fixture, func(t *testing.T) {

@@ -186,6 +186,7 @@ const (
 	RXE    = "system-rxe"
 	Laptop = "system-laptop"
 	Switch = "system-switch"
+	AMD    = "system-amd"
 )
 
 // System unpacks a captured system and changes it. PFC is on for priority 3 of hardware, and global pause is off.

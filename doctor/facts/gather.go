@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/gpudirect"
 	"github.com/railscope/railscope/internal/lane"
@@ -124,9 +125,13 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 		g.run(ctx, f, map[string]work{laneAddresses: g.readAddresses(f.Network)})
 		return f
 	}
+	amd, _ := amdgpu.NewFinder(g.o.Sysfs).GPUs(time.Now()) // readGPUs reported the error
 	// The rest depends on these facts, or may take long.
 	todo := map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
-		laneAddresses: g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, scope)}
+		laneAddresses: g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, amd, scope)}
+	for _, one := range amd { // a GPU that hangs costs its own facts
+		todo["GPU "+one.PCIAddress] = func(r *reader) func(*Facts) { return readAMD(r, g.o.Sysfs, one) }
+	}
 	if scope == ByHand && len(snap.Rails) > 0 {
 		todo["transports of UCX"] = g.readUCX(ctx)
 		todo["queue pairs of processes"] = g.readHolders(snap.Rails)

@@ -142,6 +142,7 @@ type GPU struct {
 	NUMANode int    `json:"numa_node"` // -1 if unknown
 	Link     *Link  `json:"link,omitempty"`
 	Slot     *Link  `json:"slot,omitempty"` // bridge above the GPU
+	AMD      *AMD   `json:"amd,omitempty"`  // nil for other drivers than amdgpu
 }
 
 // Distance is the distance between two NUMA nodes in the firmware's table (ACPI SLIT): 10 within a node.

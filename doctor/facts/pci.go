@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 )
@@ -16,6 +17,8 @@ type PCI struct {
 	Virtual  bool         `json:"virtual"` // virtual machine, whose bridges are not the hardware's
 	Ports    []ACSPort    `json:"ports" max:"1024"`
 	Adapters []PCIAdapter `json:"adapters" max:"128"`
+	// Domains are the IOMMU domains of AMD's GPUs and, beside them, of the rails' adapters.
+	Domains []Domain `json:"domains,omitempty" max:"512"`
 }
 
 // ACSPort is a downstream port of a PCIe switch with Access Control Services, on the path between rails and GPUs.
@@ -43,9 +46,9 @@ type PCIAdapter struct {
 
 // readPCI reads the configuration space of the rails' adapters and of the switch ports between them and GPUs. Only
 // doctor reports missing permission: a running railscope never has it.
-func (g *Gatherer) readPCI(rails []rail.Rail, gpus []GPU, scope Scope) work {
+func (g *Gatherer) readPCI(rails []rail.Rail, gpus []GPU, amd []amdgpu.GPU, scope Scope) work {
 	return func(r *reader) func(*Facts) {
-		p := PCI{Virtual: g.virtual()}
+		p := PCI{Virtual: g.virtual(), Domains: readDomains(r, g.o.Sysfs, amd, rails)}
 		devices := filepath.Join(g.o.Sysfs, "bus/pci/devices")
 		hidden := 0
 		var done []string

@@ -374,3 +374,28 @@ func TestExplain(t *testing.T) {
 		}
 	}
 }
+
+// TestXGMI: formats of amdgpu_xgmi_show_attrs and amdgpu_xgmi_show_num_links (amdgpu_xgmi.c).
+func TestXGMI(t *testing.T) {
+	const hive, links = "xgmi_hive_info/xgmi_hive_id", "xgmi_num_links"
+	for _, tt := range []struct {
+		files  map[string]string
+		want   XGMI
+		reason string
+	}{
+		{map[string]string{hive: "10245786123456789012", links: "00 01 0a ff \n"},
+			XGMI{"10245786123456789012", []int{0, 1, 10, 255}}, ""},
+		{nil, XGMI{}, ""},
+		{map[string]string{hive: "7"}, XGMI{Hive: "7"}, ""},
+		{map[string]string{hive: "0x7"}, XGMI{}, sysfs.ReasonInvalid},
+		{map[string]string{hive: "7", links: ""}, XGMI{Hive: "7"}, sysfs.ReasonEmpty},
+		{map[string]string{hive: "7", links: "00 100"}, XGMI{Hive: "7"}, sysfs.ReasonInvalid},
+		{map[string]string{hive: "7", links: strings.Repeat("01 ", maxHive+1)}, XGMI{Hive: "7"}, sysfs.ReasonInvalid},
+	} {
+		got, err := gpu(t, tt.files).XGMI()
+		if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.reason == "") ||
+			err != nil && sysfs.Reason(err) != tt.reason {
+			t.Errorf("%v: %v %s", tt.files, err, diff)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -218,4 +219,49 @@ func (g GPU) mode(name string) (string, error) {
 		return "", nil
 	}
 	return mode, err
+}
+
+// XGMI is the place of a GPU among those that xGMI connects. The driver calls them a hive.
+type XGMI struct {
+	Hive  string // ID of the hive; empty: the GPU is in none
+	Links []int  // number of links to each GPU of the hive, in the driver's order; nil if the driver does not report it
+}
+
+// maxHive is the largest number of GPUs in a hive (AMDGPU_XGMI_MAX_CONNECTED_NODES in amdgpu_psp.h).
+const maxHive = 64
+
+// XGMI reads the files that the driver makes when it adds the GPU to its hive (amdgpu_xgmi_sysfs_add_dev_info in
+// amdgpu_xgmi.c): xgmi_hive_info/xgmi_hive_id, decimal, and xgmi_num_links, one byte in hexadecimal for each GPU.
+func (g GPU) XGMI() (x XGMI, err error) {
+	id, err := sysfs.ReadUint(g.dir, "xgmi_hive_info/xgmi_hive_id")
+	if errors.Is(err, unix.ENOENT) {
+		return XGMI{}, nil
+	}
+	if err != nil {
+		return XGMI{}, explain(err)
+	}
+	x.Hive = strconv.FormatUint(id, 10)
+	text, err := sysfs.ReadString(g.dir, "xgmi_num_links")
+	if errors.Is(err, unix.ENOENT) {
+		return x, nil
+	}
+	if err == nil {
+		x.Links, err = parseLinks(text)
+	}
+	return x, sysfs.At(filepath.Join(g.dir, "xgmi_num_links"), explain(err))
+}
+
+func parseLinks(text string) (links []int, err error) {
+	words := strings.Fields(text)
+	if len(words) == 0 || len(words) > maxHive {
+		return nil, sysfs.Invalid("", []byte(text), "not a list of numbers of links")
+	}
+	for _, word := range words {
+		n, err := strconv.ParseUint(word, 16, 8)
+		if err != nil {
+			return nil, sysfs.Invalid("", []byte(text), "not a list of numbers of links")
+		}
+		links = append(links, int(n))
+	}
+	return links, nil
 }

@@ -100,7 +100,8 @@ func showAMD(t *Tree, dir string, f Function) {
 		t.Files(dir, "ras/umc_err_count", "ue: 0\nce: 0\nde: 0", "product_name", "AMD Instinct",
 			"hwmon/hwmon1/temp2_input",
 			43000, "hwmon/hwmon1/temp2_label", "junction", "hwmon/hwmon1/power1_input", 173000000,
-			"hwmon/hwmon1/freq1_input", 132000000, "hwmon/hwmon1/freq2_input", 900000000)
+			"hwmon/hwmon1/freq1_input", 132000000, "hwmon/hwmon1/freq2_input", 900000000,
+			"xgmi_hive_info/xgmi_hive_id", uint64(10245786123456789012), "iommu_group/type", "identity")
 	}
 	for i := range nodes {
 		node := path.Join("class/kfd/kfd/topology/nodes", fmt.Sprint(t.kfdNodes))

@@ -135,7 +135,7 @@ type member struct {
 	name, dir       string
 	ioctl           ethtool.Ioctl
 	device          *ethtool.Device // nil: not open
-	counters        driverCounters  // of the interface's driver; zero if it is unknown
+	counters        driverCounters  // counters of the driver; none if it is unknown
 	inode           uint64
 	opened          int
 	physical, stack columns

@@ -19,7 +19,8 @@ const (
 	lagPCI = "sys/devices/pci0000:16/0000:16:02.0/"              // their slot
 	nic2   = "sys/devices/pci0000:40/0000:40:01.0/0000:4d:00.0/" // rail 2 of system-hgx
 	libs   = "root/usr/lib/x86_64-linux-gnu/"
-	sw     = "sys/devices/pci0000:10/0000:10:01.0/" // a rail and two GPUs of system-switch, below one switch
+	sw     = "sys/devices/pci0000:10/0000:10:01.0/"         // a rail and two GPUs of system-switch, below one switch
+	amd    = sw + "0000:16:00.0/0000:17:01.0/0000:19:00.0/" // one of the four GPUs of system-amd
 	limits = "proc/4242/limits = Limit  Soft Limit  Hard Limit  Units\\nMax locked memory         "
 )
 
@@ -89,6 +90,7 @@ func List() []Fault {
 		{Name: "a healthy system of a Spark", Machine: "system-spark"},
 		{Name: "a healthy system of the lab", Machine: "system-rxe"},
 		{Name: "a healthy switch of PCIe", Machine: "system-switch"},
+		{Name: "a healthy node with GPUs of AMD", Machine: "system-amd"},
 		{Name: "a healthy pair", Machine: "rxe", Fabric: "nothing", Lab: Lab{Asks: true}},
 		{Name: "a healthy pair, by hand", Lab: Lab{Bench: true}},
 		{Name: "a rail whose address is on a VLAN", Machine: "rxe",
@@ -258,6 +260,12 @@ func List() []Fault {
 				"0000:16:00.0/0000:17:02.0/0000:1a:00.0/config = pci 0x2910 0x5d"},
 		{Name: "relaxed ordering off", Want: "info relaxed_ordering_off, rail 0", Machine: "system-switch",
 			Change: sw + "0000:16:00.0/0000:17:02.0/0000:1a:00.0/config = pci 0x2900 0"},
+		{Name: "a GPU of AMD in another partition mode", Want: "warning gpu_partition_unlike, gpu 0000:19:00.0",
+			Machine: "system-amd", Change: amd + "current_compute_partition = CPX"},
+		{Name: "a GPU of AMD without xGMI", Want: "warning gpu_xgmi_lost, gpu 0000:19:00.0", Machine: "system-amd",
+			Change: "gone " + amd + "xgmi_hive_info; gone " + amd + "xgmi_num_links"},
+		{Name: "an IOMMU that translates", Want: "warning iommu_translates, node", Machine: "system-amd",
+			Change: "sys/kernel/iommu_groups/24/type = DMA-FQ"},
 		{Name: "no GPUDirect", Want: "warning gpudirect, node", Machine: "system-hgx",
 			Change: "gone sys/module/nvidia_peermem; proc/sys/kernel/osrelease = 5.4.0-200-generic"},
 		{Name: "an old module of GPUDirect", Want: "warning peermem_legacy, module nv_peer_mem", Machine: "system-hgx",

@@ -14,6 +14,7 @@ import (
 
 const (
 	switchPort = "sys/devices/pci0000:10/0000:10:01.0/0000:16:00.0/0000:"
+	amdGPU     = switchPort + "17:01.0/0000:19:00.0/" // one of the four GPUs of system-amd
 	rootPort   = "sys/devices/pci0000:10/0000:10:01.0/"
 )
 
