@@ -177,7 +177,8 @@ func checksOfDevices() []Check {
 		{"rdma_cm", warning, "`/dev/infiniband/rdma_cm` is missing: programs that connect with rdmacm fail",
 			checkRDMACM},
 		{"libibverbs", critical, "`libibverbs.so.1` is not installed", checkLibibverbs},
-		{"provider", critical, "libibverbs has no provider for a rail's driver, or does not load it", checkProvider},
+		{"provider", critical, "libibverbs has no provider for a rail's driver, does not load it, or it supports " +
+			"other versions of the driver", checkProvider},
 		{"ucx_no_transport", warning, "UCX lists no RDMA transport for a rail (`ucx_info -d`)", checkUCXTransports},
 		{"gpudirect", warning, "neither peer memory nor dma-buf: GPU memory is copied through host memory",
 			checkGPUDirect},

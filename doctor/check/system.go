@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -154,7 +155,11 @@ func checkProvider(f *facts.Facts, report reporter) {
 	}
 	for _, p := range f.Verbs.Providers {
 		rails := f.Where(func(r *facts.Rail) bool { return r.Provider == p.Name })
-		if len(rails) == 0 || p.Library != "" && p.Config != "" {
+		if len(rails) == 0 {
+			continue
+		}
+		if p.Library != "" && p.Config != "" {
+			checkABI(f, p, rails, report)
 			continue
 		}
 		subject, where := subjects(rails)
@@ -170,6 +175,34 @@ func checkProvider(f *facts.Facts, report reporter) {
 				"/etc/libibverbs.d/"+p.Name+".driver")}
 		}
 		report(out)
+	}
+}
+
+// checkABI finds rails whose driver has another version of the interface to programs than the provider supports.
+func checkABI(f *facts.Facts, p facts.Provider, rails []*facts.Rail, report reporter) {
+	if p.ABI == nil {
+		return
+	}
+	refused := map[uint64][]*facts.Rail{} // by version
+	for _, r := range rails {
+		i := slices.IndexFunc(f.Devices.Uverbs, func(u facts.Uverbs) bool { return u.Device == r.Device })
+		if i < 0 || f.Devices.Uverbs[i].ABI == nil {
+			continue
+		}
+		if v := *f.Devices.Uverbs[i].ABI; v < uint64(p.ABI.Min) || v > uint64(p.ABI.Max) {
+			refused[v] = append(refused[v], r)
+		}
+	}
+	for _, v := range slices.Sorted(maps.Keys(refused)) {
+		subject, where := subjects(refused[v])
+		report(finding.Finding{Subject: subject, Where: where,
+			Evidence: fmt.Sprintf("the driver's interface to programs has version %d "+
+				"(/sys/class/infiniband_verbs/*/abi_version), %s supports %d to %d", v, p.Library, p.ABI.Min, p.ABI.Max),
+			Why: "libibverbs skips the device (\"does not support the kernel ABI\"): it exists, but no program can use " +
+				"it, and programs use TCP.",
+			Fix: []string{note("install lib%s of the release that the kernel driver is from: ibverbs-providers "+
+				"(Fedora, RHEL, Rocky: libibverbs) for a driver of the kernel, else the library of the vendor's driver; "+
+				"in a container, install it in the image", p.Name)}})
 	}
 }
 

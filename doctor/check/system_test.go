@@ -1,6 +1,7 @@
 package check
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/sysfstest"
+	"github.com/railscope/railscope/internal/verbsabi/verbsabitest"
 )
 
 // healthyJob is a process whose variables name existing devices and force nothing.
@@ -177,8 +179,8 @@ func TestSystemChecks(t *testing.T) {
 			amdGPU + "current_memory_partition": "NPS2\n"}},
 		{name: "gpu_xgmi_lost", fixture: amdNode, change: doctortest.Tree{amdGPU + "xgmi_hive_info": "",
 			amdGPU + "xgmi_num_links": ""}},
-		{name: "gpu_xgmi_lost another hive", fixture: amdNode, change: doctortest.Tree{amdGPU + "xgmi_hive_info": "",
-			amdGPU + "xgmi_hive_info/xgmi_hive_id": "7\n", amdGPU + "xgmi_num_links": "00 \n"}},
+		{name: "gpu_xgmi_lost another hive", fixture: amdNode, change: doctortest.Tree{amdGPU + "xgmi_hive_info": "-> hive7",
+			amdGPU + "hive7/xgmi_hive_id": "7\n", amdGPU + "xgmi_num_links": "00 \n"}},
 		{name: "gpu_xgmi_lost one link", fixture: amdNode, change: doctortest.Tree{
 			amdGPU + "xgmi_num_links": "01 00 00 01 \n"}},
 		{name: "iommu_translates", fixture: amdNode, change: doctortest.Tree{
@@ -433,5 +435,31 @@ func TestSystemUnread(t *testing.T) {
 				t.Errorf("the rest was not read: %+v", f)
 			}
 		})
+	}
+}
+
+// TestProviderABI: a provider that does not support the version of the device's driver is a finding; one of which this
+// is unknown is none.
+func TestProviderABI(t *testing.T) {
+	const provider, version = libs + "libibverbs/libmlx5-rdmav34.so", "sys/class/infiniband_verbs/uverbs0/abi_version"
+	library := func(lowest, highest uint32) string {
+		return string(verbsabitest.Library(elf.EM_X86_64, "mlx5", lowest, highest, false))
+	}
+	for name, tt := range map[string]struct {
+		change doctortest.Tree
+		want   string
+	}{
+		"supported":        {doctortest.Tree{provider: library(1, 1)}, ""},
+		"one of a range":   {doctortest.Tree{provider: library(1, 4), version: "4\n"}, ""},
+		"too new":          {doctortest.Tree{provider: library(1, 1), version: "4\n"}, "version 4 "},
+		"too old":          {doctortest.Tree{provider: library(2, 4)}, "version 1 "},
+		"unknown versions": {doctortest.Tree{version: "4\n"}, ""},
+		"unknown version":  {doctortest.Tree{provider: library(2, 4), version: ""}, ""},
+	} {
+		list := runSystem(systemFacts(t, doctortest.System(t, amdNode, tt.change)))
+		if tt.want == "" && len(list) > 0 || tt.want != "" && (len(list) != 1 || list[0].Check != "provider" ||
+			!strings.Contains(list[0].Evidence, tt.want)) {
+			t.Errorf("%s: %s", name, findingsText(list))
+		}
 	}
 }

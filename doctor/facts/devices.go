@@ -18,6 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/verbsabi"
 )
 
 // readDevices opens the device of each rail, as a program does first.
@@ -50,6 +51,7 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 			continue
 		}
 		u := g.openUverbs(device, e.Name)
+		u.ABI = r.uint(class, e.Name, "abi_version")
 		if u.State == UverbsOther {
 			r.say("%s of %s: %s; is the device being reset? see dmesg", u.Node, device, u.Err)
 		}
@@ -277,6 +279,9 @@ func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]s
 				p.Library = g.firstMatch(filepath.Join(d, sub, "lib"+name+"-rdmav*.so"))
 			}
 		}
+	}
+	if p.Library != "" {
+		p.ABI = verbsabi.Read(g.own(p.Library), name)
 	}
 	return p
 }

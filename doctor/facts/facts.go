@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/verbsabi"
 )
 
 // Version is the version of the JSON form of [Facts].
@@ -158,6 +159,8 @@ type Uverbs struct {
 	State  string `json:"state"`  // one of the Uverbs constants
 	Mode   string `json:"mode"`   // permissions and owner, if it exists
 	Err    string `json:"error"`  // error of the open call
+	// ABI is the version of the driver's interface to programs (abi_version in sysfs); nil if unknown.
+	ABI *uint64 `json:"abi,omitempty"`
 }
 
 // Results of opening a device node.
@@ -181,6 +184,8 @@ type Provider struct {
 	Name    string `json:"name"`
 	Library string `json:"library"` // path of lib<name>-rdmav<N>.so; empty if none
 	Config  string `json:"config"`  // path of the file in /etc/libibverbs.d that names it; empty if none
+
+	ABI *verbsabi.Range `json:"abi,omitempty"` // versions of the kernel's interface that it supports; nil if unknown
 }
 
 // Installed is one installed or running version. A node may have several versions of one component.
