@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -8,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,10 +24,12 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/report"
+	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/bundle"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/inventory"
 	"github.com/railscope/railscope/internal/kernellog"
+	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/serve"
@@ -99,6 +104,7 @@ func (s *bundleSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 		return s.writeVersions(w, here)
 	})
 	b.Add("kernel-log.txt", "messages of drivers of RDMA devices, bonds, GPUs and PCIe", s.writeKernelLog)
+	s.addAMD(b)
 	if s.includePeers {
 		s.addPeers(ctx, b, cfg, here)
 	}
@@ -238,6 +244,44 @@ func (s *bundleSettings) writeKernelLog(w io.Writer) error {
 		fmt.Fprintf(w, "[%12.6f] %s\n", r.At.Seconds(), r.Text)
 	}
 	return err
+}
+
+// addAMD adds the files of amdgpu and amdkfd. Each GPU is read in a lane: one that hangs costs its own files.
+func (s *bundleSettings) addAMD(b *bundle.Bundle) {
+	const name = "amd.txtar"
+	finder := amdgpu.NewFinder(s.Sysfs)
+	gpus, err := finder.GPUs(s.now())
+	if err != nil {
+		b.Note("%s: %v", name, err)
+	}
+	if len(gpus) == 0 {
+		return
+	}
+	reads := map[string]func(io.Writer) error{"amdkfd": finder.DumpNodes}
+	for _, g := range gpus {
+		reads[g.PCIAddress] = g.Dump
+	}
+	type dump struct {
+		text bytes.Buffer
+		err  error
+	}
+	var lanes lane.Group[*dump]
+	results := lanes.Run(listBudget, slices.Sorted(maps.Keys(reads)), func(key string) *dump {
+		d := &dump{}
+		d.err = reads[key](&d.text)
+		return d
+	})
+	b.Add(name, "files of AMD's GPUs, without unique_id", func(w io.Writer) (err error) {
+		for _, r := range results {
+			if r.Err != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", r.Key, r.Err))
+				continue
+			}
+			_, writeErr := w.Write(r.Value.text.Bytes())
+			err = errors.Join(err, r.Value.err, writeErr)
+		}
+		return err
+	})
 }
 
 // addPeers asks all peers for their facts, in parallel.

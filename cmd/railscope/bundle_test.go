@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/bundle"
+	"github.com/railscope/railscope/internal/machines"
 )
 
 // planted is a secret in every place whose content must not be in a bundle.
@@ -166,6 +168,29 @@ func TestBundle(t *testing.T) {
 		if !json.Valid([]byte(files[name])) {
 			t.Errorf("%s is not JSON: %s", name, files[name])
 		}
+	}
+}
+
+// TestBundleAMD: of a node with AMD's GPUs, the archive has the files that describe them (amdgpu.TestDump builds the
+// machine from them). A file that fails is noted.
+func TestBundleAMD(t *testing.T) {
+	all := machines.All()
+	tree := machines.NewTree(t)
+	all[slices.IndexFunc(all, func(m machines.Machine) bool { return m.Name == "mi300x-thor2" })].Build(tree)
+	const unreadable = "bus/pci/devices/0000:19:00.0/gpu_busy_percent"
+	tree.Remove(unreadable)
+	tree.File(unreadable+"/directory", "")
+	_, _, files := bundled(t, "/dev/null", "--path.sysfs="+tree.Sys(), "--path.procfs="+tree.Procfs(),
+		"--path.rootfs="+tree.Root)
+	text := files["amd.txtar"]
+	for part, want := range map[string]int{"/current_compute_partition --\nSPX\n": 8, "/gpu_busy_percent --\n0\n": 7,
+		"/ras/umc_err_count --\nue: 0\nce: 0\nde: 0\n": 8, "\nlocation_id ": 8, "unique_id": 0} {
+		if n := strings.Count(text, part); n != want {
+			t.Errorf("%q is there %d times, want %d:\n%s", part, n, want, text)
+		}
+	}
+	if !strings.Contains(files["manifest.txt"], "amd.txtar: read ") {
+		t.Error("the file that failed is not noted:", files["manifest.txt"])
 	}
 }
 
