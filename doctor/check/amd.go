@@ -31,7 +31,7 @@ func onAMD(f *facts.Facts) bool {
 func amdModels(f *facts.Facts) (models [][]facts.GPU) {
 	for i, g := range f.GPUs {
 		same := func(o facts.GPU) bool { return o.AMD != nil && g.AMD != nil && o.AMD.Model == g.AMD.Model }
-		if g.AMD == nil || slices.ContainsFunc(f.GPUs[:i], same) {
+		if g.AMD == nil || g.AMD.Model == "" || slices.ContainsFunc(f.GPUs[:i], same) {
 			continue
 		}
 		model := slices.DeleteFunc(slices.Clone(f.GPUs), func(o facts.GPU) bool { return !same(o) })
@@ -124,7 +124,7 @@ func checkXGMI(f *facts.Facts, report reporter) {
 }
 
 // linksToEach returns how many xGMI links the GPU has to each other GPU of its hive; 0 if these differ, as in an
-// MI250X, or are unknown. The driver has no link from a GPU to itself.
+// MI250X, or are unknown. The number for the GPU itself is 0.
 func linksToEach(g facts.GPU) (links int) {
 	peers := 0
 	for _, n := range g.AMD.Links {

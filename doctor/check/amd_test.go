@@ -12,7 +12,7 @@ import (
 func amdGPUs(partitions string, texts ...string) (gpus []facts.GPU) {
 	for i, text := range texts {
 		words := strings.Fields(text)
-		amd := &facts.AMD{Model: words[0], Hive: strings.Trim(words[1], "?"), Partitions: partitions}
+		amd := &facts.AMD{Model: strings.Trim(words[0], "?"), Hive: strings.Trim(words[1], "?"), Partitions: partitions}
 		for _, n := range words[2] {
 			if n != '-' {
 				amd.Links = append(amd.Links, int(n-'0'))
@@ -31,6 +31,7 @@ func TestXGMI(t *testing.T) {
 	}{
 		"four, one without a hive":     {[]string{"m 7 0111", "m 7 1011", "m none -", "m 7 1110"}, "2"},
 		"four, one unknown":            {[]string{"m 7 0111", "m 7 1011", "m ? -", "m 7 1110"}, ""},
+		"models are unknown":           {[]string{"? 7 0111", "? 7 1011", "? none -", "? 7 1110"}, ""},
 		"of another model":             {[]string{"m 7 0111", "m 7 1011", "n none -", "m 7 1110"}, ""},
 		"a lost link, seen at its end": {[]string{"m 7 0111", "m 7 1011", "m 7 1101", "m 7 1110", "m 7 0001"}, "4"},
 		// Both ends of a link between two of eight GPUs.

@@ -3,6 +3,7 @@ package facts
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/rail"
@@ -25,6 +26,14 @@ const NoHive = "none"
 type Domain struct {
 	Address string `json:"address"`
 	Type    string `json:"type"` // such as identity, DMA or DMA-FQ (iommu_group_show_type in drivers/iommu/iommu.c)
+}
+
+// findAMD finds AMD's GPUs for the readings that follow. readGPUs reports its errors.
+func findAMD(sysfs string, found *[]amdgpu.GPU) work {
+	return func(*reader) func(*Facts) {
+		gpus, _ := amdgpu.NewFinder(sysfs).GPUs(time.Now())
+		return func(*Facts) { *found = gpus }
+	}
 }
 
 func readAMD(r *reader, sysfs string, gpu amdgpu.GPU) func(*Facts) {

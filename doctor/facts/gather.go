@@ -64,6 +64,7 @@ type Gatherer struct {
 	lanes   lane.Group[*reader]
 	reading sync.Mutex                // serializes readings: a second one would find the lanes busy
 	uses    []rail.Use                // the use of each rail in this reading
+	amd     []amdgpu.GPU              // AMD's GPUs in this reading
 	tables  map[string]*rail.GIDTable // GID tables of readings in the scope Hard; each belongs to its lane
 	// searched is the time of the last complete search. It and installed belong to the lane that searches.
 	searched  time.Time
@@ -105,7 +106,7 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	f := &Facts{Version: Version, Node: hostname(g.o.Procfs), Unread: []string{}}
 	snap := g.o.Rails()
 	g.addRails(f, snap)
-	g.uses = make([]rail.Use, len(snap.Rails))
+	g.uses, g.amd = make([]rail.Use, len(snap.Rails)), nil
 	first := g.readers(ctx, snap.Rails)
 	switch scope {
 	case OneNode:
@@ -125,11 +126,10 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 		g.run(ctx, f, map[string]work{laneAddresses: g.readAddresses(f.Network)})
 		return f
 	}
-	amd, _ := amdgpu.NewFinder(g.o.Sysfs).GPUs(time.Now()) // readGPUs reported the error
 	// The rest depends on these facts, or may take long.
 	todo := map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
-		laneAddresses: g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, amd, scope)}
-	for _, one := range amd { // a GPU that hangs costs its own facts
+		laneAddresses: g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, scope)}
+	for _, one := range g.amd { // a GPU that hangs costs its own facts
 		todo["GPU "+one.PCIAddress] = func(r *reader) func(*Facts) { return readAMD(r, g.o.Sysfs, one) }
 	}
 	if scope == ByHand && len(snap.Rails) > 0 {
@@ -155,6 +155,7 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 	todo := g.hardReaders(rails, true)
 	maps.Copy(todo, map[string]work{
 		"GPUDirect":               g.readGPUDirect,
+		"GPUs of AMD":             findAMD(g.o.Sysfs, &g.amd),
 		"NUMA":                    g.readNUMA,
 		"uptime":                  g.readUptime,
 		"limits on locked memory": g.readMemlock,

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 )
@@ -46,7 +45,8 @@ type PCIAdapter struct {
 
 // readPCI reads the configuration space of the rails' adapters and of the switch ports between them and GPUs. Only
 // doctor reports missing permission: a running railscope never has it.
-func (g *Gatherer) readPCI(rails []rail.Rail, gpus []GPU, amd []amdgpu.GPU, scope Scope) work {
+func (g *Gatherer) readPCI(rails []rail.Rail, gpus []GPU, scope Scope) work {
+	amd := g.amd
 	return func(r *reader) func(*Facts) {
 		p := PCI{Virtual: g.virtual(), Domains: readDomains(r, g.o.Sysfs, amd, rails)}
 		devices := filepath.Join(g.o.Sysfs, "bus/pci/devices")
