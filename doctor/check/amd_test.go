@@ -1,11 +1,17 @@
 package check
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/hungfs"
 )
 
 // amdGPUs returns GPUs from one text for each: model, hive and links, such as "0x74a1 7 0111", and partitions.
@@ -96,5 +102,34 @@ func TestIOMMU(t *testing.T) {
 		if list := Checks()[indexOf("iommu_translates")].Find(f); len(list) != tt.want {
 			t.Errorf("%+v: %d findings", tt, len(list))
 		}
+	}
+}
+
+// TestAMDHangs: a GPU whose driver does not answer costs its own facts, and is not judged.
+func TestAMDHangs(t *testing.T) {
+	o := doctortest.System(t, amdNode)
+	o.Budget = 2 * time.Second // enough for the other GPUs on a busy machine
+	path := filepath.Join(filepath.Dir(o.Sysfs), amdGPU, "current_compute_partition")
+	mount := t.TempDir()
+	hung := hungfs.Mount(t, mount, map[string]string{"file": "CPX\n"})
+	defer hung.Release()
+	if err := errors.Join(os.Remove(path), os.Symlink(filepath.Join(mount, "file"), path)); err != nil {
+		t.Fatal(err)
+	}
+	f := facts.New(o).Gather(t.Context(), facts.All)
+	if len(f.Unread) != 1 || !strings.Contains(f.Unread[0], "GPU 0000:19:00.0") {
+		t.Errorf("not read: %q", f.Unread)
+	}
+	var known []string
+	for _, g := range f.GPUs {
+		if g.AMD != nil && g.AMD.Partitions == "SPX NPS1" && len(g.AMD.Links) == 4 {
+			known = append(known, g.Address)
+		}
+	}
+	if len(f.GPUs) != 4 || len(known) != 3 || len(f.PCI.Domains) != 5 {
+		t.Errorf("%d GPUs, %q are known; %d IOMMU domains", len(f.GPUs), known, len(f.PCI.Domains))
+	}
+	if list := runSystem(f); len(list) > 0 {
+		t.Error(findingsText(list))
 	}
 }
