@@ -82,8 +82,8 @@ func gpuJob(j facts.GPUJob) func(*facts.Options) {
 
 const amdFunction = "sys/bus/pci/devices/0000:05:00.0/"
 
-// amdGPU puts an MI300X in place of NVIDIA's driver.
-func amdGPU(config, release string, more ...string) doctortest.Tree {
+// withAMD puts an MI300X in place of NVIDIA's driver.
+func withAMD(config, release string, more ...string) doctortest.Tree {
 	tree := doctortest.Tree{"proc/driver/nvidia": "", peermem: "",
 		"sys/bus/pci/drivers/amdgpu/0000:05:00.0/bound": "1\n",
 		amdFunction + "vendor":                          "0x1002\n", amdFunction + "class": "0x120000\n",
@@ -151,10 +151,10 @@ func TestSystemChecks(t *testing.T) {
 				nvVersion: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"}},
 		{name: "gpudirect old kernel", fixture: hgx,
 			change: doctortest.Tree{peermem: "", "proc/sys/kernel/osrelease": "5.4.0-200-generic\n"}},
-		{name: "gpudirect of AMD", fixture: hgx, change: amdGPU("CONFIG_PCI=y\n# CONFIG_PCI_P2PDMA is not set\n",
+		{name: "gpudirect of AMD", fixture: hgx, change: withAMD("CONFIG_PCI=y\n# CONFIG_PCI_P2PDMA is not set\n",
 			"6.12.0-talos")},
-		{name: "gpudirect of AMD with an old kernel", fixture: hgx, change: amdGPU("CONFIG_PCI=y\n", "5.15.0")},
-		{name: "gpudirect of AMD with a small BAR", fixture: hgx, change: amdGPU("CONFIG_PCI=y\n", "6.12.0-talos",
+		{name: "gpudirect of AMD with an old kernel", fixture: hgx, change: withAMD("CONFIG_PCI=y\n", "5.15.0")},
+		{name: "gpudirect of AMD with a small BAR", fixture: hgx, change: withAMD("CONFIG_PCI=y\n", "6.12.0-talos",
 			amdFunction+"mem_info_vis_vram_total", "268435456\n")},
 		{name: "peermem_legacy", fixture: hgx,
 			change: doctortest.Tree{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}},

@@ -135,7 +135,7 @@ func readAMDDirect(g *Gatherer, r *reader) *GPUDirect {
 		return nil
 	}
 	r.at(g.o.Procfs, "kallsyms") // the slowest of the files
-	m, err := g.amd.Read(time.Now())
+	m, err := g.direct.Read(time.Now())
 	r.fail(err)
 	d := &GPUDirect{AMD: true}
 	m.GPUs, m.GPUsKnown = len(gpus), true
@@ -306,4 +306,9 @@ func (g *Gatherer) firstMatch(pattern string) string {
 		return ""
 	}
 	return "/" + found[0]
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
 }

@@ -60,7 +60,7 @@ type Gatherer struct {
 	o       Options
 	kernel  Kernel
 	root    string // root of this process, with the devices and libraries that it can open
-	amd     *gpudirect.Reader
+	direct  *gpudirect.Reader
 	lanes   lane.Group[*reader]
 	reading sync.Mutex                // serializes readings: a second one would find the lanes busy
 	uses    []rail.Use                // the use of each rail in this reading
@@ -85,7 +85,7 @@ func New(o Options) *Gatherer {
 	if o.Budget == 0 {
 		o.Budget = 3 * time.Second // a healthy read takes 1/1000 of it
 	}
-	g := &Gatherer{o: o, environ: readEnviron, amd: gpudirect.NewReader(o.Sysfs, o.Procfs, o.Rootfs)}
+	g := &Gatherer{o: o, environ: readEnviron, direct: gpudirect.NewReader(o.Sysfs, o.Procfs, o.Rootfs)}
 	switch {
 	case o.Kernel != nil:
 		g.kernel = *o.Kernel
@@ -320,11 +320,6 @@ func firstLine(err error) string {
 }
 
 func (g *Gatherer) own(path string) string { return filepath.Join(g.root, path) }
-
-func isDir(path string) bool {
-	st, err := os.Stat(path)
-	return err == nil && st.IsDir()
-}
 
 // absent reports whether a file or setting does not exist, rather than that it cannot be read.
 func absent(err error) bool {

@@ -138,10 +138,10 @@ func withFile(path string, read func(io.Reader) error) error {
 // whose driver does not show that counts as visible.
 func IsSmallBAR(g amdgpu.GPU) (bool, error) {
 	total, err := g.Number(amdgpu.VRAMTotal)
-	if err != nil {
-		return false, err
+	visible := total
+	if err == nil {
+		visible, err = g.Number(amdgpu.VRAMVisible)
 	}
-	visible, err := g.Number(amdgpu.VRAMVisible)
 	if errors.Is(err, sysfs.ErrNone) {
 		return false, nil
 	}
