@@ -43,8 +43,8 @@ func WriteCSV(w io.Writer, s suite.Suite) error {
 		}
 		write(line)
 	}
-	for _, one := range s.Ratios {
-		other("ratio", one.Row+" ÷ "+one.Of, map[string]string{"speedup_ratio": figure(&one.Ratio)})
+	for _, ratio := range s.Ratios {
+		other("ratio", ratio.Row+" ÷ "+ratio.Of, map[string]string{"speedup_ratio": figure(&ratio.Ratio)})
 	}
 	if s.Ring != nil {
 		for _, one := range []struct {

@@ -13,15 +13,15 @@ import (
 
 // extraTables returns one table for each kind of extra that has a table and bursts.
 func extraTables(r result.Result) (tables [][][]grid.Cell) {
-	for _, one := range Measurements() {
+	for _, measurement := range Measurements() {
 		var list []result.Measured
 		for _, m := range r.Extras {
-			if m.Kind == one.Kind && m.Failure == nil && len(m.Flows) > 0 {
+			if m.Kind == measurement.Kind && m.Failure == nil && len(m.Flows) > 0 {
 				list = append(list, m)
 			}
 		}
-		if len(list) > 0 && one.table != nil {
-			tables = append(tables, one.table(r, list))
+		if len(list) > 0 && measurement.table != nil {
+			tables = append(tables, measurement.table(r, list))
 		}
 	}
 	return tables

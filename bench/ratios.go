@@ -19,10 +19,10 @@ func ratios(rows []suite.Row) []suite.Ratio {
 	for _, row := range rows {
 		what, all := strings.CutPrefix(row.Name, allRails)
 		var best suite.Row
-		for _, one := range rows {
-			if all && len(row.Rails) > 1 && len(one.Rails) == 1 && one.Goodput != nil && one.Memory == row.Memory &&
-				one.Name == "rail "+one.Rails[0]+", "+what && (best.Goodput == nil || *one.Goodput > *best.Goodput) {
-				best = one
+		for _, r := range rows {
+			if all && len(row.Rails) > 1 && len(r.Rails) == 1 && r.Goodput != nil && r.Memory == row.Memory &&
+				r.Name == "rail "+r.Rails[0]+", "+what && (best.Goodput == nil || *r.Goodput > *best.Goodput) {
+				best = r
 			}
 		}
 		add("all ÷ one rail", row, best)

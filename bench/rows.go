@@ -79,12 +79,12 @@ func settings(r result.Result) []suite.Setting {
 			r.Class.TrafficClass, r.Class.ServiceLevel, r.Class.Source)})
 	}
 	for i := range r.Rails {
-		one := &r.Rails[i]
-		here := fmt.Sprintf("%s port %d, %s, MTU %d", one.Device, one.Port, one.Netdev, one.PathMTU)
-		if one.Capacity != nil {
-			here += ", " + grid.GigabitsPerSecond(*one.Capacity)
+		rail := &r.Rails[i]
+		here := fmt.Sprintf("%s port %d, %s, MTU %d", rail.Device, rail.Port, rail.Netdev, rail.PathMTU)
+		if rail.Capacity != nil {
+			here += ", " + grid.GigabitsPerSecond(*rail.Capacity)
 		}
-		list = append(list, suite.Setting{Name: "rail " + one.Rail, Here: here, There: peerDevice(one)})
+		list = append(list, suite.Setting{Name: "rail " + rail.Rail, Here: here, There: peerDevice(rail)})
 	}
 	return list
 }
@@ -157,9 +157,9 @@ func overTCP(name string, t result.TCPResult) suite.Row {
 	if t.BytesPerSecond > 0 {
 		row.Goodput, row.Runs = new(t.BytesPerSecond), []float64{t.BytesPerSecond}
 	}
-	for _, one := range t.Rails {
-		row.PerRail = append(row.PerRail, suite.Part{Rail: one.Rail, Goodput: stats.Positive(one.BytesPerSecond),
-			CounterBytes: one.Counted})
+	for _, rail := range t.Rails {
+		row.PerRail = append(row.PerRail, suite.Part{Rail: rail.Rail, Goodput: stats.Positive(rail.BytesPerSecond),
+			CounterBytes: rail.Counted})
 	}
 	return row
 }
@@ -173,29 +173,29 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 		QueuePairs: b.result.QueuePairs, Goodput: stats.Finite(b.result.Striped),
 		Runs: append([]float64{}, b.result.Runs...)}
 	for i := range b.result.Rails {
-		one := &b.result.Rails[i]
-		if one.Unpaired {
+		rail := &b.result.Rails[i]
+		if rail.Unpaired {
 			continue
 		}
 		row := all
-		row.Name, row.Rails = "rail "+one.Rail+", WRITE", []string{one.Rail}
-		row.Runs, row.Goodput = []float64{}, rate(one.Solo)
+		row.Name, row.Rails = "rail "+rail.Rail+", WRITE", []string{rail.Rail}
+		row.Runs, row.Goodput = []float64{}, rate(rail.Solo)
 		row.PerRail, row.Latency = []suite.Part{}, b.latencies("", result.Write, row.Rails)
-		fail(&row, cmp.Or(one.Failure, one.SoloFailure))
-		if one.Solo != nil {
-			row.Runs = append(row.Runs, one.Solo.BytesPerSecond())
-			row.PerRail = append(row.PerRail, suite.Part{Rail: one.Rail, Device: one.Device, Goodput: rate(one.Solo),
-				CounterBytes: one.Solo.Counted})
+		fail(&row, cmp.Or(rail.Failure, rail.SoloFailure))
+		if rail.Solo != nil {
+			row.Runs = append(row.Runs, rail.Solo.BytesPerSecond())
+			row.PerRail = append(row.PerRail, suite.Part{Rail: rail.Rail, Device: rail.Device, Goodput: rate(rail.Solo),
+				CounterBytes: rail.Solo.Counted})
 		}
 		row.LineRate = b.lineRate(row.Rails)
 		rows = append(rows, row)
-		if one.Striped == nil && b.result.StripedFailure != nil && one.Failure == nil {
-			all.Rails = append(all.Rails, one.Rail)
+		if rail.Striped == nil && b.result.StripedFailure != nil && rail.Failure == nil {
+			all.Rails = append(all.Rails, rail.Rail)
 		}
-		if one.Striped != nil {
-			all.Rails = append(all.Rails, one.Rail)
-			all.PerRail = append(all.PerRail, suite.Part{Rail: one.Rail, Device: one.Device, Goodput: rate(one.Striped),
-				CounterBytes: cmp.Or(one.Striped.Counted, one.CounterBytes)})
+		if rail.Striped != nil {
+			all.Rails = append(all.Rails, rail.Rail)
+			all.PerRail = append(all.PerRail, suite.Part{Rail: rail.Rail, Device: rail.Device, Goodput: rate(rail.Striped),
+				CounterBytes: cmp.Or(rail.Striped.Counted, rail.CounterBytes)})
 		}
 	}
 	if len(rows) < 2 {

@@ -19,15 +19,15 @@ import (
 func rails(r result.Result) []suite.Rail {
 	list := []suite.Rail{}
 	for i := range r.Rails {
-		one := &r.Rails[i]
-		row := suite.Rail{Rail: one.Rail, Device: cmp.Or(one.Device, one.Netdev), Peer: peerDevice(one),
-			Latency: latency(one.Latency, 0), Solo: rate(one.Solo), Striped: rate(one.Striped),
-			Expected: stats.Finite(one.Expected),
-			WhySolo:  why(one.SoloFailure)}
-		if one.Port > 1 {
-			row.Device += "/" + strconv.Itoa(one.Port)
+		rail := &r.Rails[i]
+		row := suite.Rail{Rail: rail.Rail, Device: cmp.Or(rail.Device, rail.Netdev), Peer: peerDevice(rail),
+			Latency: latency(rail.Latency, 0), Solo: rate(rail.Solo), Striped: rate(rail.Striped),
+			Expected: stats.Finite(rail.Expected),
+			WhySolo:  why(rail.SoloFailure)}
+		if rail.Port > 1 {
+			row.Device += "/" + strconv.Itoa(rail.Port)
 		}
-		if one.Striped == nil && one.Failure == nil && !one.Unpaired {
+		if rail.Striped == nil && rail.Failure == nil && !rail.Unpaired {
 			row.WhyStriped = why(r.StripedFailure)
 		}
 		list = append(list, row)
@@ -139,8 +139,8 @@ func (b *rowBuilder) lineRate(rails []string) *float64 {
 // who returns the names of a row's rails, or a name for all of them if there are several.
 func (b *rowBuilder) who(rails []string, kind result.Kind) string {
 	live := 0
-	for _, one := range b.rails {
-		if one.Failure == nil {
+	for _, rail := range b.rails {
+		if rail.Failure == nil {
 			live++
 		}
 	}

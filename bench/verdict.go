@@ -42,8 +42,8 @@ func verdict(r result.Result) (text, colour string, found []finding.Finding) {
 		return fmt.Sprintf("The probe of %s failed: %s%s", r.Peer, reason, stop), terminal.Red, found
 	}
 	used := 0
-	for _, one := range r.Rails {
-		if check.Carried(one) {
+	for _, rail := range r.Rails {
+		if check.Carried(rail) {
 			used++
 		}
 	}

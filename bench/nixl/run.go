@@ -89,15 +89,15 @@ func (row *Row) addRails(rec *record.Record) {
 		return
 	}
 	row.Rails, row.TCP, row.devices = map[string]int64{}, 0, map[string]string{}
-	for _, one := range rec.Rails {
-		row.devices[one.Rail] = one.Device
-		for _, d := range []record.Direction{one.Transmit, one.Receive} {
+	for _, rail := range rec.Rails {
+		row.devices[rail.Rail] = rail.Device
+		for _, d := range []record.Direction{rail.Transmit, rail.Receive} {
 			if v := d.Best(); v != nil {
-				row.Rails[one.Rail] += *v
+				row.Rails[rail.Rail] += *v
 			}
 		}
-		if one.TCP != nil {
-			row.TCP += *one.TCP
+		if rail.TCP != nil {
+			row.TCP += *rail.TCP
 		}
 	}
 }

@@ -27,10 +27,10 @@ type Run struct {
 func NewRun(transport string, r Record, figure *float64) Run {
 	out := Run{Transport: transport, Seconds: r.Seconds, ExitCode: r.ExitCode, Figure: figure,
 		Collectives: r.Collectives}
-	for _, one := range r.Rails {
-		out.RDMA += one.carried()
-		if one.TCP != nil {
-			out.TCP = new(*one.TCP + valueOf(out.TCP))
+	for _, rail := range r.Rails {
+		out.RDMA += rail.carried()
+		if rail.TCP != nil {
+			out.TCP = new(*rail.TCP + valueOf(out.TCP))
 		}
 	}
 	return out

@@ -93,12 +93,12 @@ func (r Record) railRows() [][]grid.Cell {
 
 func (r Record) processRows() [][]grid.Cell {
 	rows := [][]grid.Cell{{grid.Name("PROCESSES"), {Text: "QUEUE PAIRS"}}}
-	for _, one := range r.Processes {
+	for _, p := range r.Processes {
 		var list []string
-		for _, name := range slices.SortedFunc(maps.Keys(one.Pairs), rail.NaturalCompare) {
-			list = append(list, fmt.Sprintf("%d on rail %s", one.Pairs[name], name))
+		for _, name := range slices.SortedFunc(maps.Keys(p.Pairs), rail.NaturalCompare) {
+			list = append(list, fmt.Sprintf("%d on rail %s", p.Pairs[name], name))
 		}
-		rows = append(rows, []grid.Cell{grid.Name(one.Name), {Text: strings.Join(list, ", ")}})
+		rows = append(rows, []grid.Cell{grid.Name(p.Name), {Text: strings.Join(list, ", ")}})
 	}
 	return rows
 }

@@ -41,8 +41,8 @@ func Bench(s suite.Suite) Report {
 	r.add(section{Title: "Changes since the saved benchmark", Tables: []table{fromGrid(tables.Changes(s.Compared))}})
 	r.add(section{Title: "Not measured", Text: cleaned(s.Notes)})
 	var rows [][]string
-	for _, one := range s.Settings {
-		rows = append(rows, []string{one.Name, one.Here, one.There})
+	for _, setting := range s.Settings {
+		rows = append(rows, []string{setting.Name, setting.Here, setting.There})
 	}
 	r.add(section{Title: "Settings", Tables: []table{words([]string{"Setting", "Here", "Peer"}, rows)}})
 	return r

@@ -34,9 +34,9 @@ func carried(rec record.Record) *figure {
 	list := []share{{name: "sent"}, {name: "received"}}
 	var names []string
 	total := 0.0
-	for _, one := range rec.Rails {
-		names = append(names, railName(one.Rail))
-		for i, d := range []record.Direction{one.Transmit, one.Receive} {
+	for _, rail := range rec.Rails {
+		names = append(names, railName(rail.Rail))
+		for i, d := range []record.Direction{rail.Transmit, rail.Receive} {
 			v := 0.0
 			if best := d.Best(); best != nil {
 				v = float64(*best)
@@ -56,9 +56,9 @@ func carried(rec record.Record) *figure {
 // overTime returns the rate of each rail over time, both directions together.
 func overTime(rec record.Record) *figure {
 	var list []curve
-	for _, one := range rec.Rails {
-		c := curve{name: railName(one.Rail)}
-		for _, p := range one.Series {
+	for _, rail := range rec.Rails {
+		c := curve{name: railName(rail.Rail)}
+		for _, p := range rail.Series {
 			if sum := p.Transmit + p.Receive; drawable(&sum) && p.At >= 0 && p.At <= maxTime {
 				c.points = append(c.points, plotter.XY{X: p.At, Y: gigabits(sum)})
 			}

@@ -52,9 +52,9 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 	cmd.Flag("op", "read: also measure RDMA READ, each rail alone and all at once; the sweep reads.").Default("write").
 		EnumVar(&s.op, "write", "read")
 	s.switches = map[result.Kind]*bool{}
-	for _, one := range bench.Measurements() {
-		if one.Flag != "" {
-			s.switches[one.Kind] = cmd.Flag(one.Flag, one.Help).Bool()
+	for _, measurement := range bench.Measurements() {
+		if measurement.Flag != "" {
+			s.switches[measurement.Kind] = cmd.Flag(measurement.Flag, measurement.Help).Bool()
 		}
 	}
 	cmd.Flag("queue-pairs", "Also measure all rails with these numbers of queue pairs per rail, such as 1,2,4,8.").
@@ -115,8 +115,8 @@ func (s *extraSettings) list() (list []result.Extra, caches []bench.Cache, err e
 	for kind, on := range s.switches {
 		add(*on, result.Extra{Kind: kind})
 	}
-	for _, one := range bench.Measurements() {
-		if e, is := wanted[one.Kind]; is {
+	for _, measurement := range bench.Measurements() {
+		if e, is := wanted[measurement.Kind]; is {
 			list = append(list, e)
 		}
 	}

@@ -58,8 +58,8 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	amd.Go(func() { exist, faults = s.amd.Read(func(one collector.Sample) { samples = append(samples, one) }) })
 	err := s.readNVIDIA(emit)
 	amd.Wait()
-	for _, one := range samples {
-		emit(one)
+	for _, sample := range samples {
+		emit(sample)
 	}
 	if errors.Is(err, collector.ErrAbsent) && (exist || len(faults) > 0) {
 		err = nil

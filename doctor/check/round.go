@@ -176,9 +176,9 @@ func checkOutcome(r *result.Result, outcome result.Outcome, corrupted bool, repo
 
 // outcomeFailure returns the failure that caused the outcome.
 func outcomeFailure(r *result.Result) result.Failure {
-	for _, one := range r.Rails {
-		if one.Failure != nil && one.Failure.Reason == r.Reason {
-			return *one.Failure
+	for _, rail := range r.Rails {
+		if rail.Failure != nil && rail.Failure.Reason == r.Reason {
+			return *rail.Failure
 		}
 	}
 	i := slices.IndexFunc(r.Failures, func(f result.Failure) bool { return f.Reason == r.Reason })
@@ -245,9 +245,9 @@ func checkSharedBottleneck(r *result.Result, report reporter) {
 		return
 	}
 	var alone []string
-	for _, one := range r.Rails {
-		if Carried(one) {
-			alone = append(alone, one.Rail)
+	for _, rail := range r.Rails {
+		if Carried(rail) {
+			alone = append(alone, rail.Rail)
 		}
 	}
 	part := "less than " + terminal.Percent(result.SharedBelow)
@@ -315,22 +315,22 @@ func checkScalingHigh(r *result.Result, report reporter) {
 }
 
 func checkCounters(r *result.Result, report reporter) {
-	for _, one := range r.Rails {
-		if one.CounterMismatch != nil && *one.CounterMismatch > mismatchAbove && one.OthersSeen() == nil && !one.Lossy {
-			report(finding.Finding{Subject: "rail " + one.Rail,
+	for _, rail := range r.Rails {
+		if rail.CounterMismatch != nil && *rail.CounterMismatch > mismatchAbove && rail.OthersSeen() == nil && !rail.Lossy {
+			report(finding.Finding{Subject: "rail " + rail.Rail,
 				Evidence: fmt.Sprintf("the counter of rail %s differs from the bytes sent by %s: other traffic, "+
-					"retransmissions, or bytes on another path", one.Rail, terminal.Percent(*one.CounterMismatch)),
+					"retransmissions, or bytes on another path", rail.Rail, terminal.Percent(*rail.CounterMismatch)),
 				Fix: []string{note("see who else uses the rail, and whether it retransmits: ethtool -S %s; "+
-					"rdma resource show qp", shellWord(one.Netdev))}})
+					"rdma resource show qp", shellWord(rail.Netdev))}})
 		}
 	}
 }
 
 func checkPathMTU(r *result.Result, report reporter) {
 	var small []string
-	for _, one := range r.Rails {
-		if one.PathMTU > 0 && one.PathMTU <= smallPathMTU {
-			small = append(small, one.Rail)
+	for _, rail := range r.Rails {
+		if rail.PathMTU > 0 && rail.PathMTU <= smallPathMTU {
+			small = append(small, rail.Rail)
 		}
 	}
 	if len(small) > 0 {

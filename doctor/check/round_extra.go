@@ -39,8 +39,8 @@ func limitsOfHost(one *result.RailResult) []string {
 
 // checkLossyPath identifies paths by their UDP source ports, by which switches choose among equal paths.
 func checkLossyPath(r *result.Result, report reporter) {
-	for _, one := range r.Rails {
-		lossy, all := r.LossyPaths(one.Rail)
+	for _, rail := range r.Rails {
+		lossy, all := r.LossyPaths(rail.Rail)
 		if len(lossy) == 0 {
 			continue
 		}
@@ -53,9 +53,9 @@ func checkLossyPath(r *result.Result, report reporter) {
 			ports = append(ports, name)
 			worst = max(worst, f.PathLoss())
 		}
-		report(finding.Finding{Subject: "rail " + one.Rail,
+		report(finding.Finding{Subject: "rail " + rail.Rail,
 			Evidence: fmt.Sprintf("%d of %d paths of rail %s lose packets, up to %s: UDP source ports %s", len(lossy),
-				all, one.Rail, terminal.Percent(worst), listed(ports)),
+				all, rail.Rail, terminal.Percent(worst), listed(ports)),
 			Fix: []string{note("find the link or switch that these paths share: trace packets to UDP port 4791 with " +
 				"these source ports, and read the counters of drops and CRC errors of the switches between")}})
 	}

@@ -65,9 +65,9 @@ func checkReason(reason result.Reason) func(*result.Result, reporter) {
 		}
 		for _, atPeer := range []bool{false, true} {
 			var group []result.Failure
-			for _, one := range r.Rails {
-				if one.Failure != nil && one.Failure.Reason == reason && one.Failure.AtPeer() == atPeer {
-					group = append(group, *one.Failure)
+			for _, rail := range r.Rails {
+				if rail.Failure != nil && rail.Failure.Reason == reason && rail.Failure.AtPeer() == atPeer {
+					group = append(group, *rail.Failure)
 				}
 			}
 			if len(group) > 0 {
@@ -148,27 +148,27 @@ func checkRoundRailMissing(r *result.Result, report reporter) {
 // checkLossyRail finds rails that lose packets. Rails with few losses, or with losses like their siblings', are info.
 func checkLossyRail(r *result.Result, report reporter) {
 	for i := range r.Rails {
-		one := &r.Rails[i]
-		if one.Loss == nil || one.Reordered() {
+		rail := &r.Rails[i]
+		if rail.Loss == nil || rail.Reordered() {
 			continue
 		}
-		out := finding.Finding{Subject: "rail " + one.Rail, Fix: []string{
-			sh("ethtool -S %s | grep -i -e err -e discard -e drop", one.Netdev),
+		out := finding.Finding{Subject: "rail " + rail.Rail, Fix: []string{
+			sh("ethtool -S %s | grep -i -e err -e discard -e drop", rail.Netdev),
 			note("the same on %s and on the switch ports between, if any: where errors rise, clean or replace "+
 				"cable and module; where discards do, check PFC or ECN of the traffic class", r.Peer)}}
 		switch {
-		case one.Lossy:
+		case rail.Lossy:
 			out.Evidence = fmt.Sprintf("rail %s loses packets: %d retransmissions in %d packets of the last rounds, "+
-				"%d of them in this one", one.Rail, one.LossEvents, one.LossPackets, one.Loss.Retransmits)
-		case one.Loss.Retransmits < someLosses || one.Loss.Rate() < result.LossAbove || one.OthersSeen() != nil,
-			one.Loss.PeerEvents != nil && *one.Loss.PeerEvents == 0: // the losses are on other connections
+				"%d of them in this one", rail.Rail, rail.LossEvents, rail.LossPackets, rail.Loss.Retransmits)
+		case rail.Loss.Retransmits < someLosses || rail.Loss.Rate() < result.LossAbove || rail.OthersSeen() != nil,
+			rail.Loss.PeerEvents != nil && *rail.Loss.PeerEvents == 0: // the losses are on other connections
 			continue
 		default:
 			out.Severity = info
-			out.Evidence = fmt.Sprintf("rail %s lost packets: %d retransmissions in %d packets (%.2g %%)", one.Rail,
-				one.Loss.Retransmits, one.Loss.Packets, 100*one.Loss.Rate())
+			out.Evidence = fmt.Sprintf("rail %s lost packets: %d retransmissions in %d packets (%.2g %%)", rail.Rail,
+				rail.Loss.Retransmits, rail.Loss.Packets, 100*rail.Loss.Rate())
 		}
-		out.Evidence += atPeer(one)
+		out.Evidence += atPeer(rail)
 		report(out)
 	}
 }
@@ -210,32 +210,32 @@ func unspray() []string {
 
 func checkLatencyUneven(r *result.Result, report reporter) {
 	round := func(d time.Duration) time.Duration { return d.Round(max(d/1000, 10*time.Nanosecond)) }
-	for _, one := range r.Rails {
-		u := one.Uneven
+	for _, rail := range r.Rails {
+		u := rail.Uneven
 		if u == nil {
 			continue
 		}
-		text := fmt.Sprintf("the fastest small write over rail %s took %v", one.Rail, round(u.Latency))
+		text := fmt.Sprintf("the fastest small write over rail %s took %v", rail.Rail, round(u.Latency))
 		if u.Siblings > 0 {
 			text += fmt.Sprintf(", over its siblings %v", round(u.Siblings))
 		}
 		if u.Before > 0 {
 			text += fmt.Sprintf(", before %v", round(u.Before))
 		}
-		report(finding.Finding{Subject: "rail " + one.Rail, Evidence: text,
+		report(finding.Finding{Subject: "rail " + rail.Rail, Evidence: text,
 			Fix: []string{note("look for what makes this path longer than its siblings': a detour over other "+
 				"switches, a queue that traffic fills, another FEC, power saving: ethtool --show-fec %[1]s; ethtool "+
-				"-S %[1]s | grep -i pause", shellWord(one.Netdev))}})
+				"-S %[1]s | grep -i pause", shellWord(rail.Netdev))}})
 	}
 }
 
 func checkOtherTraffic(r *result.Result, report reporter) {
-	for _, one := range r.Rails {
-		if others := one.OthersSeen(); others != nil {
-			report(finding.Finding{Subject: "rail " + one.Rail,
+	for _, rail := range r.Rails {
+		if others := rail.OthersSeen(); others != nil {
+			report(finding.Finding{Subject: "rail " + rail.Rail,
 				Fix: []string{note("none: it is not held against the rail")},
 				Evidence: fmt.Sprintf("other traffic took %s of rail %s during the burst", units.Gigabits(*others),
-					one.Rail)})
+					rail.Rail)})
 		}
 	}
 }

@@ -168,9 +168,9 @@ func (p *peer) keep(r result.Result) {
 
 // connections are the rails of a round with the peer's, in order.
 func connections(r result.Result) (list [][2]string) {
-	for _, one := range r.Rails {
-		if !one.Unpaired {
-			list = append(list, [2]string{one.Rail, one.PeerRail})
+	for _, rail := range r.Rails {
+		if !rail.Unpaired {
+			list = append(list, [2]string{rail.Rail, rail.PeerRail})
 		}
 	}
 	slices.SortFunc(list, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })

@@ -220,9 +220,9 @@ func (s *Store) listLocked(now time.Time) map[key]Raised {
 }
 
 func (s *Store) silencedLocked(f Finding, now time.Time) string {
-	for _, one := range s.silences {
-		if one.Covers(f, now) {
-			return one.Reason
+	for _, silence := range s.silences {
+		if silence.Covers(f, now) {
+			return silence.Reason
 		}
 	}
 	return ""

@@ -46,8 +46,8 @@ func read(next func([]byte) (int, error), most int, keep func(Record) bool) (lis
 		case err != nil:
 			return list, err
 		}
-		for one := range records(buf[:n]) {
-			if r, ok := Parse(one); ok && r.Facility == Kernel && keep(r) {
+		for record := range records(buf[:n]) {
+			if r, ok := Parse(record); ok && r.Facility == Kernel && keep(r) {
 				list = append(list, r)
 			}
 		}

@@ -108,27 +108,27 @@ func (p *PastPeer) Partner(name string) string {
 // Note remembers a round, makes the judgements that need several rounds, and drops rails not seen for a day.
 func (p *PastPeer) Note(res *result.Result, alone bool) {
 	for i := range res.Rails {
-		one := &res.Rails[i]
-		r := p.Rail(one.Rail)
-		if one.PeerRail == "" {
-			if r != nil && res.LacksPartner(one.Rail) { // a missing rail is kept
+		rail := &res.Rails[i]
+		r := p.Rail(rail.Rail)
+		if rail.PeerRail == "" {
+			if r != nil && res.LacksPartner(rail.Rail) { // a missing rail is kept
 				r.At = res.Start
 			}
 			continue
 		}
 		if r == nil {
-			p.Rails = append(p.Rails, PastRail{Name: one.Rail})
+			p.Rails = append(p.Rails, PastRail{Name: rail.Rail})
 			r = &p.Rails[len(p.Rails)-1]
 		}
-		r.Partner, r.At = one.PeerRail, res.Start
+		r.Partner, r.At = rail.PeerRail, res.Start
 		if res.Transport != result.RDMA {
 			continue
 		}
-		r.noteLoss(one.Loss)
-		if one.Failure != nil {
+		r.noteLoss(rail.Loss)
+		if rail.Failure != nil {
 			r.Solo = 0
-		} else if one.Solo != nil {
-			r.Solo = one.Solo.BytesPerSecond()
+		} else if rail.Solo != nil {
+			r.Solo = rail.Solo.BytesPerSecond()
 		}
 	}
 	p.Rails = slices.DeleteFunc(p.Rails, func(r PastRail) bool { return res.Start.Sub(r.At) > KeepPast })

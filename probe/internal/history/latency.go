@@ -52,16 +52,16 @@ func (p *PastPeer) judgeLatency(res *result.Result, needed int8) {
 		return one.Latency.Samples[0], true
 	}
 	for i := range res.Rails {
-		one := &res.Rails[i]
-		latency, ok := fastest(one)
-		past := p.Rail(one.Rail)
+		rail := &res.Rails[i]
+		latency, ok := fastest(rail)
+		past := p.Rail(rail.Rail)
 		if !ok || past == nil {
 			continue
 		}
 		m := &past.latency
 		var siblings []time.Duration
 		for j := range res.Rails {
-			if other, ok := fastest(&res.Rails[j]); ok && j != i && res.Rails[j].Kind == one.Kind {
+			if other, ok := fastest(&res.Rails[j]); ok && j != i && res.Rails[j].Kind == rail.Kind {
 				siblings = append(siblings, other)
 			}
 		}
@@ -89,7 +89,7 @@ func (p *PastPeer) judgeLatency(res *result.Result, needed int8) {
 		}
 		m.high = min(m.high+1, unevenRounds)
 		if m.high >= needed {
-			one.Uneven = &found
+			rail.Uneven = &found
 		}
 	}
 }

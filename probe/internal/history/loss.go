@@ -47,9 +47,9 @@ func (r *PastRail) sums() (events, packets float64, bursts int, recent, seen boo
 // judgeLoss decides which rails are lossy, after the round has been noted.
 func (p *PastPeer) judgeLoss(res *result.Result) {
 	for i := range res.Rails {
-		one := &res.Rails[i]
-		r := p.Rail(one.Rail)
-		if r == nil || one.Loss == nil {
+		rail := &res.Rails[i]
+		r := p.Rail(rail.Rail)
+		if r == nil || rail.Loss == nil {
 			continue
 		}
 		events, packets, bursts, recent, seen := r.sums()
@@ -60,11 +60,11 @@ func (p *PastPeer) judgeLoss(res *result.Result) {
 				others, sent = others+e, sent+n
 			}
 		}
-		one.Lossy = recent && seen && events >= lossEvents && bursts >= lossBursts &&
+		rail.Lossy = recent && seen && events >= lossEvents && bursts >= lossBursts &&
 			events >= result.LossAbove*packets &&
 			(sent == 0 || events >= lossEvents+lossSiblings*packets*others/sent)
-		if one.Lossy {
-			one.LossEvents, one.LossPackets = int64(events), int64(packets)
+		if rail.Lossy {
+			rail.LossEvents, rail.LossPackets = int64(events), int64(packets)
 		}
 	}
 }

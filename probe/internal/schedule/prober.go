@@ -106,9 +106,9 @@ func (p *Prober) Set(found []Target) {
 	if found != nil || p.Directory == nil {
 		p.Node.Past.Keep(func(address string) bool { return p.Peers[address] != nil })
 	}
-	for address, one := range p.Peers {
-		late := now.Sub(one.added) >= 2*p.Schedule.Cycle() // the first round may end after a cycle
-		one.shown = one.shown || late || !one.Found || p.Node.Labels[address] != ""
+	for address, peer := range p.Peers {
+		late := now.Sub(peer.added) >= 2*p.Schedule.Cycle() // the first round may end after a cycle
+		peer.shown = peer.shown || late || !peer.Found || p.Node.Labels[address] != ""
 	}
 	p.relabel()
 	p.Cycle.Store(int64(p.Schedule.Cycle()))
@@ -202,25 +202,25 @@ func (p *Prober) NewRound(address string, overdue bool) *round.Round {
 func (p *Prober) Report(address string, res result.Result) {
 	final := p.Schedule.End(address, &res, time.Now())
 	p.Cycle.Store(int64(p.Schedule.Cycle()))
-	one := p.Peers[address]
-	if one == nil {
+	peer := p.Peers[address]
+	if peer == nil {
 		return
 	}
-	one.node = cmp.Or(one.node, res.PeerNode)
+	peer.node = cmp.Or(peer.node, res.PeerNode)
 	switch {
 	case !final:
 		return
-	case one.Found && res.Reason == failure.Self: // this node itself, recognized by its answer
+	case peer.Found && res.Reason == failure.Self: // this node itself, recognized by its answer
 		p.Directory.SetSelf(address)
-		one.shown = false
+		peer.shown = false
 		return
 	}
 	if res.Outcome != result.Skipped || res.Bytes > 0 { // a disturbed round counts
-		one.Rounds++
+		peer.Rounds++
 	}
-	one.shown = true
+	peer.shown = true
 	p.relabel()
-	res.Peer = one.label
+	res.Peer = peer.label
 	p.Publish()
 	p.observe(p.Node.CompareWithPast(res, false))
 }
@@ -262,19 +262,19 @@ func (p *Prober) relabel() {
 		}
 		taken[one.label] = true
 	}
-	for _, one := range others {
-		one.label = reportedLabel(one)
-		if taken[one.label] {
-			one.label = text.Label(one.Address)
+	for _, other := range others {
+		other.label = reportedLabel(other)
+		if taken[other.label] {
+			other.label = text.Label(other.Address)
 		}
-		taken[one.label] = true
-		if one.node != "" {
-			p.Node.Labels[one.Address] = one.label
+		taken[other.label] = true
+		if other.node != "" {
+			p.Node.Labels[other.Address] = other.label
 		}
 	}
 	known := make(map[string]KnownPeer, len(p.Peers))
-	for _, one := range p.Peers {
-		known[one.label] = KnownPeer{one.Target, one.label}
+	for _, peer := range p.Peers {
+		known[peer.label] = KnownPeer{peer.Target, peer.label}
 	}
 	for address, one := range p.Peers {
 		known[address] = KnownPeer{one.Target, one.label}
