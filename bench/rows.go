@@ -194,8 +194,8 @@ func (b *rowBuilder) round() (rows []suite.Row) {
 		}
 		if rail.Striped != nil {
 			all.Rails = append(all.Rails, rail.Rail)
-			all.PerRail = append(all.PerRail, suite.Part{Rail: rail.Rail, Device: rail.Device, Goodput: rate(rail.Striped),
-				CounterBytes: cmp.Or(rail.Striped.Counted, rail.CounterBytes)})
+			all.PerRail = append(all.PerRail, suite.Part{Rail: rail.Rail, Device: rail.Device,
+				Goodput: rate(rail.Striped), CounterBytes: cmp.Or(rail.Striped.Counted, rail.CounterBytes)})
 		}
 	}
 	if len(rows) < 2 {

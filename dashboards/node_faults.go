@@ -73,8 +73,8 @@ func nodeRails() []*panel {
 		table("Rails", docRDMA,
 			"A slow rail has coloured cells; yellow and red are near the thresholds of the alerts. Load: traffic ÷ "+
 				"capacity, relative to the best rail of the same role and link layer, in the worse direction. Probe: "+
-				"solo goodput ÷ expected, the median over the peers. Peak: the highest rate over 1 s of jobs, which the "+
-				"rail can therefore carry.").size(24, 10).
+				"solo goodput ÷ expected, the median over the peers. Peak: the highest rate over 1 s of jobs, which "+
+				"the rail can therefore carry.").size(24, 10).
 			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.instance}", "${__value.text}"))).
 			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(),
 				by("transparent"), says(append([]state{{"4", "active", "transparent"}}, portStates[1:]...)...)).

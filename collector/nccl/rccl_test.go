@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// rcclTranscripts returns the expected samples of RCCL's logs. They are shortened from public reports, with other names of
-// hosts and addresses; the one of the ANP plugin follows the source (ROCm/amd-anp, src/net_ib.cc; RCCL's src/plugin/net.cc).
+// rcclTranscripts returns the expected samples of RCCL's logs. They are shortened from public reports, with other names
+// of hosts and addresses; the one of the ANP plugin follows the source (ROCm/amd-anp, src/net_ib.cc; RCCL's
+// src/plugin/net.cc).
 func rcclTranscripts() map[string][]string {
 	return map[string][]string{
 		"rccl-2.7-ib.log": { // https://github.com/ROCm/rccl/issues/419

@@ -276,7 +276,9 @@ func TestCompletion(t *testing.T) {
 	t.Setenv("PATH", filepath.Join(root, "usr/bin")+":"+os.Getenv("PATH"))
 	for shell, script := range map[string]string{
 		"bash": `source "$1"/usr/share/bash-completion/completions/railscope
-			for word in be --web.listen; do COMP_WORDS=(railscope $word) COMP_CWORD=1; _railscope; echo "${COMPREPLY[@]}"; done`,
+			for word in be --web.listen; do
+				COMP_WORDS=(railscope $word) COMP_CWORD=1; _railscope; echo "${COMPREPLY[@]}"
+			done`,
 		"zsh": `zsh -fc 'compadd() { print -l -- ${(P)2}; }; completion() { source "$file"; }
 			file=$1/usr/share/zsh/vendor-completions/_railscope CURRENT=2
 			for PREFIX in be --web.listen; do words=(railscope $PREFIX); completion; done' zsh "$1"`,

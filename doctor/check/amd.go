@@ -17,8 +17,8 @@ func checksOfAMD() []Check {
 			"its model", checkPartitions},
 		{"gpu_xgmi_lost", warning, "an AMD GPU is not in the xGMI hive of most GPUs of its model, or has fewer links",
 			checkXGMI},
-		{"iommu_translates", warning, "the IOMMU translates the addresses of an AMD GPU, or of a rail beside AMD GPUs " +
-			"(no `iommu=pt`)", checkIOMMU},
+		{"iommu_translates", warning, "the IOMMU translates the addresses of an AMD GPU, or of a rail beside AMD " +
+			"GPUs (no `iommu=pt`)", checkIOMMU},
 	}
 }
 
@@ -83,8 +83,8 @@ func checkPartitions(f *facts.Facts, report reporter) {
 			report(finding.Finding{Subject: "gpu " + g.Address, Fix: fix,
 				Evidence: fmt.Sprintf("current_compute_partition and current_memory_partition are %s; %s of its model "+
 					"(%s) have %s", g.AMD.Partitions, terminal.Count(count, "GPU"), g.AMD.Model, most),
-				Why: "The mode decides how many devices a GPU is, and how many compute units and how much memory each " +
-					"one has: a job on all GPUs of the node gets devices that differ."})
+				Why: "The mode decides how many devices a GPU is, and how many compute units and how much memory " +
+					"each one has: a job on all GPUs of the node gets devices that differ."})
 		}
 	}
 }
@@ -110,15 +110,15 @@ func checkXGMI(f *facts.Facts, report reporter) {
 			case g.AMD.Hive != "" && g.AMD.Hive != hive:
 				evidence = fmt.Sprintf("it is in hive %s; %s", g.AMD.Hive, others)
 			case len(g.AMD.Links) > 0 && sum(g.AMD.Links) < all:
-				evidence = fmt.Sprintf("xgmi_num_links adds up to %d; %d GPUs of its model (%s) have %d, %d to each GPU",
-					sum(g.AMD.Links), linked, g.AMD.Model, all, links)
+				evidence = fmt.Sprintf("xgmi_num_links adds up to %d; %d GPUs of its model (%s) have %d, %d to each "+
+					"GPU", sum(g.AMD.Links), linked, g.AMD.Model, all, links)
 			default:
 				continue
 			}
 			report(finding.Finding{Subject: "gpu " + g.Address, Evidence: evidence,
 				Why: "Its transfers to other GPUs of the node use fewer links, or PCIe, and collectives wait for them.",
-				Fix: hands(f, note("see why: dmesg | grep -i xgmi; then restart the node; if that does not help, the GPU "+
-					"or its board has a fault"))})
+				Fix: hands(f, note("see why: dmesg | grep -i xgmi; then restart the node; if that does not help, the "+
+					"GPU or its board has a fault"))})
 		}
 	}
 }
@@ -165,8 +165,8 @@ func checkIOMMU(f *facts.Facts, report reporter) {
 		return
 	}
 	report(finding.Finding{Evidence: "IOMMU groups that are not of type identity (passthrough): " + listed(translated),
-		Why: "Every access of a GPU or an adapter to memory, and to each other, is translated. RCCL warns that a node " +
-			"without iommu=pt may become unstable or hang.",
-		Fix: []string{"# add iommu=pt to the command line of the kernel (GRUB_CMDLINE_LINUX in /etc/default/grub, then " +
-			"update-grub, or grub2-mkconfig -o /boot/grub2/grub.cfg), and restart the node"}})
+		Why: "Every access of a GPU or an adapter to memory, and to each other, is translated. RCCL warns that a " +
+			"node without iommu=pt may become unstable or hang.",
+		Fix: []string{"# add iommu=pt to the command line of the kernel (GRUB_CMDLINE_LINUX in /etc/default/grub, " +
+			"then update-grub, or grub2-mkconfig -o /boot/grub2/grub.cfg), and restart the node"}})
 }

@@ -316,7 +316,8 @@ func checkScalingHigh(r *result.Result, report reporter) {
 
 func checkCounters(r *result.Result, report reporter) {
 	for _, rail := range r.Rails {
-		if rail.CounterMismatch != nil && *rail.CounterMismatch > mismatchAbove && rail.OthersSeen() == nil && !rail.Lossy {
+		if rail.CounterMismatch != nil && *rail.CounterMismatch > mismatchAbove && rail.OthersSeen() == nil &&
+			!rail.Lossy {
 			report(finding.Finding{Subject: "rail " + rail.Rail,
 				Evidence: fmt.Sprintf("the counter of rail %s differs from the bytes sent by %s: other traffic, "+
 					"retransmissions, or bytes on another path", rail.Rail, terminal.Percent(*rail.CounterMismatch)),

@@ -197,12 +197,13 @@ func checkABI(f *facts.Facts, p facts.Provider, rails []*facts.Rail, report repo
 		subject, where := subjects(refused[v])
 		report(finding.Finding{Subject: subject, Where: where,
 			Evidence: fmt.Sprintf("the driver's interface to programs has version %d "+
-				"(/sys/class/infiniband_verbs/*/abi_version), %s supports %d to %d", v, p.Library, p.ABI.Min, p.ABI.Max),
-			Why: "libibverbs skips the device (\"does not support the kernel ABI\"): it exists, but no program can use " +
-				"it, and programs use TCP.",
+				"(/sys/class/infiniband_verbs/*/abi_version), %s supports %d to %d", v, p.Library, p.ABI.Min,
+				p.ABI.Max),
+			Why: "libibverbs skips the device (\"does not support the kernel ABI\"): it exists, but no program can " +
+				"use it, and programs use TCP.",
 			Fix: []string{note("install lib%s of the release that the kernel driver is from: ibverbs-providers "+
-				"(Fedora, RHEL, Rocky: libibverbs) for a driver of the kernel, else the library of the vendor's driver; "+
-				"in a container, install it in the image", p.Name)}})
+				"(Fedora, RHEL, Rocky: libibverbs) for a driver of the kernel, else the library of the vendor's "+
+				"driver; in a container, install it in the image", p.Name)}})
 	}
 }
 

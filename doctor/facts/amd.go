@@ -59,8 +59,8 @@ func readAMD(r *reader, sysfs string, gpu amdgpu.GPU) func(*Facts) {
 	}
 }
 
-// readDomains reads the IOMMU domains of GPUs and of the rails' adapters. Nodes without an IOMMU, or without these GPUs,
-// have none.
+// readDomains reads the IOMMU domains of GPUs and of the rails' adapters. Nodes without an IOMMU, or without these
+// GPUs, have none.
 func readDomains(r *reader, sysfs string, gpus []amdgpu.GPU, rails []rail.Rail) (list []Domain) {
 	var addresses []string
 	for _, one := range gpus {

@@ -31,9 +31,9 @@ func newRows() *rows {
 		"the driver is known to be without RDMA (docs/sampler.md).")
 
 	peaks := flow.With("window").Ref(code + "peak.go")
-	r.highest = peaks.Gauge("rail_peak_bytes_per_second", "Highest rate of the rail's traffic in the last hour, without "+
-		"the probe's: over 1 s, and over 100 ms where samples are that short. What a job has carried, the rail can carry. "+
-		"Absent while the rail was not busy.")
+	r.highest = peaks.Gauge("rail_peak_bytes_per_second", "Highest rate of the rail's traffic in the last hour, "+
+		"without the probe's: over 1 s, and over 100 ms where samples are that short. What a job has carried, the "+
+		"rail can carry. Absent while the rail was not busy.")
 	r.highestAt = peaks.Gauge("rail_peak_timestamp_seconds", "Time of rail_peak_bytes_per_second.")
 
 	r.share = flow.Ref("internal/rail/balance.go").Gauge("rail_share_ratio", "Load ÷ capacity of the rail in the "+
@@ -65,12 +65,13 @@ func newRows() *rows {
 		"device: --sample.interval, or more where a read takes longer than 1/10 of that, or where the kernel caches "+
 		"the counter for longer than half of it.")
 	r.cost.samples = device.Counter("sampler_samples_total", "Samples taken of the device: one per rail and direction.")
-	r.cost.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous one was "+
-		"late or slow, or the device could not be read. The next one is divided by the time that really passed.")
+	r.cost.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous "+
+		"one was late or slow, or the device could not be read. The next one is divided by the time that really "+
+		"passed.")
 	r.cost.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total",
 		"Dropped samples, of all devices. reset: the counter went back. gap: the first sample after the device was "+
 			"gone or not read for long. slow: the read took so long that the sample's time is unknown.")
-	r.cost.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for samples, "+
-		"waiting for its firmware included. Its CPU time is less, and part of process_cpu_seconds_total.")
+	r.cost.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for "+
+		"samples, waiting for its firmware included. Its CPU time is less, and part of process_cpu_seconds_total.")
 	return r
 }

@@ -36,8 +36,8 @@ func described(t *testing.T, sys, procfs string) (list []string) {
 		ids := g.IDs(nodes)
 		slices.Sort(ids)
 		compute, partition, modesErr := g.Modes()
-		list = append(list, fmt.Sprint(g.Index, g.PCIAddress, g.Display, g.Integrated, " ", memory, memoryErr != nil, busy,
-			busyErr != nil, heat, heatErr != nil, counts, countErr != nil, x, xErr != nil, compute, partition,
+		list = append(list, fmt.Sprint(g.Index, g.PCIAddress, g.Display, g.Integrated, " ", memory, memoryErr != nil,
+			busy, busyErr != nil, heat, heatErr != nil, counts, countErr != nil, x, xErr != nil, compute, partition,
 			modesErr != nil, " nodes ", ids, " ", g.Identity().Name))
 	}
 	return list

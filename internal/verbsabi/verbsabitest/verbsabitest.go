@@ -36,8 +36,8 @@ func Library(machine elf.Machine, name string, lowest, highest uint32, packed bo
 	var body bytes.Buffer
 	var headers []elf.Section64
 	add := func(name string, kind elf.SectionType, address uint64, content []byte) {
-		headers = append(headers, elf.Section64{Name: uint32(bytes.Index(names, []byte(name+"\x00"))), Type: uint32(kind),
-			Addr: address, Off: 64 + uint64(body.Len()), Size: uint64(len(content))})
+		headers = append(headers, elf.Section64{Name: uint32(bytes.Index(names, []byte(name+"\x00"))),
+			Type: uint32(kind), Addr: address, Off: 64 + uint64(body.Len()), Size: uint64(len(content))})
 		body.Write(content)
 	}
 	headers = append(headers, elf.Section64{})
@@ -45,7 +45,8 @@ func Library(machine elf.Machine, name string, lowest, highest uint32, packed bo
 	add(".data.rel.ro", elf.SHT_PROGBITS, ops, data)
 	add(".rela.dyn", elf.SHT_RELA, 0xbd8, rela.Bytes())
 	add(".shstrtab", elf.SHT_STRTAB, 0, names)
-	header := elf.Header64{Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_DYN), Machine: uint16(machine),
+	header := elf.Header64{Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_DYN),
+		Machine: uint16(machine),
 		Version: 1, Ehsize: 64, Shentsize: 64, Shoff: 64 + uint64(body.Len()), Shnum: uint16(len(headers)),
 		Shstrndx: uint16(len(headers) - 1)}
 	var out bytes.Buffer
