@@ -418,6 +418,8 @@ func List() []Fault {
 		{Name: "a peer with another NCCL", Want: "warning peer_nccl, peer " + Peer, Machine: "system-hgx",
 			Far: "gone " + libs + "libnccl.so.2.26.2; " + libs + "libnccl.so.2.9.9 = x; gone " + python +
 				"nvidia_nccl_cu12-2.26.2.dist-info"},
+		{Name: "a peer with another RCCL", Want: "warning peer_rccl, peer " + Peer, Machine: "system-amd",
+			Far: "gone root/opt/rocm/lib/librccl.so.1.0.70200; root/opt/rocm/lib/librccl.so.1.0.70202 = x"},
 		{Name: "a peer with another NIXL", Want: "warning peer_nixl, peer " + Peer, Machine: "system-hgx",
 			Far: "gone " + python + "nixl-0.4.1.dist-info; " + python + "nixl_cu12-0.7.0.dist-info/METADATA = x"},
 		{Name: "a peer with another rdma-core", Want: "warning peer_rdma_core, peer " + Peer, Machine: "system-hgx",
