@@ -261,7 +261,7 @@ func TestManual(t *testing.T) {
 		page := filepath.Join(root, "usr/share/man/man1/railscope.1.gz")
 		text := ask(t, `err=$(mktemp); MANWIDTH=80 man --warnings -E UTF-8 -l "$1" 2>"$err"; cat "$err" >&2; test `+
 			`! -s "$err"`, page)
-		for _, want := range []string{"NAME\n       railscope - Prometheus exporter", "--[no-]source.rdma\n",
+		for _, want := range []string{"NAME\n       railscope - Prometheus exporter", "--[no-]source.process\n",
 			"   bench [<flags>] <peer>...\n", "EXIT STATUS\n", "FILES\n", "EXAMPLES\n", "SEE ALSO\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: the page has no %q", kind.name, want)
