@@ -69,8 +69,9 @@ func nodeMemory() []*panel {
 			unit("percentunit").from(0).upTo(1).colours(green, from(0.9, red)).limits().nothing("no GPU data"),
 		timeseries("ECC errors", docGPU,
 			"Memory errors per hour. If corrected errors persist, or after any uncorrected error, check the "+
-				"remapped rows.").
-			query(`3600 * `+perSecond("gpu_ecc_errors_total", "<node>", "instance, gpu, kind"), perGPU("{{kind}}")).
+				"remapped rows; of AMD's GPUs, `amd-smi bad-pages`.").
+			query(`3600 * (`+perSecond("gpu_ecc_errors_total", "<node>", "instance, gpu, kind")+` or `+
+				perSecond("gpu_ecc_volatile_errors_total", "<node>", "instance, gpu, kind")+`)`, perGPU("{{kind}}")).
 			unit(perHour).from(0).nothing("no GPU data"),
 		timeseries("Remapped rows", docGPU,
 			"Memory rows replaced by spare rows, and rows that wait for a reset. If remapping failed, replace "+
@@ -97,10 +98,11 @@ func nodeGPUs() []*panel {
 			query(`max by (instance, gpu) (railscope_gpu_temperature_celsius{<node>})`, perGPU("")).unit("celsius").
 			nothing("no GPU data"),
 		timeseries("Clock", docGPU,
-			"Clock of the streaming multiprocessors. A GPU below the others with the same job is throttled; the "+
-				"next panel shows the reason.").
-			query(`max by (instance, gpu) (railscope_gpu_clock_hertz{<node>, clock="sm"})`, perGPU("")).unit("hertz").
-			from(0).nothing("no GPU data"),
+			"Clock of the streaming multiprocessors; of AMD's GPUs, the graphics clock. A GPU below the others with "+
+				"the same job is throttled; the next panel shows the reason, for NVIDIA's GPUs only.").
+			query(`max by (instance, gpu) (railscope_gpu_clock_hertz{<node>, clock="sm"}) or `+
+				`max by (instance, gpu) (railscope_gpu_clock_hertz{<node>, clock="graphics"})`, perGPU("")).
+			unit("hertz").from(0).nothing("no GPU data"),
 		timeline("Throttled", docGPU,
 			"Reasons for reduced clocks. Thermal and power brake reasons are hardware faults; gpu_idle is "+
 				"excluded.",

@@ -182,6 +182,42 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestVendors: panels show the GPUs of both vendors. It compares the last values of GPU 0.
+func TestVendors(t *testing.T) {
+	a := newAsker(t, keeps{classic: true})
+	perHour := func(total float64) float64 { return 3600 * (0.01*total + 1) / every.Seconds() } // as in sample.at
+	want := map[string]map[string]float64{
+		"Clock": {"hgx:10091 ": 1.98e9, "instinct:10091 ": 1.32e8},
+		"ECC errors": {"hgx:10091 corrected": perHour(3), "hgx:10091 uncorrected": perHour(0),
+			"instinct:10091 corrected": perHour(0), "instinct:10091 deferred": perHour(0),
+			"instinct:10091 uncorrected": perHour(0)},
+		"GPU utilization": {"hgx:10091 ": 0.98, "instinct:10091 ": 0},
+		"PCIe replays":    {"hgx:10091 ": perHour(0) / 3600, "instinct:10091 ": perHour(0) / 3600},
+		"Power":           {"hgx:10091 ": 640, "instinct:10091 ": 173},
+		"Temperature":     {"hgx:10091 ": 58, "instinct:10091 ": 43},
+	}
+	asked := 0
+	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
+		shown, ok := want[p.Title]
+		if !ok {
+			return
+		}
+		asked++
+		answer, got := a.ask(t, p, p.Targets[0]), map[string]float64{}
+		for _, s := range answer.series {
+			if numbers := answer.numbers[s.String()]; s.Get("gpu") == "0" && len(numbers) > 0 {
+				got[s.Get("instance")+" "+s.Get("kind")] = numbers[len(numbers)-1]
+			}
+		}
+		if !maps.EqualFunc(got, shown, func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*b }) {
+			t.Errorf("shows %v, want %v", got, shown)
+		}
+	})
+	if asked != len(want) {
+		t.Errorf("%d panels show GPUs of both vendors, want %d", asked, len(want))
+	}
+}
+
 // TestColumns: every label in the results of a table has a column or is hidden, and no column is for a missing
 // label. Overrides match at least one column or series.
 func TestColumns(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 	"github.com/prometheus/prometheus/util/teststorage"
 
+	"github.com/railscope/railscope/test/check/catalog"
 	"github.com/railscope/railscope/test/check/ruleeval"
 )
 
@@ -103,8 +104,24 @@ func node(samples []sample, instance string) []sample {
 	return samples
 }
 
-// fleet returns the series that Prometheus scrapes: one node for each machine in exporter/testdata, additional
-// series from testdata, and Prometheus' own.
+// unprefixed reads a golden of a source: its series lack the prefix of the exposition, and their types.
+func unprefixed(t *testing.T, file string) []sample {
+	t.Helper()
+	samples, known := exposition(t, file), rows(t)
+	for i, s := range samples {
+		name := "railscope_" + s.labels.Get(model.MetricNameLabel)
+		row, ok := catalog.Find(known, name)
+		if !ok {
+			t.Fatalf("%s: no metric %s", file, name)
+		}
+		b := labels.NewBuilder(s.labels).Set(model.MetricNameLabel, name)
+		samples[i].labels, samples[i].kind, samples[i].family = b.Labels(), model.MetricType(row.Kind), name
+	}
+	return samples
+}
+
+// fleet returns the series that Prometheus scrapes: one node for each machine in exporter/testdata, one with the GPUs
+// of a machine in collector/gpu/testdata/amd, additional series from testdata, and Prometheus' own.
 func fleet(t *testing.T) []sample {
 	t.Helper()
 	var all []sample
@@ -112,6 +129,8 @@ func fleet(t *testing.T) []sample {
 		all = append(all, node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", name+".prom")),
 			name+":10091")...)
 	}
+	all = append(all, node(unprefixed(t, filepath.Join("..", "..", "..", "collector", "gpu", "testdata", "amd",
+		"mi300x-thor2.txt")), "instinct:10091")...)
 	probed := exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "probe.prom"))
 	for i, s := range probed { // otherwise two peers have the same latency, and either could be the worst
 		if s.labels.Get("peer") == "b:10092" && s.family == "railscope_probe_latency_seconds" {
