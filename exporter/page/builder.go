@@ -186,7 +186,7 @@ func stateName(id float64) string {
 	return cmp.Or(names[id], fmt.Sprintf("state %v", id))
 }
 
-// gpuNames returns the names of GPUs by PCI address, as far as NVML knows them.
+// gpuNames returns the names of GPUs by PCI address. GPUs that the source gpu does not read have none.
 func (b *builder) gpuNames() map[string]string {
 	names := map[string]string{}
 	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) { names[l[1]] = "GPU " + l[0] })
