@@ -78,9 +78,11 @@ func memoryCures() []Cure {
 			"cannot be read", "none: most devices but mlx5 have none; on mlx5, real-time timestamps are off by " +
 			"REAL_TIME_CLOCK_ENABLE=0 of mlxconfig", nil},
 		{[]result.Reason{"no_dmabuf"}, "`ibv_reg_dmabuf_mr` is missing, or returns ENOSYS, EOPNOTSUPP, EINVAL or " +
-			"ENOTTY",
+			"ENOTTY; `cuMemGetHandleForAddressRange` or `hsa_amd_portable_export_dmabuf` is missing or fails",
 			"dma-buf needs Linux 5.12, rdma-core 34 and a driver that exports memory of the GPU at both ends: " +
-				"NVIDIA's open kernel modules, or amdgpu of Linux 6.4 and ROCm", nil},
+				"NVIDIA's open kernel modules, or amdgpu of Linux 6.4 and ROCm. Without CONFIG_PCI_P2PDMA and " +
+				"CONFIG_DMABUF_MOVE_NOTIFY amdgpu moves the memory to the host",
+			[]string{"grep -E 'PCI_P2PDMA|DMABUF_MOVE_NOTIFY' /boot/config-$(uname -r)"}},
 		{[]result.Reason{"no_peermem"}, "`ibv_reg_mr` of GPU memory: EFAULT, EINVAL, EOPNOTSUPP",
 			"load the module at both ends", []string{"modprobe nvidia-peermem"}},
 		{[]result.Reason{"no_libcuda"}, "`libcuda.so.1` is missing, a stub, or lacks a function",

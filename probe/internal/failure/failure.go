@@ -57,7 +57,7 @@ const (
 
 	// The device or the kernel lacks a feature.
 	NoTimestamps Reason = "no_timestamps" // no completion timestamps, or their clock cannot be read
-	NoDMABuf     Reason = "no_dmabuf"     // ibv_reg_dmabuf_mr is missing, or: ENOSYS, EOPNOTSUPP, EINVAL, ENOTTY
+	NoDMABuf     Reason = "no_dmabuf"     // no export, no ibv_reg_dmabuf_mr, or ENOSYS, EOPNOTSUPP, EINVAL, ENOTTY
 	NoPeermem    Reason = "no_peermem"    // ibv_reg_mr of GPU memory: EFAULT, EINVAL, EOPNOTSUPP; no nvidia-peermem
 
 	// GPU memory.
