@@ -264,11 +264,12 @@ func commandLine(args []string) suite.Setting {
 	return suite.Setting{Name: "command", Here: strings.Join(words, " ")}
 }
 
-// environment are the variables of this process that NCCL and UCX read.
+// environment are the variables of this process that NCCL, RCCL and UCX read.
 func environment() (list []suite.Setting) {
 	for _, v := range os.Environ() {
 		name, value, _ := strings.Cut(v, "=")
-		if strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "UCX_") {
+		prefix, _, _ := strings.Cut(name, "_")
+		if slices.Contains([]string{"NCCL", "RCCL", "UCX"}, prefix) {
 			list = append(list, suite.Setting{Name: name, Here: terminal.PlainName(value)})
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// overTCP returns the variables that keep NCCL and UCX from using RDMA.
+// overTCP returns the variables that keep NCCL, RCCL and UCX from using RDMA.
 func overTCP() []string {
-	return []string{"NCCL_IB_DISABLE=1", "NCCL_NET=Socket", "UCX_TLS=tcp,sm,self,cuda"}
+	return []string{"NCCL_IB_DISABLE=1", "NCCL_NET=Socket", "UCX_TLS=tcp,sm,self,cuda,rocm"}
 }
 
 // compare runs the command over RDMA and over TCP alternately.

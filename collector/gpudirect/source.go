@@ -56,6 +56,8 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	all, err := s.nvidia()
 	amd, amdErr := s.amd()
 	switch {
+	case amd == nil && all == nil && amdErr != nil && errors.Is(err, collector.ErrAbsent):
+		return amdErr
 	case amd == nil && all == nil:
 		return errors.Join(err, amdErr)
 	case all == nil:
@@ -123,6 +125,7 @@ func (s *Source) nvidia() (*state, error) {
 // amd returns nil without a GPU of amdgpu.
 func (s *Source) amd() (*state, error) {
 	gpus, err := s.finder.GPUs(time.Now())
+	gpus = slices.DeleteFunc(slices.Clone(gpus), func(g amdgpu.GPU) bool { return g.Integrated })
 	if len(gpus) == 0 {
 		return nil, err
 	}

@@ -216,3 +216,15 @@ func TestAMD(t *testing.T) {
 		})
 	}
 }
+
+// TestGraphics: graphics of a processor are no GPU whose memory adapters reach.
+func TestGraphics(t *testing.T) {
+	const function = "sys/bus/pci/devices/0000:05:00.0/"
+	root := sysfstest.Write(t, t.TempDir(), []byte(amdTree))
+	collectortest.Edit(t, root.Dir, map[string]string{function + "class": "0x030000\n",
+		function + "gpu_busy_percent": "3\n", "boot/config-6.8.0-107-generic": "CONFIG_PCI=y\n"})
+	lines, _, err := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), root.Dir, collectortest.Budget))
+	if len(lines) > 0 || !errors.Is(err, collector.ErrAbsent) {
+		t.Errorf("%q, %v", lines, err)
+	}
+}

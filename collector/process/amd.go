@@ -1,9 +1,12 @@
 package process
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/amdgpu"
@@ -32,9 +35,17 @@ func (g *gpuReader) read(budget time.Duration) (list []*gpuHolding, present bool
 	list, present, faults = holdings(g.nvml, budget)
 	wg.Wait()
 	if amd.err != nil {
-		faults = append(faults, collector.Faults(amd.err)[0])
+		faults = append(faults, amdFault(amd.err))
 	}
 	return append(list, amd.list...), present || amd.present, faults
+}
+
+// amdFault returns the fault of an error of amdkfd's files. amdkfd refuses them to a service or a container without the
+// GPUs' devices (kfd_devcgroup_check_permission in amdkfd/kfd_priv.h): that is a setting, and no failure.
+func amdFault(err error) *collector.Fault {
+	f := collector.Faults(err)[0]
+	f.Expected = f.Expected || errors.Is(err, unix.EPERM)
+	return f
 }
 
 func (g *gpuReader) readAMD(budget time.Duration) amdHeld {

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
@@ -64,5 +67,16 @@ func TestProcessAMDUnread(t *testing.T) {
 	lines := strings.Join(processLines(m.source(0)), "\n")
 	if strings.Contains(lines, `gpu="1"`) || !strings.Contains(lines, `gpu="2"`) || !strings.Contains(lines, "fault invalid") {
 		t.Error(lines)
+	}
+}
+
+// TestProcessAMDRefused: amdkfd refuses its files to a service without the GPUs' devices. That is expected, other errors
+// are not.
+func TestProcessAMDRefused(t *testing.T) {
+	for errno, want := range map[unix.Errno]bool{unix.EPERM: true, unix.EIO: false} {
+		f := amdFault(sysfs.Fail("/sys/class/kfd/kfd/topology/nodes/1/properties", errno))
+		if f.Expected != want {
+			t.Errorf("%v: %+v", errno, f)
+		}
 	}
 }
