@@ -206,7 +206,8 @@ func System(t testing.TB, name string, changes ...Tree) facts.Options {
 	}
 	own := filepath.Join(root.Dir, "root")
 	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: own,
-		Rails: Rails(root.Sys()),
+		Budget: time.Minute, // nothing hangs, and the machine of the tests may be busy
+		Rails:  Rails(root.Sys()),
 		Kernel: &facts.Kernel{
 			OpenDevice: func(string) error { return nil },
 			PFC:        func(string) (uint8, error) { return 1 << 3, nil },

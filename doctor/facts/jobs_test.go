@@ -130,7 +130,7 @@ func TestJobsHang(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX, change)
 	never := make(chan struct{})
 	defer close(never)
-	s.Budget = 2 * time.Second
+	s.Budget = 5 * time.Second // enough for the others on a busy machine
 	g := facts.New(s)
 	g.SetEnviron(func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error) {
 		if pid == 6007 {
@@ -139,7 +139,7 @@ func TestJobsHang(t *testing.T) {
 		}
 		return facts.ReadEnviron(root, pid, wanted)
 	})
-	for range 5 { // it costs one goroutine, however many readings follow
+	for range 2 { // it costs one goroutine, however many readings follow
 		f := g.Gather(t.Context(), facts.All)
 		unread := f.Unread
 		if len(unread) != 1 || !strings.HasPrefix(unread[0], "environments of processes: 50 of 52 were read in time") {
