@@ -21,7 +21,7 @@ mkdir -p "$dir/doc/dashboards" "$dir/doc/rules"
 		/^\.SS$/ { getline; hide = /help \[<command>/; if (hide) next; gsub(/\\fB|\\fR/, ""); gsub(/-/, "\\-"); print ".SS " $0; next }
 		hide { next }
 		/^\./ { print; next }
-		/^\\fB--collector\.[a-z.]+\\fR$/ { sub(/--/, "--[no-]") }
+		/^\\fB--source\.[a-z.]+\\fR$/ { sub(/--/, "--[no-]") }
 		{ gsub(/\\/, "\\\\"); gsub(/\\\\f/, "\\f"); gsub(/-/, "\\-"); sub(/^'\''/, "\\\\\\&'\''"); print }'
 	cat deploy/packages/man/tail.man
 } >"$dir/railscope.1"
