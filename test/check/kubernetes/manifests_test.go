@@ -121,9 +121,6 @@ func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 			*pod.SecurityContext.RunAsUser == 65532,
 		"root where it has to be": !root || *pod.SecurityContext.RunAsUser == 0 &&
 			pod.SecurityContext.RunAsNonRoot == nil,
-		"a runtime class where it reads GPUs": (pod.RuntimeClassName != nil) == hasEnv(c, "NVIDIA_VISIBLE_DEVICES"),
-		"GPUs not read without the runtime class": (pod.RuntimeClassName == nil) == slices.Contains(c.Env,
-			core.EnvVar{Name: "RAILSCOPE_SOURCE_GPU", Value: "false"}),
 		"a bound on memory": !c.Resources.Limits.Memory().IsZero(),
 		"the node's name":   hasEnv(c, "RAILSCOPE_NODE_NAME"),
 		"nothing of jobs' directories without process": process || !slices.ContainsFunc(pod.Volumes,
@@ -137,7 +134,7 @@ func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 		}
 	}
 	for name := range c.Resources.Limits {
-		if name == "nvidia.com/gpu" {
+		if name == "nvidia.com/gpu" || name == "amd.com/gpu" {
 			t.Error("it takes a GPU")
 		}
 	}
