@@ -96,7 +96,7 @@ metricRelabelings:
 {{- range $kind, $list := .Values.resources }}{{ $_ := set $asked (printf "resources.%s" $kind) (keys (default dict $list)) }}{{ end }}
 {{- range $where, $list := $asked }}
 {{- range $list }}
-{{- if regexMatch "^nvidia\\.com/(gpu|mig-)" . }}
+{{- if regexMatch "^(nvidia\\.com/(gpu|mig-)|amd\\.com/(gpu$|[a-z]+_nps))" . }}
 {{- fail (printf "%s: %s would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs" $where .) }}
 {{- end }}
 {{- end }}
@@ -123,7 +123,7 @@ metricRelabelings:
 {{- end }}
 {{- end }}
 {{- range .Values.extraArgs }}
-{{- if regexMatch "^--(config\\.file|state\\.dir|log\\.level|log\\.format|node\\.name|web\\.listen-address|(no-)?collector\\.(gpu|process))(=|$)" . }}
+{{- if regexMatch "^--(config\\.file|state\\.dir|log\\.level|log\\.format|node\\.name|web\\.listen-address|(no-)?(source|collector)\\.(gpu|process))(=|$)" . }}
 {{- fail (printf "extraArgs: %s is set by the chart and cannot be repeated; use its values instead" .) }}
 {{- end }}
 {{- if regexMatch "^--web\\.(telemetry-path|systemd-socket)(=|$)" . }}
