@@ -70,7 +70,7 @@ func TestProcessAMDUnread(t *testing.T) {
 	}
 }
 
-// TestProcessAMDRefused: amdkfd refuses its files to a service without the GPUs' devices. That is expected, other errors
+// TestProcessAMDRefused: amdkfd refuses its files to a service without the devices of GPUs. That is expected; others
 // are not.
 func TestProcessAMDRefused(t *testing.T) {
 	for errno, want := range map[unix.Errno]bool{unix.EPERM: true, unix.EIO: false} {
