@@ -332,10 +332,26 @@ func peerCases(t *testing.T, got *txtar.Archive) {
 	}
 }
 
+// TestGraphics: graphics of a processor beside rails are no GPU whose memory adapters must reach.
+func TestGraphics(t *testing.T) {
+	tree := withAMD("CONFIG_PCI=y\n", "5.15.0", amdFunction+"gpu_busy_percent", "3\n")
+	find := func(class string) string {
+		tree[amdFunction+"class"] = class
+		return findingsText(runSystem(systemFacts(t, doctortest.System(t, hgx, healthyJob("mlx5_0", "3"), tree))))
+	}
+	if text := find("0x030000\n"); strings.Contains(text, "gpudirect") {
+		t.Error(text)
+	}
+	if text := find("0x120000\n"); !strings.Contains(text, "gpudirect") {
+		t.Errorf("an accelerator: %q", text)
+	}
+}
+
 // TestSystemHealthy: healthy machines have no finding.
 func TestSystemHealthy(t *testing.T) {
 	for fixture, job := range map[string]doctortest.Tree{
-		hgx: healthyJob("mlx5_0", "3"), amdNode: healthyJob("mlx5_0", "3"), spark: healthyJob("rocep1s0f0", "3"), rxe: healthyJob("rxe0", "1"),
+		hgx: healthyJob("mlx5_0", "3"), amdNode: healthyJob("mlx5_0", "3"), spark: healthyJob("rocep1s0f0", "3"),
+		rxe:    healthyJob("rxe0", "1"),
 		laptop: {"proc/1234/comm": "sh\n", "proc/1234/environ": doctortest.Environ("NCCL_IB_DISABLE=1", "UCX_TLS=tcp")},
 	} {
 		t.Run(fixture, func(t *testing.T) {
