@@ -197,6 +197,10 @@ func skipCures() []Cure {
 			"none while somebody works there; remove the maintenance file afterwards", nil},
 		{[]result.Reason{"peer_version"}, "another protocol version", "install one version of railscope on both " +
 			"nodes: [upgrading](upgrading.md#mixed-versions)", nil},
+		{[]result.Reason{"no_gap"}, "the rails of both ends were never quiet at the same time while the round waited",
+			"none: it waits again in the next round; traffic shows meanwhile what the rails carry", nil},
+		{[]result.Reason{"collided"}, "a short burst in a gap met traffic of others less than an hour ago",
+			"none: the round makes no burst over that rail for an hour", nil},
 		{[]result.Reason{"ramping"}, "a rail still became faster in the last of four windows",
 			"raise probe.burst; compare the start rates of the adapters' congestion control", nil},
 		{[]result.Reason{"disturbed"}, "the polling thread did not run in time, or writes completed unevenly",

@@ -43,6 +43,9 @@ type Options struct {
 	SoloEvery      int            // rounds between solo bursts, and between TCP baselines
 	Budget         Budget         // budget of rounds that this node asks, and a second one for those that it answers
 	BusyAbove      float64        // fraction of a rail's capacity from which use by others prevents rounds
+	WhenBusy       string         // what is done about rails that others use: WhenBusyGap, WhenBusySkip or WhenBusyBurst
+	GapWait        time.Duration  // how long a round waits for a gap; 0: a third of the interval
+	GapBurst       time.Duration  // measured time of a burst in a gap
 	MinOfExpected  float64        // a round below this part of the expected goodput is [result.Degraded]; 0: not judged
 	TrafficClass   int            // DSCP<<2 and ECN of RDMA packets, or Auto: that of the jobs
 	ServiceLevel   int            // 0 to 15, or Auto
@@ -51,6 +54,13 @@ type Options struct {
 	AllowRing      bool           // the node takes part in rings over its peers: see probe.Ring
 	Extras         []result.Extra // interactive rounds make all, other rounds with solo bursts one, in turn
 }
+
+// What a round does about rails that carry more traffic of others than BusyAbove. Their latency is always measured.
+const (
+	WhenBusyGap   = "gap"   // it waits for a gap, and makes a short burst in it
+	WhenBusySkip  = "skip"  // no burst
+	WhenBusyBurst = "burst" // a short burst at once
+)
 
 // Security says how peers authenticate. To answer, one of TokenFile, ClientCAFile and Insecure is required.
 type Security struct {
@@ -92,6 +102,8 @@ func DefaultOptions() Options {
 		SoloEvery:      5,
 		Budget:         Budget{Share: 0.005},
 		BusyAbove:      0.2,
+		WhenBusy:       WhenBusyGap,
+		GapBurst:       time.Millisecond,
 		MinOfExpected:  0.7,
 		TrafficClass:   Auto,
 		ServiceLevel:   Auto,

@@ -59,13 +59,14 @@ type Outcome string
 const (
 	OK       Outcome = "ok"       // RDMA worked, and the data was verified
 	Degraded Outcome = "degraded" // RDMA worked, but a rail is dead or slow: [Result.Degraded]
+	Reached  Outcome = "reached"  // RDMA worked, and no burst was made: [Result.BurstSkipped]; neither good nor bad
 	Fallback Outcome = "fallback" // the peer is reachable, but not by RDMA
 	Failed   Outcome = "failed"   // the peer is not reachable, or the data is corrupt
-	Skipped  Outcome = "skipped"  // the time was not right: not a failure
+	Skipped  Outcome = "skipped"  // the time was not right, and nothing was done: not a failure
 )
 
 // Outcomes returns all outcomes.
-func Outcomes() []Outcome { return []Outcome{OK, Degraded, Fallback, Failed, Skipped} }
+func Outcomes() []Outcome { return []Outcome{OK, Degraded, Reached, Fallback, Failed, Skipped} }
 
 // Transport is how the bytes were sent.
 type Transport string
@@ -112,6 +113,8 @@ type Result struct {
 	Failures   []Failure // all failures, in order; in a round by RDMA, those of single rails
 
 	StripedFailure *Failure    // why Striped is nil although its burst was made
+	BurstSkipped   *Failure    // why no burst was made over some of the rails that RDMA reached, or all; nil: over all
+	InGap          bool        // Striped is of a short burst in a gap of the traffic of others
 	TCPFailed      []TCPResult // baselines without a figure
 
 	Verified bool // the target found the data intact after every burst
@@ -152,6 +155,15 @@ type Result struct {
 	Extras []Measured // extras in order of [Kinds], and within a kind in order of measurement
 }
 
+// Measured reports whether a burst over the rail has a figure.
+func (r *RailResult) Measured() bool { return r.Striped != nil || r.Solo != nil }
+
+// Measured reports whether a burst of the round has a figure. A round without one says that the peer was reached, and
+// nothing of what the rails carry.
+func (r Result) Measured() bool {
+	return r.Striped != nil || slices.ContainsFunc(r.Rails, func(one RailResult) bool { return one.Measured() })
+}
+
 // Corrupted reports whether the received data was not the data sent.
 func (r Result) Corrupted() bool {
 	return r.Reason == failure.DataMismatch || slices.ContainsFunc(r.Failures, func(f Failure) bool {
@@ -188,6 +200,9 @@ type RailResult struct {
 	Latency *Latency
 	Bytes   int64 // payload bytes completed in all bursts by RDMA
 	Solo    *Flow
+
+	Busy bool     // others used the rail shortly before the latencies were measured
+	Left *Failure // why no burst was made over the rail, although RDMA reached the peer over it; nil: one was made
 
 	SoloFailure *Failure // why Solo is nil although its burst was made; nil: it was not made, or the rail failed
 

@@ -122,6 +122,8 @@ const (
 	Maintenance Reason = "maintenance"  // a maintenance file exists
 	PeerVersion Reason = "peer_version" // the peer uses another protocol version, as in a rolling upgrade
 	Disturbed   Reason = "disturbed"    // this node's processors were busy, so no goodput could be measured
+	NoGap       Reason = "no_gap"       // the rails of both ends were never quiet at the same time
+	Collided    Reason = "collided"     // a burst in a gap met traffic of others less than an hour ago
 	Ramping     Reason = "ramping"      // the rate of a rail still rose when the burst ended
 
 	Other Reason = "other" // any other, see the detail
@@ -130,7 +132,8 @@ const (
 // Skips reports whether the reason means a skipped round rather than a failure.
 func (r Reason) Skips() bool {
 	switch r {
-	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion, Disturbed, Ramping:
+	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion, Disturbed, Ramping, NoGap,
+		Collided:
 		return true
 	}
 	return false
@@ -202,7 +205,7 @@ func Reasons() []Reason {
 		Timeout,
 		WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerWorker, PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost,
 		LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown, Budget,
-		Draining, Canceled, Maintenance, PeerVersion, Disturbed, Ramping, Other,
+		Draining, Canceled, Maintenance, PeerVersion, Disturbed, Ramping, NoGap, Collided, Other,
 	}
 }
 
