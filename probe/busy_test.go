@@ -207,7 +207,7 @@ func TestBusyRecently(t *testing.T) {
 			r := node.LocalRail{Capacity: 10 * gb, PortCapacity: 20 * gb}
 			r.Name = "0"
 			start := time.Now()
-			f := n.Busy(t.Context(), []node.LocalRail{r, r}, 0.2) // each rail had half of the probe's own bytes
+			f := n.Busy(t.Context(), []node.LocalRail{r, r}, 0.2)["0"] // each rail had half of the probe's own bytes
 			if (f == nil) != (tc.says == "") || f != nil && !strings.Contains(f.Detail, tc.says) || time.Since(start) > 0 {
 				t.Errorf("%s: %v after %v, want %q", tc.why, f, time.Since(start), tc.says)
 			}
@@ -265,7 +265,7 @@ func TestBusyLate(t *testing.T) {
 			r.Name, r.Netdev, r.Dir, r.Port = "0", "eth0", t.TempDir(), 1
 			r.Software = true
 			r.Traffic = rail.NewPort(n.Opts.Sysfs, r.Rail, nil)
-			if f := n.Busy(t.Context(), []node.LocalRail{r}, 0.2); (f != nil) != want {
+			if f := n.Busy(t.Context(), []node.LocalRail{r}, 0.2)["0"]; (f != nil) != want {
 				t.Errorf("after %d bytes: %v", moved, f)
 			}
 			time.Sleep(time.Hour) // no lane outlives the bubble
@@ -343,8 +343,8 @@ func (p *pairOfNodes) foreign(node string, i int, counter string) (stop func()) 
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	start := time.Now()
-	count := func() { _, _ = fmt.Fprintf(writerAt{f}, "%020d\n", int64(40e9/4*(1000+time.Since(start).Seconds()))) }
+	start := time.Unix(1.79e9, 0) // a later job continues the count of an earlier one
+	count := func() { _, _ = fmt.Fprintf(writerAt{f}, "%020d\n", int64(40e9/4*time.Since(start).Seconds())) }
 	count() // the first addition sets the start value
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -364,7 +364,8 @@ type writerAt struct{ f *os.File }
 
 func (w writerAt) Write(p []byte) (int, error) { return w.f.WriteAt(p, 0) }
 
-// TestBusyBefore: while others use a rail of either end, in either direction, the round is skipped.
+// TestBusyBefore: a rail of either end that others use, in either direction, is reached and left out of the bursts. The
+// other rail is measured, alone and striped.
 func TestBusyBefore(t *testing.T) {
 	t.Parallel()
 	for _, node := range []string{"a", "b"} {
@@ -374,15 +375,21 @@ func TestBusyBefore(t *testing.T) {
 				p := newPair(t, 2, nil)
 				stop := p.foreign(node, 1, counter)
 				res := p.round()
-				if res.Outcome != result.Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
-					res.Bytes != 0 ||
-					!strings.Contains(res.Detail, "rail 1") || strings.Contains(res.Detail,
-					"on the peer") != (node == "b") {
+				quiet, busy := &res.Rails[0], &res.Rails[1]
+				if res.Outcome != result.OK || res.Transport != result.RDMA || len(res.Failures) != 0 || res.TCP != nil {
 					t.Errorf("%s because of %q: %s, %v", res.Outcome, res.Reason, res.Detail, res.Failures)
+				}
+				if quiet.Solo == nil || quiet.Striped == nil || quiet.Left != nil || quiet.Busy || !res.Verified {
+					t.Errorf("the other rail: %+v", *quiet)
+				}
+				if f := busy.Left; busy.Measured() || !busy.Busy || busy.Failure != nil || busy.Latency == nil || f == nil ||
+					f.Reason != failure.Busy || strings.Contains(f.Detail, "on the peer") != (node == "b") ||
+					res.BurstSkipped != f {
+					t.Errorf("the busy rail: %+v", *busy)
 				}
 				stop()
 				res = p.round()
-				if res.Outcome != result.OK {
+				if res.Outcome != result.OK || res.BurstSkipped != nil || res.Rails[1].Striped == nil {
 					t.Errorf("afterwards: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 				}
 			})
@@ -390,8 +397,8 @@ func TestBusyBefore(t *testing.T) {
 	}
 }
 
-// TestBusyDuring: when others start during a burst, the probe soon yields the rails, the round is skipped, and the
-// peer gets a cooldown.
+// TestBusyDuring: when others start during a burst, the probe soon yields the rails, the peer was reached, and it has a
+// cooldown.
 func TestBusyDuring(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -415,8 +422,8 @@ func TestBusyDuring(t *testing.T) {
 			if took := time.Since(at); took > 8*time.Second {
 				t.Errorf("it took %v to get out of the way", took)
 			}
-			if res.Outcome != result.Skipped || res.Reason != failure.Busy || res.Transport != result.NoTransport ||
-				!strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail,
+			if res.Outcome != result.Reached || res.Reason != failure.Busy || res.Transport != result.RDMA ||
+				res.BurstSkipped == nil || res.Striped != nil || !strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail,
 				"on the peer") != (tc.node == "b") {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}

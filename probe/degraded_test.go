@@ -217,7 +217,7 @@ func TestExpectation(t *testing.T) {
 func TestShortfallsShared(t *testing.T) {
 	flow := func(rate int64) *result.Flow { return &result.Flow{Bytes: rate, Active: time.Second} }
 	for solo, want := range map[*result.Flow]int{nil: 1, flow(90): 1, flow(50): 3} {
-		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, EvenAlone: true, Striped: new(100.0)}
+		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, Agreed: result.Agreed{EvenAlone: true}, Striped: new(100.0)}
 		for range 2 {
 			r.Rails = append(r.Rails, result.RailResult{Solo: solo, Striped: flow(50), Expected: new(100.0)})
 		}
@@ -278,7 +278,8 @@ func TestThrottled(t *testing.T) {
 		{"a single burst", 0.5, false, rate, true, false},
 		{"the halves of one port", 0.5, true, rate / 2, true, false},
 	} {
-		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.1, Bottleneck: tc.found, EvenAlone: tc.found,
+		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.1,
+			Agreed:  result.Agreed{Bottleneck: tc.found, EvenAlone: tc.found},
 			Striped: new(2 * rate * tc.together)}
 		for range 2 {
 			one := result.RailResult{Striped: &result.Flow{Bytes: int64(rate * tc.together), Active: time.Second}}

@@ -81,6 +81,7 @@ func makePair(t *testing.T, rails int, change func(node string, i int, d *fakeve
 	p.opts.LatencySamples = 20
 	p.opts.Depth = 128 // writes in flight last 60 ms per rail: longer than a busy machine delays the polling thread
 	p.opts.Timeout = 40 * time.Second
+	p.opts.WhenBusy = options.WhenBusySkip
 	p.opts.MinOfExpected = 0 // the devices are slower than their rate, and the machine may be busy
 	for _, name := range []string{"a", "b"} {
 		for i := range rails {

@@ -323,7 +323,7 @@ func (n *simNode) visit(ctx context.Context, r *round.Round, peer *simNode) erro
 	var l *target.Lease
 	if err := r.Persist(ctx, func() error {
 		var denied *failure.Failure
-		l, denied = peer.resp.Grant(ctx, r.LeaseRequest(), n.ip)
+		l, denied = peer.resp.Grant(ctx, r.LeaseRequest(protocol.Measure), n.ip)
 		if denied != nil {
 			return denied
 		}

@@ -122,11 +122,7 @@ func (m *leaseModel) fatal(format string, args ...any) {
 	m.t.Fatalf("%s\nafter: %s", fmt.Sprintf(format, args...), strings.Join(m.did, "; "))
 }
 
-func (m *leaseModel) lease() *target.Lease {
-	m.resp.Mu.Lock()
-	defer m.resp.Mu.Unlock()
-	return m.resp.Current
-}
+func (m *leaseModel) lease() *target.Lease { return held(m.resp) }
 
 // request sends a request on the lease. An empty path releases the lease.
 func (m *leaseModel) request(path, body string) string {
@@ -289,7 +285,7 @@ func TestLeaseModel(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
 			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)),
-				asker: node.WorkerSession{Node: p.a}}
+				asker: node.WorkerSession{Node: p.a, Worker: p.a.Worker}}
 			for range leases {
 				m.held = p.holder()
 				m.note("TAKE")

@@ -101,12 +101,17 @@ func (p *pairOfNodes) setBudget(bytes int64) {
 // answerBytes returns the bytes left in b's budget for answers.
 func (p *pairOfNodes) answerBytes() float64 { return p.b.AnswerBudget.Remaining() * p.rate("b") }
 
-// acquire acquires a lease of n bytes, or returns why not.
+// acquire acquires a lease of n bytes for a whole round, or returns why not.
 func (h *holder) acquire(asker string, n int64) *failure.Failure {
 	h.p.t.Helper()
-	res := h.send(http.MethodPost, protocol.PathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"rail_seconds":%g}`, asker,
-		asker,
-		float64(n)/h.p.rate("b")))
+	return h.acquirePart(asker, n, protocol.Measure)
+}
+
+// acquirePart acquires a lease of n bytes for a part of a round, or returns why not.
+func (h *holder) acquirePart(asker string, n int64, part protocol.Part) *failure.Failure {
+	h.p.t.Helper()
+	res := h.send(http.MethodPost, protocol.PathLease, fmt.Sprintf(
+		`{"node":%q,"instance":%q,"rail_seconds":%g,"part":%q}`, asker, asker, float64(n)/h.p.rate("b"), part))
 	if res.StatusCode != http.StatusOK {
 		var f failure.Failure
 		if err := json.Unmarshal(res.Content, &f); err != nil {
@@ -159,9 +164,17 @@ func within(limit time.Duration, fn func() bool) bool {
 
 // lapse expires the TTL of the lease.
 func lapse(r *target.Responder) {
+	held(r).IdleTimer.Reset(0)
+}
+
+// held returns the only lease, or nil.
+func held(r *target.Responder) *target.Lease {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	r.Current.IdleTimer.Reset(0)
+	for _, l := range r.Current {
+		return l
+	}
+	return nil
 }
 
 // TestLeaseEnds: however a lease ends, nothing of it is left behind, and the next one is granted.
@@ -265,11 +278,9 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 		t.Fatalf("no grant: %v %v", e, err)
 	}
 	renew = func() failure.Reason {
-		resp.Mu.Lock()
-		if moving && resp.Current != nil {
-			resp.Current.TCPBytes.Add(1)
+		if l := held(resp); moving && l != nil {
+			l.TCPBytes.Add(1)
 		}
-		resp.Mu.Unlock()
 		w := httptest.NewRecorder()
 		resp.ServeHTTP(w, requestAlone(http.MethodPost, protocol.PathLease+"/"+e.Grant.ID+"/renew",
 			strings.NewReader("{}")))

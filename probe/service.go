@@ -206,7 +206,7 @@ func (s *Service) endLocked() {
 func (s *Service) Stats() options.Stats {
 	st := options.Stats{Running: s.active.Load(),
 		BudgetSeconds:  min(s.node.AskBudget.Remaining(), s.node.AnswerBudget.Remaining()),
-		WorkerRestarts: s.node.Worker.Restarts()}
+		WorkerRestarts: s.node.Worker.Restarts() + s.node.Gaps.Worker.Restarts()}
 	listener := s.listener.Load()
 	st.Up = st.Running && (listener == nil || listener.current() != nil)
 	s.node.Refused.Each(func(reason string, n uint64) {

@@ -96,7 +96,7 @@ func TestGreedyPeer(t *testing.T) {
 	})
 }
 
-// TestDisturbedCounts: a round that moved bytes counts, whatever its result: the next one is not full again.
+// TestDisturbedCounts: a round that made a burst counts, whatever its result: the next one is not full again.
 func TestDisturbedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFound(t, "x:1")
@@ -106,9 +106,9 @@ func TestDisturbedCounts(t *testing.T) {
 			res  result.Result
 			want int
 		}{
-			{result.Result{Outcome: result.Skipped, Transport: result.NoTransport, Reason: failure.Disturbed,
-				Bytes: 1 << 30},
-				1},
+			{result.Result{Outcome: result.Reached, Transport: result.RDMA, Reason: failure.Disturbed, Bytes: 1 << 30,
+				StripedFailure: &failure.Failure{Reason: failure.Disturbed}}, 1},
+			{result.Result{Outcome: result.Reached, Transport: result.RDMA, Reason: failure.Busy, Bytes: 1 << 10}, 1},
 			{result.Result{Outcome: result.Skipped, Transport: result.NoTransport, Reason: failure.Busy}, 1},
 			{result.Result{Outcome: result.OK, Transport: result.RDMA, Bytes: 1 << 30}, 2},
 		} {

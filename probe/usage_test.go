@@ -39,9 +39,7 @@ func TestTCPGrant(t *testing.T) {
 			if f := h.acquire("c", tc.granted); f != nil {
 				t.Fatal(f)
 			}
-			p.resp.Mu.Lock()
-			l := p.resp.Current
-			p.resp.Mu.Unlock()
+			l := held(p.resp)
 			var written int64
 			for i := range tc.sessions {
 				total := tc.granted / int64(2*tc.sessions) // the sessions write this and the writes in flight
@@ -179,7 +177,7 @@ func TestLeaseIdleUncounted(t *testing.T) {
 			if counted {
 				now[""] = rail.Traffic{}
 			}
-			l := target.NewLease(t.Context(), &g, 0, 0, time.Hour, time.Hour)
+			l := target.NewLease(t.Context(), node.Place{}, &g, 0, 0, time.Hour, time.Hour)
 			defer l.End(nil)
 			time.Sleep(target.IdleLease)
 			if f := l.Check(now); (f != nil) != want {

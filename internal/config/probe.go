@@ -90,7 +90,7 @@ func conflict(p *options.Options) *Problem {
 	}{
 		{p.Timeout > p.Interval, "timeout", fmt.Sprintf("%v is more than the interval, %v: a round must end before "+
 			"the next begins", Duration(p.Timeout), Duration(p.Interval))},
-		{p.GapWait > p.Interval/3, "gap_wait", fmt.Sprintf("%v is more than a third of the interval, %v: raise the "+
+		{p.GapWait > p.Interval/3, "gap_wait", fmt.Sprintf("%v is more than a third of the interval of %v: raise the "+
 			"interval or lower it", Duration(p.GapWait), Duration(p.Interval))},
 		{s.Insecure && s.TokenFile != "", "insecure", "is true, but there is a token_file" + known},
 		{s.Insecure && s.ClientCAFile != "", "insecure", "is true, but there is tls.client_ca_file" + known},

@@ -59,6 +59,9 @@ queue_pairs: 2
 solo_every: 10
 budget: 1.5%
 busy_above: 1
+when_busy: burst
+gap_wait: 20s
+gap_burst: 2ms
 min_of_expected: 0.85
 traffic_class: 106
 service_level: 3
@@ -71,7 +74,8 @@ memory: host`, func(o *options.Options) {
 					ClientAllowedNames: []string{"spark-02", "*.gpu.example.com", "spiffe://example.com/railscope"}},
 				Fanout: 8, Interval: 90 * time.Second, Timeout: time.Minute,
 				LatencySamples: 100, Burst: 20 * time.Millisecond, Depth: 16, QueuePairs: 2, SoloEvery: 10,
-				Budget: options.Budget{Share: 0.015}, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 106,
+				Budget: options.Budget{Share: 0.015}, WhenOthers: options.WhenOthers{BusyAbove: 1,
+					WhenBusy: options.WhenBusyBurst, GapWait: 20 * time.Second, GapBurst: 2 * time.Millisecond}, MinOfExpected: 0.85, TrafficClass: 106,
 				ServiceLevel: 3, PKey: 0x8001,
 				Memory: "host"}
 		}},
@@ -194,10 +198,16 @@ func TestProbeRefuses(t *testing.T) {
 			"over bytes; the size of a write follows from the rail's rate and burst"},
 		{"a key misspelt, in tls", "tls: {certfile: x}",
 			`2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
+		{"a word of when_busy", "peers: [a]\nwhen_busy: never",
+			`3: probe.when_busy must be gap, skip or burst, not "never"`},
+		{"a longer wait than a third", "peers: [a]\ninterval: 30s\ngap_wait: 11s", "4: probe.gap_wait 11s is more than " +
+			"a third of the interval of 30s: raise the interval or lower it"},
+		{"a long burst in a gap", "peers: [a]\ngap_burst: 101ms", "3: probe.gap_burst must be a duration such as 90s or " +
+			"1m30s, from 100µs to 100ms, not 101ms"},
 		{"an unknown key", "zzz: 1",
-			`2: unknown key "zzz" in probe; known keys: allow_ring, budget, burst, busy_above, depth, extras, fanout, insecure, interval, ` +
+			`2: unknown key "zzz" in probe; known keys: allow_ring, budget, burst, busy_above, depth, extras, fanout, gap_burst, gap_wait, insecure, interval, ` +
 				`latency_samples, listen, memory, min_of_expected, name, peers, pkey, queue_pairs, service_level, ` +
-				`solo_every, timeout, tls, token_file, traffic_class`},
+				`solo_every, timeout, tls, token_file, traffic_class, when_busy`},
 		{"a key twice", "depth: 1\ndepth: 1", `3: duplicate key "depth" in probe; the first is in line 2`},
 		{"a list", "[a]", `2: probe must be keys with values, not a list`},
 		{"tls is a word", "tls: yes", `2: probe.tls must be keys with values, not "yes"`},

@@ -42,10 +42,7 @@ type Options struct {
 	QueuePairs     int            // queue pairs per rail, or Auto: one, and two per member of a bond
 	SoloEvery      int            // rounds between solo bursts, and between TCP baselines
 	Budget         Budget         // budget of rounds that this node asks, and a second one for those that it answers
-	BusyAbove      float64        // fraction of a rail's capacity from which use by others prevents rounds
-	WhenBusy       string         // what is done about rails that others use: WhenBusyGap, WhenBusySkip or WhenBusyBurst
-	GapWait        time.Duration  // how long a round waits for a gap; 0: a third of the interval
-	GapBurst       time.Duration  // measured time of a burst in a gap
+	WhenOthers                    // what is done about the traffic of others
 	MinOfExpected  float64        // a round below this part of the expected goodput is [result.Degraded]; 0: not judged
 	TrafficClass   int            // DSCP<<2 and ECN of RDMA packets, or Auto: that of the jobs
 	ServiceLevel   int            // 0 to 15, or Auto
@@ -53,6 +50,14 @@ type Options struct {
 	Memory         string         // memory of the transfer: host
 	AllowRing      bool           // the node takes part in rings over its peers: see probe.Ring
 	Extras         []result.Extra // interactive rounds make all, other rounds with solo bursts one, in turn
+}
+
+// WhenOthers says what a round does about the traffic of others.
+type WhenOthers struct {
+	BusyAbove float64       // fraction of its capacity that others use of a busy rail at least
+	WhenBusy  string        // what is done about busy rails: WhenBusyGap, WhenBusySkip or WhenBusyBurst
+	GapWait   time.Duration // how long a round waits for a gap; 0: a third of the interval
+	GapBurst  time.Duration // measured time of a short burst over busy rails
 }
 
 // What a round does about rails that carry more traffic of others than BusyAbove. Their latency is always measured.
@@ -101,9 +106,7 @@ func DefaultOptions() Options {
 		QueuePairs:     Auto,
 		SoloEvery:      5,
 		Budget:         Budget{Share: 0.005},
-		BusyAbove:      0.2,
-		WhenBusy:       WhenBusyGap,
-		GapBurst:       time.Millisecond,
+		WhenOthers:     WhenOthers{BusyAbove: 0.2, WhenBusy: WhenBusyGap, GapBurst: time.Millisecond},
 		MinOfExpected:  0.7,
 		TrafficClass:   Auto,
 		ServiceLevel:   Auto,

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/trafficclass"
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -23,18 +22,6 @@ func (r *Result) Shares(a, b string) string {
 		}
 	}
 	return ""
-}
-
-// Reordered reports whether packets of a rail overtook each other in this round, rather than were lost.
-func (r *RailResult) Reordered() bool {
-	if r.Loss == nil || r.Loss.PeerEvents == nil {
-		return false
-	}
-	inFlight := 0.0
-	if l := r.Latency; l != nil && len(l.Samples) > 0 && r.Capacity != nil && r.PathMTU > 0 {
-		inFlight = *r.Capacity * l.Samples[0].Seconds() / float64(r.PathMTU)
-	}
-	return Reordered(float64(*r.Loss.PeerEvents), float64(r.Loss.Retransmits), inFlight)
 }
 
 // Unpaired returns the names of the rails that have no partner because the peer has fewer rails.
@@ -67,6 +54,9 @@ const (
 
 // Outcomes returns all outcomes.
 func Outcomes() []Outcome { return []Outcome{OK, Degraded, Reached, Fallback, Failed, Skipped} }
+
+// Quiet reports whether a round of this outcome says nothing of what the rails carry, for no fault of theirs.
+func (o Outcome) Quiet() bool { return o == Skipped || o == Reached }
 
 // Transport is how the bytes were sent.
 type Transport string
@@ -112,9 +102,9 @@ type Result struct {
 	Detail     string    // Reason as a sentence for people
 	Failures   []Failure // all failures, in order; in a round by RDMA, those of single rails
 
+	BesideOthers
+
 	StripedFailure *Failure    // why Striped is nil although its burst was made
-	BurstSkipped   *Failure    // why no burst was made over some of the rails that RDMA reached, or all; nil: over all
-	InGap          bool        // Striped is of a short burst in a gap of the traffic of others
 	TCPFailed      []TCPResult // baselines without a figure
 
 	Verified bool // the target found the data intact after every burst
@@ -133,12 +123,9 @@ type Result struct {
 	FinishSkew *float64 // 1 − goodput of the slowest rail ÷ fastest rail, in the striped burst
 	Speedup    *float64 // Striped ÷ best TCP baseline of this round
 
-	Runs          []float64 // goodput of all striped bursts, bytes per second; Striped is the best of them
-	Bottleneck    bool      // several bursts agree that the rails share a bottleneck, which nothing else explains
-	EvenAlone     bool      // the rails are even in solo bursts, so a shared bottleneck makes them uneven
-	SlowerThanTCP bool      // every striped burst of the last rounds was slower than every TCP baseline
-	TogetherSeen  *float64  // Striped ÷ sum of the solo goodputs of this round or of the last full one; nil: unknown
-	TCPRuns       []float64 // best TCP goodput of each pass over the numbers of streams
+	Runs []float64 // goodput of all striped bursts, bytes per second; Striped is the best of them
+	Agreed
+	TCPRuns []float64 // best TCP goodput of each pass over the numbers of streams
 
 	TCP        []TCPResult   // TCP figures: the baselines of a round by RDMA, or the fallback's own
 	Bytes      int64         // payload bytes of all bursts
@@ -155,13 +142,19 @@ type Result struct {
 	Extras []Measured // extras in order of [Kinds], and within a kind in order of measurement
 }
 
-// Measured reports whether a burst over the rail has a figure.
-func (r *RailResult) Measured() bool { return r.Striped != nil || r.Solo != nil }
+// Agreed is what several bursts agree on.
+type Agreed struct {
+	Bottleneck    bool     // several bursts agree that the rails share a bottleneck, which nothing else explains
+	EvenAlone     bool     // the rails are even in solo bursts, so a shared bottleneck makes them uneven
+	SlowerThanTCP bool     // every striped burst of the last rounds was slower than every TCP baseline
+	TogetherSeen  *float64 // Striped ÷ sum of the solo goodputs of this round or of the last full one; nil: unknown
+}
 
-// Measured reports whether a burst of the round has a figure. A round without one says that the peer was reached, and
-// nothing of what the rails carry.
-func (r Result) Measured() bool {
-	return r.Striped != nil || slices.ContainsFunc(r.Rails, func(one RailResult) bool { return one.Measured() })
+// BesideOthers is what the traffic of others did to a round.
+type BesideOthers struct {
+	BurstSkipped *Failure      // why no burst was made over some of the rails that RDMA reached, or all; nil: over all
+	InGap        bool          // Striped is of a short burst in a gap of the traffic of others
+	Waited       time.Duration // part of Duration in which it waited for a gap
 }
 
 // Corrupted reports whether the received data was not the data sent.
@@ -180,53 +173,6 @@ func (r Result) OfRailscope() bool {
 		return true
 	}
 	return false
-}
-
-// RailResult is the result of one rail.
-type RailResult struct {
-	Rail, Device string // names on this node; Device is empty if only TCP addresses are known
-	Port         int
-	Netdev       string
-	PCIAddress   string
-	Soldered     bool   // built into the processor: see [rail.Rail.Soldered]
-	PeerRail     string // paired rail of the peer; empty: no partner
-	Unpaired     bool   // the peer has fewer rails, so there is no partner: not a fault, and not judged
-	PeerDevice   string
-	GIDIndex     int
-	GID          string
-	GIDReason    string // reason for this GID
-	PathMTU      int    // bytes, the smaller of both ends; 0: unknown
-
-	Latency *Latency
-	Bytes   int64 // payload bytes completed in all bursts by RDMA
-	Solo    *Flow
-
-	Busy bool     // others used the rail shortly before the latencies were measured
-	Left *Failure // why no burst was made over the rail, although RDMA reached the peer over it; nil: one was made
-
-	SoloFailure *Failure // why Solo is nil although its burst was made; nil: it was not made, or the rail failed
-
-	Striped  *Flow          // flow in the striped burst
-	Capacity *float64       // bytes per second that the rail could carry, the lower of both ends; nil: unknown
-	Expected *float64       // expected bytes per second to the peer's rail; nil: none, as for a software device
-	Past     *baseline.Past // earlier solo goodput to the peer; nil: nothing is remembered
-	Share    *float64       // striped goodput ÷ Capacity, relative to the best rail of its group; nil: not judged
-
-	CounterBytes    *int64   // difference of the port counter over the striped burst, headers included
-	Retransmits     *uint64  // retransmission events in the rail's counters during the striped burst
-	CounterMismatch *float64 // |CounterBytes ÷ (payload with headers) − 1|
-	Others          *float64 // bytes per second of others on the rail's port during the striped burst; nil: none seen
-	SeenOthers      *float64 // Others of the last striped burst that saw others, which may be an earlier one
-
-	Loss   *Loss   // loss in this round; nil: the counters do not show it
-	Lossy  bool    // this round and recent ones show that the rail loses packets
-	Uneven *Uneven // latency above that of its siblings, or of earlier rounds; nil: even, or unknown
-
-	LossEvents, LossPackets int64 // loss events and packets of these rounds, if the rail is lossy
-
-	Kind RailKind
-
-	Failure *Failure // first failure; nil: none
 }
 
 // Mismatch is a component whose versions at both ends differ.
@@ -264,9 +210,23 @@ func (r Result) Degraded() bool {
 	return r.LacksRail() || r.Imbalanced() || r.Throttled() || len(r.Shortfalls()) > 0
 }
 
-// OthersSeen returns what others took of the rail's port during any striped burst of the round, in bytes per
-// second; nil: nothing. It may explain what the round found about the rail.
-func (r *RailResult) OthersSeen() *float64 { return cmp.Or(r.Others, r.SeenOthers) }
+// Imbalanced reports whether a rail carried too little compared with the best one, unless the rails are even alone,
+// or others used each slow rail.
+func (r Result) Imbalanced() bool {
+	if r.MinOfExpected <= 0 || r.Imbalance == nil || *r.Imbalance <= rail.ImbalancedAbove || r.EvenAlone {
+		return false
+	}
+	low := slices.DeleteFunc(slices.Clone(r.Rails), func(one RailResult) bool {
+		return one.Share == nil || *one.Share >= 1-rail.ImbalancedAbove
+	})
+	return len(low) == 0 || slices.ContainsFunc(low, func(one RailResult) bool { return one.OthersSeen() == nil })
+}
+
+// Measured reports whether a burst of the round has a figure. A round without one says that the peer was reached, and
+// nothing of what the rails carry.
+func (r Result) Measured() bool {
+	return r.Striped != nil || slices.ContainsFunc(r.Rails, func(one RailResult) bool { return one.Measured() })
+}
 
 // Together returns what all rails carried at once relative to the sum of each alone, in this round or in the last
 // full one; nil: unknown.
@@ -281,40 +241,13 @@ func (r Result) Throttled() bool {
 	}
 	var expected float64
 	for i := range r.Rails {
-		if one := &r.Rails[i]; one.Expected != nil {
+		if one := &r.Rails[i]; one.Expected != nil && !one.apart() {
 			expected += *one.Expected
 		} else if one.Striped != nil {
 			return true
 		}
 	}
 	return expected == 0 || r.Striped == nil || *r.Striped < BottleneckBelow*expected
-}
-
-// Slowed reports whether the rail carried less than on its best day of the last week, alone twice in a row and in
-// the striped burst, and less than is expected of it now. Solo goodput of a software device, which has no
-// expectation, varies too much to be judged.
-func (r *RailResult) Slowed() bool {
-	p := r.Past
-	if p == nil || r.Failure != nil || r.Expected == nil || p.Latest <= 0 {
-		return false
-	}
-	now := p.Latest
-	if r.Striped != nil {
-		now = max(now, r.Carried())
-	}
-	return now < SlowedBelow*min(p.Best, *r.Expected)
-}
-
-// Imbalanced reports whether a rail carried too little compared with the best one, unless the rails are even alone,
-// or others used each slow rail.
-func (r Result) Imbalanced() bool {
-	if r.MinOfExpected <= 0 || r.Imbalance == nil || *r.Imbalance <= rail.ImbalancedAbove || r.EvenAlone {
-		return false
-	}
-	low := slices.DeleteFunc(slices.Clone(r.Rails), func(one RailResult) bool {
-		return one.Share == nil || *one.Share >= 1-rail.ImbalancedAbove
-	})
-	return len(low) == 0 || slices.ContainsFunc(low, func(one RailResult) bool { return one.OthersSeen() == nil })
 }
 
 // Shortfalls returns where goodput was below MinOfExpected, all rails together first. A rail is judged by the
@@ -333,7 +266,13 @@ func (r Result) Shortfalls() []Shortfall {
 			all = all && one.Striped == nil
 			continue
 		}
-		sum += *one.Expected
+		if one.besideOthers(&r) {
+			all = false
+			continue
+		}
+		if !one.apart() {
+			sum += *one.Expected
+		}
 		shared := r.EvenAlone && one.Solo == nil
 		if s, ok := one.goodput(); ok && !shared && s < r.MinOfExpected**one.Expected {
 			list = append(list, Shortfall{one.Rail, s, *one.Expected})
@@ -359,33 +298,4 @@ func (r Result) others() (sum float64) {
 		}
 	}
 	return sum
-}
-
-// goodput returns the best goodput of the rail by RDMA, including what others took meanwhile. known is false if the
-// rail failed or was not measured.
-func (r *RailResult) goodput() (best float64, known bool) {
-	if r.Failure != nil {
-		return 0, false
-	}
-	if r.Solo != nil {
-		best, known = r.Solo.BytesPerSecond(), true
-	}
-	if r.Striped != nil {
-		best, known = max(best, r.Carried()), true
-	}
-	return best, known
-}
-
-// Carried returns what the rail carried in the striped burst, in bytes per second, others' traffic included. Others
-// is a mean over a longer time than the burst, so the sum is limited to the rail's capacity.
-func (r *RailResult) Carried() float64 {
-	rate := r.Striped.BytesPerSecond()
-	if r.Others == nil {
-		return rate
-	}
-	all := rate + *r.Others
-	if r.Capacity != nil {
-		all = min(all, *r.Capacity)
-	}
-	return max(rate, all)
 }

@@ -248,6 +248,17 @@ func (c *Client) Open(ctx context.Context, req protocol.OpenRequest) (protocol.O
 	return reply, err
 }
 
+// Claim asks for the peer's slot, for one burst over rails that are quiet there, and returns which are.
+func (c *Client) Claim(ctx context.Context, rails []string) ([]string, error) {
+	var quiet protocol.Quiet
+	err := c.Call(ctx, failure.StageLease, http.MethodPost, c.lease+"/claim", protocol.Quiet{Rails: rails}, &quiet,
+		AnswerTime)
+	if err == nil {
+		err = checkAnswer(failure.StageLease, quiet.Check())
+	}
+	return quiet.Rails, err
+}
+
 // checkAnswer makes a failure of an error in the peer's answer, and nil of nil.
 func checkAnswer(stage failure.Stage, err error) error {
 	if err == nil {

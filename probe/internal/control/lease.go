@@ -19,6 +19,7 @@ import (
 type HeldLease struct {
 	Grant    protocol.Grant
 	Ctx      context.Context // done when it has ended; its cause is why, if that was before it was released
+	Quiet    <-chan []string // rails of the peer that others do not use, after each change; of a lease for a gap
 	stop     context.CancelFunc
 	renewing sync.WaitGroup
 }
@@ -49,19 +50,33 @@ func (c *Client) AcquireLease(ctx context.Context, ask protocol.LeaseRequest) (*
 		}
 		return nil, failure.New(failure.StageLease, failure.Protocol, "request a lease: %v", err)
 	}
-	h := &HeldLease{Grant: *event.Grant, Ctx: stream, stop: stop}
+	quiet := make(chan []string, 1)
+	h := &HeldLease{Grant: *event.Grant, Ctx: stream, Quiet: quiet, stop: stop}
 	c.lease = protocol.PathLease + "/" + h.Grant.ID
 	h.renewing.Go(func() {
 		defer res.Body.Close()
-		event, err := res.Events.Next()
-		if err != nil || event.End == nil {
-			event.End = failure.New(failure.StageLease, failure.PeerLost,
-				"the peer ended the lease without a reason: %v", err)
-		}
-		cancel(event.End) // has no effect after stop
+		cancel(follow(res.Events, quiet)) // has no effect after stop
 	})
 	h.renewing.Go(func() { c.renew(h) })
 	return h, nil
+}
+
+// follow passes on which rails are quiet at the peer, the latest only, until the lease ends, and returns why it ended.
+func follow(events *EventReader, quiet chan []string) *failure.Failure {
+	for {
+		event, err := events.Next()
+		switch {
+		case err != nil || event.End == nil && event.Quiet == nil:
+			return failure.New(failure.StageLease, failure.PeerLost, "the peer ended the lease without a reason: %v", err)
+		case event.End != nil:
+			return event.End
+		}
+		select {
+		case <-quiet:
+		default:
+		}
+		quiet <- event.Quiet.Rails // has room: nobody else sends
+	}
 }
 
 func (c *Client) renew(h *HeldLease) {
@@ -87,6 +102,7 @@ func (c *Client) Release(ctx context.Context, h *HeldLease, bytes int64) (err er
 	}
 	h.stop()
 	h.renewing.Wait()
+	c.lease = ""
 	return err
 }
 
@@ -95,8 +111,8 @@ type EventReader struct {
 	Lines *bufio.Reader
 }
 
-// MaxLine limits one line of the stream: a sentence, escaped.
-const MaxLine = 16 << 10
+// MaxLine limits one line of the stream: a sentence for each rail, escaped.
+const MaxLine = 64 << 10
 
 // NewEventReader returns a reader of the events of a lease.
 func NewEventReader(from io.Reader) *EventReader {
@@ -115,6 +131,11 @@ func (r *EventReader) Next() (protocol.LeaseEvent, error) {
 	}
 	if e.Grant != nil {
 		if err := e.Grant.Check(); err != nil {
+			return protocol.LeaseEvent{}, err
+		}
+	}
+	if e.Quiet != nil {
+		if err := e.Quiet.Check(); err != nil {
 			return protocol.LeaseEvent{}, err
 		}
 	}

@@ -80,8 +80,7 @@ type Node struct {
 	Opts         Options
 	socket       *ethtool.Socket // nil: not open
 	Instance     string
-	Worker       *worker.Worker
-	Slot         *Slot
+	Place                // place of rounds and leases that may burst at any time
 	AskBudget    *Budget // budget of rounds
 	AnswerBudget *Budget // budget of leases
 	statusLanes  lane.Group[LocalRail]
@@ -90,6 +89,7 @@ type Node struct {
 	Past         history.Past
 	Own          *OwnTraffic
 	Reserved     *Reservation
+	Gaps         *Gaps
 	MeanTraffic  MeanTraffic // nil: see UseTraffic
 	Facts        *Facts
 	Secrets      *auth.SecretFiles
@@ -151,18 +151,23 @@ func NewNode(opts Options) *Node {
 		}
 	}
 	n := &Node{Tuning: Tuning{GuardInterval: guardInterval, StrangersWork: strangersWork}, Opts: opts,
-		socket: socket, Instance: rand.Text(), Slot: NewSlot(),
-		maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, Netdevs: map[string]bool{},
+		socket: socket, Instance: rand.Text(), maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, Netdevs: map[string]bool{},
 		Roles: map[string]string{}, Facts: &Facts{Gather: opts.Facts, Lock: make(chan struct{}, 1)},
 		Secrets: auth.NewSecretFiles(), Refused: newRefusals(opts.Refused), Labels: map[string]string{},
 		AskBudget: NewBudget(0), AnswerBudget: NewBudget(0), Recent: new(RecentTransfers), Own: new(OwnTraffic),
 		Reserved: new(Reservation),
 	}
-	n.Worker = worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
-		Simulation: opts.Simulation, Ended: func(why string) { n.Opts.WorkerEnded(why, n.Slot.Holder()) }})
+	n.Place, n.Gaps = newPlace(&n.Opts), &Gaps{Place: newPlace(&n.Opts)}
 	n.SetName("")
 	n.SetBudget(options.DefaultOptions().Budget)
 	return n
+}
+
+// newPlace returns a free place, with a worker that starts when it is needed.
+func newPlace(opts *Options) Place {
+	slot := NewSlot()
+	return Place{Slot: slot, Worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
+		Simulation: opts.Simulation, Ended: func(why string) { opts.WorkerEnded(why, slot.Holder()) }})}
 }
 
 // Asks reports whether this node's rounds have a peer at the address.
@@ -203,6 +208,7 @@ func (n *Node) SetName(name string) {
 // Close ends the worker process.
 func (n *Node) Close() {
 	n.Worker.Close()
+	n.Gaps.Worker.Close()
 	if n.socket != nil {
 		_ = n.socket.Close() // nothing was written to it
 	}
@@ -216,7 +222,7 @@ func WorkerMain() int {
 
 // Hello returns what this node reports about itself.
 func (n *Node) Hello() protocol.Hello {
-	h := protocol.Hello{Flows: true, Node: n.Name(), Instance: n.Instance, Versions: n.Versions(),
+	h := protocol.Hello{Flows: true, Parts: true, Node: n.Name(), Instance: n.Instance, Versions: n.Versions(),
 		Rails:   []protocol.HelloRail{},
 		Missing: n.helloMissing()}
 	rails, _ := n.Rails() // rails that cannot be read are left out
@@ -318,6 +324,7 @@ func (n *Node) MaxMTU(device string, port int) int {
 // first. A worker that does not confirm the close is killed. Not safe for concurrent use.
 type WorkerSession struct {
 	Node     *Node
+	Worker   *worker.Worker
 	Current  *worker.Session // nil: no session is open
 	Grant    int64           // bytes that the session may receive over TCP
 	Received int64           // upper bound of the bytes that earlier sessions received over TCP
@@ -328,7 +335,7 @@ type WorkerSession struct {
 func (s *WorkerSession) Begin(ctx context.Context, args worker.OpenArgs) (opened worker.Opened, err error) {
 	_ = s.End() // closed, or its worker was killed
 	s.Grant = args.Grant
-	s.Current, opened, err = s.Node.Worker.Open(ctx, args)
+	s.Current, opened, err = s.Worker.Open(ctx, args)
 	s.Node.mu.Lock()
 	defer s.Node.mu.Unlock()
 	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {

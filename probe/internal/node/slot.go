@@ -9,7 +9,14 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/protocol"
+	"github.com/railscope/railscope/probe/internal/worker"
 )
+
+// Place is what a transfer needs of a node: a slot, and the worker of the transfer that holds it.
+type Place struct {
+	Slot   *Slot
+	Worker *worker.Worker
+}
 
 // Slot is the node's one place for a transfer: it asks or answers, never both and never two, because each would distort
 // the other's figures. It is fair: a peer that held it while others were denied waits for as long as it held it, or

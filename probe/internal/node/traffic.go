@@ -145,10 +145,11 @@ func (d Delta) late(payload int64) float64 {
 	return maxWireRatio * float64(payload)
 }
 
-// Busy returns a failure if others use more of a rail than above, as a fraction of its capacity: over the last
+// Busy returns the rails of which others use more than above, as a fraction of the capacity, by name: over the last
 // seconds where these are known, else while the rails are watched for twice the counters' period, at most
-// maxBusyWindow. A rail of unknown capacity is never busy.
-func (n *Node) Busy(ctx context.Context, rails []LocalRail, above float64) *failure.Failure {
+// maxBusyWindow. A rail of unknown capacity is never busy. It returns early when ctx is done.
+func (n *Node) Busy(ctx context.Context, rails []LocalRail, above float64) map[string]*failure.Failure {
+	busy := map[string]*failure.Failure{}
 	var unknown []LocalRail
 	sum := 0.0
 	for _, r := range rails {
@@ -162,13 +163,18 @@ func (n *Node) Busy(ctx context.Context, rails []LocalRail, above float64) *fail
 		if !ok {
 			unknown = append(unknown, r)
 		} else if f := n.wasBusy(r, mean, above, sum); f != nil {
-			return f
+			busy[r.Name] = f
 		}
 	}
-	if len(unknown) == 0 {
-		return nil
+	if len(unknown) > 0 {
+		watchBusy(ctx, n, unknown, above, busy)
 	}
-	before := n.Traffic(unknown)
+	return busy
+}
+
+// watchBusy watches rails for a moment, and adds those that are busy.
+func watchBusy(ctx context.Context, n *Node, rails []LocalRail, above float64, busy map[string]*failure.Failure) {
+	before := n.Traffic(rails)
 	window := busyWindow
 	for _, t := range before {
 		window = max(window, min(2*t.Period, maxBusyWindow))
@@ -177,17 +183,25 @@ func (n *Node) Busy(ctx context.Context, rails []LocalRail, above float64) *fail
 	select {
 	case <-time.After(window):
 	case <-ctx.Done():
-		return failure.New(failure.StageLease, failure.Canceled, "%v", context.Cause(ctx))
+		return
 	}
-	for r, d := range Deltas(unknown, before, n.Traffic(unknown)) {
+	after := n.Traffic(rails)
+	for r, d := range Deltas(rails, before, after) {
 		if max(d.Out, d.In) > 1e3*r.Capacity*d.Seconds {
 			continue // counter reset, not a rate
 		}
-		if f := r.overused(d, d.Out-d.late(own), d.In-d.late(own), above); f != nil {
-			return f
+		f := r.overused(d, d.Out-d.late(own), d.In-d.late(own), above)
+		if f == nil {
+			continue
+		}
+		for _, same := range rails {
+			if same.Name == r.Name || after[r.Name].Physical && same.SharedPortKey() == r.SharedPortKey() {
+				of := *f
+				of.Rail = same.Name
+				busy[same.Name] = &of
+			}
 		}
 	}
-	return nil
 }
 
 // wasBusy returns a failure if others used more of a rail or its port in the last seconds than above, as a fraction

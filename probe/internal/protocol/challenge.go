@@ -5,24 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/internal/secret"
 )
-
-// Check refuses a grant that no railscope sends.
-func (g *Grant) Check() error {
-	switch {
-	case len(g.Key) != KeySize:
-		return fmt.Errorf("a grant with a key of %d bytes", len(g.Key))
-	case g.TTL < time.Second || g.TTL > MaxTTL:
-		return fmt.Errorf("a grant for %v", g.TTL)
-	case g.ID == "" || len(g.ID) > MaxText || strings.Trim(g.ID, Alphanumeric) != "":
-		return fmt.Errorf("a grant with the ID %.40q", g.ID)
-	}
-	return nil
-}
 
 // Alphanumeric are the characters of IDs.
 const Alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -14,7 +14,6 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/transfer"
 	"github.com/railscope/railscope/probe/internal/worker"
-	"github.com/railscope/railscope/probe/options"
 )
 
 // MaxHelloGIDs bounds the GIDs that a node reports for each rail. Usable ones come first.
@@ -64,6 +63,7 @@ type HelloMissing struct {
 //	POST   /v2/lease               LeaseRequest → LeaseEvent, one per line: the grant, and how it ended
 //	                               The lease lasts as long as this answer does, and is renewed by every other request.
 //	POST   /v2/lease/ID/open       OpenRequest → OpenReply
+//	POST   /v2/lease/ID/claim      Quiet → Quiet: the peer's slot, for one burst over rails that are quiet there
 //	POST   /v2/lease/ID/verify     worker.VerifyArgs → worker.Verified
 //	POST   /v2/lease/ID/renew      → {}
 //	DELETE /v2/lease/ID            Released → {}
@@ -101,6 +101,7 @@ type Hello struct {
 
 	Missing []HelloMissing `json:"missing"` // rails that it has lost; nil: unknown
 	Flows   bool           `json:"flows"`   // it opens several flows over a rail, and supports reads
+	Parts   bool           `json:"parts"`   // it grants leases for one part of a round: see [Part]
 }
 
 // Versions are the versions of the components that should be similar on two nodes.
@@ -139,31 +140,6 @@ type Address struct {
 	Prefix netip.Prefix `json:"prefix"`
 }
 
-// LeaseRequest asks for the peer's only lease.
-type LeaseRequest struct {
-	Node     string `json:"node"`
-	Instance string `json:"instance"`
-	// RailSeconds is the time at full load of each target rail that the round takes at most.
-	RailSeconds float64 `json:"rail_seconds"`
-	// Waits is set if the asker retries when the target is busy: the target then serves it next.
-	Waits bool `json:"waits,omitempty"`
-	// Reservation is the ID of the ring to which the round belongs; empty: none.
-	Reservation string `json:"reservation,omitempty"`
-}
-
-// LeaseEvent is one line of the answer.
-type LeaseEvent struct {
-	Grant *Grant           `json:"grant,omitempty"`
-	End   *failure.Failure `json:"end,omitempty"` // reason why the lease was denied, or ended before its release
-}
-
-// Grant is a lease.
-type Grant struct {
-	ID  string        `json:"id"`
-	Key []byte        `json:"key"` // key of the lease's TCP port
-	TTL time.Duration `json:"ttl"` // lifetime after the last request
-}
-
 // OpenRequest asks the target for scratch memory and its ends of the rails.
 type OpenRequest struct {
 	Transport    string     `json:"transport"` // rdma or tcp
@@ -194,11 +170,6 @@ func (o OpenRail) Name() string { return worker.FlowName(o.Rail, o.Op, o.Flow) }
 type OpenReply struct {
 	Ends    []worker.End `json:"ends"` // ends in the order of the request
 	TCPPort uint16       `json:"tcp_port"`
-}
-
-// Released reports what a lease was used for.
-type Released struct {
-	Bytes int64 `json:"bytes"`
 }
 
 // Check returns an error for a hello that no railscope sends.
@@ -244,14 +215,6 @@ func (h *Hello) Check() error {
 		return fmt.Errorf("a node without a name")
 	}
 	return CheckTexts(texts...)
-}
-
-// Check returns what is wrong with the message.
-func (l *LeaseRequest) Check() error {
-	if !(l.RailSeconds > 0 && l.RailSeconds <= options.MaxTimeout.Seconds()) || l.Node == "" || l.Instance == "" {
-		return fmt.Errorf("a lease of %v seconds for %.40q", l.RailSeconds, l.Node)
-	}
-	return CheckTexts(l.Node, l.Instance, l.Reservation)
 }
 
 // Check returns what is wrong with the message.

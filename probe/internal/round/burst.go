@@ -212,7 +212,7 @@ func (s *Session) verify(ctx context.Context, stage failure.Stage, flows []*Flow
 		return nil
 	}
 	v, err := s.client.Verify(ctx, there.args)
-	s.events = v.Events
+	s.events, s.met = v.Events, v.Met
 	for i := range v.Failures {
 		protocol.Sanitize(&v.Failures[i], failure.StageVerify)
 		v.Failures[i] = *v.Failures[i].OnPeer()
@@ -309,7 +309,7 @@ func NoteOthers(flows []*Flow, rails []node.LocalRail, before, after map[string]
 	for port, d := range node.Deltas(rails, before, after) {
 		var on []*Flow
 		own := 0.0
-		for _, p := range live(flows) {
+		for _, p := range bursting(flows) {
 			if p.Local.SharedPortKey() != port.SharedPortKey() {
 				continue
 			}
@@ -340,7 +340,8 @@ func CountLoss(flows []*Flow, before, after map[string]rail.Traffic) {
 	for _, p := range flows {
 		b, okB := before[p.Local.Name]
 		a, okA := after[p.Local.Name]
-		if !okA || !okB || !a.CountsRetransmits || a.Retransmits < b.Retransmits || !p.live() {
+		if !okA || !okB || !a.CountsRetransmits || a.Retransmits < b.Retransmits || !p.live() ||
+			p.Result.Left != nil {
 			continue
 		}
 		if p.Result.Loss == nil {

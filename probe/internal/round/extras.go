@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -101,7 +102,7 @@ func (r *Round) extras(ctx context.Context) {
 	plans := t.planExtras(r.Plan, r.railsFor)
 	for i, e := range r.Plan.ExtrasNow {
 		t.Kind, t.Ours, t.upTo = e.Kind, t.Done, t.Done+max(len(plans[i]), 1)
-		err := failure.As(failure.StageExtra, timeUpError(ctx))
+		err := cmp.Or(failure.As(failure.StageExtra, timeUpError(ctx)), r.leftOut())
 		if err == nil {
 			err = failure.As(failure.StageExtra, measurementOf(e.Kind).run(ctx, r, e))
 		}

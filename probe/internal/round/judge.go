@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -16,14 +17,17 @@ import (
 // SetOutcome sets the outcome of a result. err is why RDMA was not used, or nil.
 func SetOutcome(res *result.Result, err error) {
 	f := failure.As(failure.StageOpen, err)
-	if f == nil && !res.Degraded() {
-		f = res.StripedFailure
+	reached := f == nil && res.Striped == nil && res.BurstSkipped != nil
+	if f == nil {
+		f = cmp.Or(res.BurstSkipped, res.StripedFailure)
 	}
 	switch {
-	case f == nil && res.Degraded():
+	case err == nil && res.Degraded():
 		res.Outcome = result.Degraded
 		return
-	case f == nil:
+	case reached:
+		res.Outcome = result.Reached
+	case err == nil && (f == nil || res.Striped != nil):
 		res.Outcome = result.OK
 		return
 	case f.Reason.Skips():
@@ -37,6 +41,22 @@ func SetOutcome(res *result.Result, err error) {
 	res.Reason, res.Detail = f.Reason, f.Detail
 	if f.Rail != "" {
 		res.Detail = fmt.Sprintf("%s: %s", sameFailureRails(res.Failures, f), f.Detail)
+	}
+}
+
+// noteSkipped records over which of the rails that RDMA reached no burst was made.
+func noteSkipped(res *result.Result) {
+	if res.Transport != result.RDMA {
+		return
+	}
+	for i := range res.Rails {
+		if one := &res.Rails[i]; one.Failure == nil && one.Left != nil {
+			res.BurstSkipped = one.Left
+			return
+		}
+	}
+	if f := res.StripedFailure; f != nil && f.Reason.Skips() {
+		res.BurstSkipped = f
 	}
 }
 
@@ -64,7 +84,7 @@ func Judge(res *result.Result, flows []*Flow) {
 	slowest, fastest := math.Inf(1), 0.0
 	carried := 0
 	for _, p := range flows {
-		if p.Peer == nil {
+		if p.Peer == nil || p.Result.Failure == nil && p.Result.Left != nil {
 			continue // it carries no load
 		}
 		rate := 0.0
@@ -74,6 +94,9 @@ func Judge(res *result.Result, flows []*Flow) {
 		}
 		if rate > 0 {
 			rate = p.Result.Carried()
+		}
+		if p.Result.Busy && !res.InGap {
+			continue // its share would be that of the others
 		}
 		loads, judged = append(loads, p.load(rate)), append(judged, p)
 		if p.Result.Failure == nil && p.Result.Solo != nil {
@@ -105,7 +128,7 @@ func Judge(res *result.Result, flows []*Flow) {
 	if all && solos > 0 && carried > 1 { // scaling needs two rails
 		res.Scaling = new(*res.Striped / solos)
 		if *res.Scaling < result.SharedBelow {
-			res.Shared = SharedLinks(live(flows))
+			res.Shared = SharedLinks(bursting(flows))
 		}
 	}
 }
@@ -119,9 +142,12 @@ func NoteScaling(res *result.Result, flows []*Flow, past *history.PastPeer, full
 	res.Runs = append(res.Runs, *res.Striped)
 	var solos float64
 	var loads []rail.Load
-	flows = live(flows)
+	flows = bursting(flows)
 	for _, p := range flows {
 		solo := p.soloRate()
+		if p.Result.Busy && !res.InGap {
+			return // traffic of others hides what the rails can do
+		}
 		if before := past.Rail(p.Local.Name); solo == 0 && before != nil && !full {
 			solo = before.Solo
 		}

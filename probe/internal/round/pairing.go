@@ -30,10 +30,82 @@ type Pairing struct {
 	Past   *history.PastPeer // earlier rounds with the peer
 	Rails  []node.LocalRail
 	Flows  []*Flow // one per rail
+
+	WhenBusy string // see [options.WhenOthers]
 }
 
 // Live returns the flows that have not failed and have a partner.
 func (r *Pairing) Live() []*Flow { return live(r.Flows) }
+
+// leaveOut leaves flows out of the bursts whose rail of this node is named, and notes that others use these rails.
+func (r *Pairing) leaveOut(busy map[string]*failure.Failure) {
+	for _, p := range r.Flows {
+		if f := busy[p.Local.Name]; f != nil {
+			p.leaveOut(f, r.WhenBusy)
+		}
+	}
+}
+
+// leaveOutPeers leaves flows out of the bursts whose rail of the peer is named by one of the failures.
+func (r *Pairing) leaveOutPeers(list []failure.Failure) {
+	for i := range list {
+		for _, p := range r.Flows {
+			if p.Peer != nil && p.Peer.Name == list[i].Rail {
+				p.leaveOut(&list[i], r.WhenBusy)
+			}
+		}
+	}
+}
+
+// leaveOutAll leaves all flows out of the bursts.
+func (r *Pairing) leaveOutAll(f *failure.Failure) {
+	for _, p := range r.Flows {
+		p.leaveOut(f, "")
+	}
+}
+
+// leaveOut leaves the flow out of the bursts, unless bursts are made beside the traffic of others.
+func (p *Flow) leaveOut(f *failure.Failure, whenBusy string) {
+	if f.Reason == failure.Busy {
+		p.Result.Busy = true
+	}
+	if p.Result.Left != nil || p.Result.Unpaired || whenBusy == options.WhenBusyBurst && f.Reason == failure.Busy {
+		return
+	}
+	own := *f
+	own.Rail, own.Stage = p.name(), failure.StageStriped
+	p.Result.Left = &own
+}
+
+// bursting returns the flows over which bursts are made: those that have not failed and are not left out.
+func bursting(flows []*Flow) []*Flow {
+	return slices.DeleteFunc(live(flows), func(p *Flow) bool { return p.Result.Left != nil })
+}
+
+// bursting returns the round's flows over which bursts are made.
+func (r *Pairing) bursting() []*Flow { return bursting(r.Flows) }
+
+// leftOut returns why a flow that works is left out of the bursts; nil: none is.
+func (r *Pairing) leftOut() *failure.Failure {
+	for _, p := range r.Live() {
+		if p.Result.Left != nil {
+			return p.Result.Left
+		}
+	}
+	return nil
+}
+
+// anyBusy reports whether others use the rail of a flow, at either end.
+func (r *Pairing) anyBusy() bool {
+	return slices.ContainsFunc(r.Flows, func(p *Flow) bool { return p.Result.Busy })
+}
+
+// waiting returns the flows that work and are left out because others use their rails.
+func (r *Pairing) waiting() []*Flow {
+	return slices.DeleteFunc(r.Live(), func(p *Flow) bool {
+		return p.Result.Left == nil || p.Result.Left.Reason != failure.Busy
+	})
+}
 
 // noFlow returns nil while a flow is left, else the first of the failures: that of the lowest rail in the earliest
 // step.

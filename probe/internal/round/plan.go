@@ -3,6 +3,7 @@ package round
 import (
 	"cmp"
 	"context"
+	"math"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -26,6 +27,11 @@ func PeerRate(rails []protocol.HelloRail) (sum float64) {
 //
 //	hello → lease → rdma → two TCP baselines* → extras → release       * only in full rounds
 //	                └ no rail is left: one burst over TCP instead
+//
+// Rails that others use, at either end, are left out of the bursts and of all that follows; where all are, or there is
+// no budget, a lease for [protocol.Reach] is enough. Then, without the slot, the round waits for gaps in their traffic:
+//
+//	lease for a gap → connect → (both ends quiet → slot → burst)… → release
 type Plan struct {
 	options.Options
 	Full        bool // full round: with solo bursts and TCP baselines
@@ -34,6 +40,8 @@ type Plan struct {
 	Runs      int
 	Rails     int            // rails of this node
 	Rate      float64        // bytes per second of all rails of the slower end
+	onlyReach bool           // without bursts: see forReach
+	inGap     bool           // short bursts in gaps of the traffic of others
 	software  bool           // a device of either end is not an adapter
 	ExtrasNow []result.Extra // extras that follow
 
@@ -91,6 +99,17 @@ const latencyPasses = 2
 const maxBurst = 3 * time.Second // time in which a burst by RDMA starts writes: enough to measure a slow link
 
 const minBurst = 200 * time.Millisecond // least time in which a burst starts writes, however little time is left
+
+// Limits of a round that only reaches the peer, so that it stays within those of its lease.
+const (
+	reachQueuePairs = 4
+	reachSamples    = 200      // each takes about 80 bytes on the wire
+	reachPackets    = 16 << 10 // bytes of the MTU step, or one packet for each queue pair
+	// reachInFlight is how long a write may take: on a path that is dead, all retries end within the lease.
+	reachInFlight = 64 * time.Millisecond
+)
+
+const gapSlow = 5 // a burst in a gap starts writes for at most this multiple of its time, on a slow rail
 
 const drainTime = 12 * time.Second // limit of writes in flight at the end of a burst, all retries included
 
@@ -198,6 +217,9 @@ func (p Plan) slots(streams int) int64 {
 
 // memory returns the bytes that each rail needs at the target.
 func (p Plan) memory(loads []worker.Load, streams int) (bytes int64) {
+	if p.onlyReach {
+		return int64(p.QueuePairs) * protocol.ReachMemory
+	}
 	bytes = max(p.minMemory, minChunk)
 	for _, l := range loads {
 		bytes = max(bytes, l.Chunk*p.slots(streams))
@@ -208,6 +230,9 @@ func (p Plan) memory(loads []worker.Load, streams int) (bytes int64) {
 // ackTime returns how long an acknowledgement may take: until all writes in flight have left at 1/64 of the path's
 // rate. A shorter timeout would retransmit writes that only wait in a deep queue on a slow link.
 func (p Plan) ackTime(f *Flow) time.Duration {
+	if p.onlyReach {
+		return reachInFlight
+	}
 	bytes := float64(p.depth()) * float64(p.Load(f).Chunk)
 	return max(time.Duration(bytes/(f.rate()/64)*float64(time.Second)), minInFlight)
 }
@@ -226,8 +251,11 @@ func (p Plan) small(flows []*Flow, size, count int, deadline time.Duration) work
 // BurstArgs returns the arguments of an RDMA burst. left is the rest of the round's time.
 func (p Plan) BurstArgs(loads []worker.Load, left time.Duration) worker.BurstArgs {
 	slow := max(min(maxBurst, left/2), minBurst)
+	if p.inGap {
+		slow = gapSlow * p.Burst
+	}
 	return worker.BurstArgs{Loads: loads, Window: p.Burst, Writes: p.writes(), Slow: slow, Software: p.software,
-		Deadline: min(slow+drainTime, left), Once: p.together()}
+		Deadline: min(slow+drainTime, left), Once: p.together() || p.inGap}
 }
 
 // tcpBurst returns the arguments of a TCP burst.
@@ -281,4 +309,33 @@ func loadBytes(loads []worker.Load) (sum int64) {
 		sum += l.Cap + int64(l.Depth+1)*l.Chunk
 	}
 	return sum
+}
+
+// forReach returns the plan of a round that makes no burst.
+func (p Plan) forReach() Plan {
+	p.onlyReach, p.Full = true, false
+	p.QueuePairs, p.LatencySamples = min(p.QueuePairs, reachQueuePairs), min(p.LatencySamples, reachSamples)
+	return p
+}
+
+// packets returns how many packets of an MTU the MTU step writes over each queue pair.
+func (p Plan) packets(mtu int) int {
+	if !p.onlyReach {
+		return fullPackets
+	}
+	return min(max(reachPackets/(max(mtu, 1)*p.QueuePairs), 1), fullPackets)
+}
+
+// besideOthers returns the plan of a round that makes bursts over rails that others use: short ones, which end only by
+// themselves.
+func (p Plan) besideOthers() Plan {
+	p.Burst, p.BusyAbove, p.Full, p.ExtrasNow = p.GapBurst, math.MaxFloat64, false, nil
+	return p
+}
+
+// gapPlan returns the plan of bursts in gaps.
+func (p Plan) gapPlan() Plan {
+	p.onlyReach, p.inGap, p.Full, p.ExtrasNow, p.Runs = false, true, false, nil, 0
+	p.Burst = p.GapBurst
+	return p
 }

@@ -2,6 +2,7 @@
 package round
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,6 +24,7 @@ import (
 type Round struct {
 	Pairing
 	Plan      Plan
+	whole     Plan   // Plan before load or budget changed it
 	Peer      string // host:port
 	Overdue   bool   // rounds were denied for half a cycle: this one waits longer
 	Uncharged bool   // a benchmark: the node's budget covers only its own schedule
@@ -32,6 +34,7 @@ type Round struct {
 	Tally    Tally
 	session  *Session                // the session of all rails, once the peer has granted the lease
 	counted  map[string]rail.Traffic // last reading of the rails' counters
+	reached  bool                    // all that precedes the bursts was done
 	loopback int64                   // bytes that did not leave this node, included in Res.Bytes
 	Res      result.Result
 }
@@ -42,17 +45,13 @@ func (r *Round) Run(ctx context.Context) result.Result {
 		MinOfExpected: r.Plan.MinOfExpected}
 	show := r.Progress
 	r.Progress = func(p result.Progress) { show(r.Tally.Add(p)) }
-	ctx, cancel := context.WithTimeout(ctx, r.Plan.Timeout)
-	defer cancel()
-	err := r.exchangeHello(ctx)
-	if err == nil {
-		err = r.acquire(ctx)
-	}
-	if err == nil {
-		err = r.transfer(ctx)
-		r.release(ctx)
+	err := visit(ctx, r)
+	freeSlot(r)
+	if err == nil && waitsForGap(r) {
+		waitForGaps(ctx, r)
 	}
 	r.Free()
+	noteSkipped(&r.Res)
 	if r.Past != nil {
 		r.Past.Note(&r.Res, r.Plan.Runs > 1)
 		if !r.Plan.Interactive { // an interactive round shows only its own extras
@@ -63,6 +62,21 @@ func (r *Round) Run(ctx context.Context) result.Result {
 	SetOutcome(&r.Res, err)
 	r.Res.Duration = time.Since(r.Res.Start)
 	return r.Res
+}
+
+// visit makes the part of the round that needs the slot.
+func visit(ctx context.Context, r *Round) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Plan.Timeout)
+	defer cancel()
+	err := r.exchangeHello(ctx)
+	if err == nil {
+		err = r.acquire(ctx)
+	}
+	if err == nil {
+		err = r.transfer(ctx)
+		r.release(ctx)
+	}
+	return err
 }
 
 // exchangeHello asks the peer for its identity and rails, and pairs the rails.
@@ -144,17 +158,11 @@ func (r *Round) acquire(ctx context.Context) error {
 		return err
 	}
 	r.Node.LoadRDMACore(ctx)
-	var lease *control.HeldLease
-	err := r.Persist(ctx, func() (err error) {
-		lease, err = r.Client.AcquireLease(ctx, r.LeaseRequest())
-		return err
-	})
-	if err != nil {
-		return err
+	lease, err := acquireLease(ctx, r)
+	if err == nil {
+		r.session = newSession(r, lease, r.Node.Worker, r.Flows)
 	}
-	r.session = &Session{ends: ends{node: r.Node, client: r.Client, lease: lease,
-		worker: &node.WorkerSession{Node: r.Node}, progress: r.Progress}, Plan: r.Plan, Flows: r.Flows, Res: &r.Res}
-	return nil
+	return err
 }
 
 // transfer moves the data by RDMA, and over TCP for comparison; or, if RDMA fails, over TCP alone.
@@ -167,15 +175,22 @@ func (r *Round) transfer(ctx context.Context) error {
 	}
 	r.Tally.Begin(ctx, r.Plan, rails)
 	err := r.rdma(ctx)
+	if f := cmp.Or(cause(ctx), failure.As("", err)); r.reached && r.Plan.Ring == nil && f != nil &&
+		f.Reason == failure.Busy {
+		endBursts(r, f)
+		r.extras(ctx)
+		return nil
+	}
 	switch {
 	case err == nil:
 		r.Res.Transport = result.RDMA
-		if r.Plan.Full {
+		if r.Plan.Full && r.leftOut() == nil {
 			r.baseline(ctx)
 		}
 	case FallsBack(ctx, r.Plan, err):
 		addFailure(&r.Res, err)
-		if r.fallback(ctx) == nil {
+		// Beside the traffic of others nothing is transferred: the control channel shows that TCP works.
+		if r.Plan.onlyReach || r.anyBusy() || r.fallback(ctx) == nil {
 			r.Res.Transport = result.TCP
 		}
 	}

@@ -37,7 +37,14 @@ type Session struct {
 	seed   uint64            // seed of the source's pattern
 	buffer int64             // bytes of each flow's memory at the target
 	memory string            // kind of GPU memory; empty: host memory
+	met    []string          // rails of the peer that carried traffic of others around the last burst in a gap
 	events map[string]uint64 // packets that reached the peer out of sequence or twice, by its rail; nil: not counted
+}
+
+// newSession returns a session of a round over flows, with a lease and a worker.
+func newSession(r *Round, lease *control.HeldLease, w *worker.Worker, flows []*Flow) *Session {
+	return &Session{ends: ends{node: r.Node, client: r.Client, lease: lease,
+		worker: &node.WorkerSession{Node: r.Node, Worker: w}, progress: r.Progress}, Plan: r.Plan, Flows: flows, Res: &r.Res}
 }
 
 // another returns a session over the same ends.
@@ -181,7 +188,7 @@ func (s *Session) fullPacket(ctx context.Context) error {
 		byMTU[p.Result.PathMTU] = append(byMTU[p.Result.PathMTU], p)
 	}
 	for mtu, flows := range byMTU {
-		if err := s.writeSmall(ctx, failure.StageMTU, flows, mtu, fullPackets); err != nil {
+		if err := s.writeSmall(ctx, failure.StageMTU, flows, mtu, s.Plan.packets(mtu)); err != nil {
 			return err
 		}
 	}

@@ -19,8 +19,12 @@ func (r *Round) rdma(ctx context.Context) error {
 		r.counted = r.Node.Traffic(r.Rails)
 		return nil
 	}
-	steps := []func(context.Context) error{s.connect, s.reach, s.fullPacket, beginLoss, s.latency, r.waitForRing,
-		r.solos, r.striped, r.confirmBottleneck} // the last three run bursts, which the target verifies
+	noteReached := func(context.Context) error {
+		r.reached = true
+		return nil
+	}
+	steps := []func(context.Context) error{s.connect, s.reach, s.fullPacket, beginLoss, s.latency, noteReached,
+		r.waitForRing, r.solos, r.striped, r.confirmBottleneck} // the last three run bursts, which the target verifies
 	for _, step := range steps {
 		earlier := len(r.Res.Failures)
 		err := step(ctx)
@@ -38,7 +42,7 @@ func (r *Round) rdma(ctx context.Context) error {
 			return f
 		}
 	}
-	r.Res.Verified = true
+	r.Res.Verified = len(r.bursting()) > 0
 	return nil
 }
 
@@ -60,7 +64,7 @@ func (r *Round) solos(ctx context.Context) error {
 	if !r.Plan.solo() {
 		return nil
 	}
-	for _, p := range r.Live() {
+	for _, p := range r.bursting() {
 		alone := []*Flow{p}
 		loads := r.Plan.Loads(alone)
 		args := r.Plan.BurstArgs(loads, timeLeft(ctx))
@@ -82,7 +86,7 @@ func (r *Round) solos(ctx context.Context) error {
 // parts has changed.
 func (r *Round) striped(ctx context.Context) error {
 	for {
-		flows := r.Live()
+		flows := r.bursting()
 		if len(flows) == 0 {
 			return nil
 		}
@@ -98,7 +102,7 @@ func (r *Round) striped(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if done.Failed() || len(r.Live()) < len(flows) || r.session.FailIdle(flows, done) {
+		if done.Failed() || len(r.bursting()) < len(flows) || r.session.FailIdle(flows, done) {
 			if r.Plan.together() {
 				return nil // the other flows have ended: the rest would run alone
 			}
@@ -199,7 +203,7 @@ func restoreStriped(res, before *result.Result, rails []result.RailResult) {
 // solosAgain repeats the solo bursts, and judges the striped one by the slower solo of each rail.
 func (r *Round) solosAgain(ctx context.Context) error {
 	first := map[*Flow]*result.Flow{}
-	for _, p := range r.Live() {
+	for _, p := range r.bursting() {
 		first[p] = p.Result.Solo
 	}
 	if err := r.solos(ctx); err != nil {
@@ -225,11 +229,37 @@ func (r *Round) solosAgain(ctx context.Context) error {
 // affordsBurst reports whether one more striped burst, or the solo bursts, fit into the round's reservation and its
 // time.
 func (r *Round) affordsBurst(ctx context.Context) bool {
-	flows := r.Live()
+	flows := r.bursting()
 	bytes := (1 + worker.MaxRepeats) * r.Plan.BurstBytes(flows)
 	left := time.Duration(0)
 	if end, ok := ctx.Deadline(); ok {
 		left = time.Until(end) - releaseTime - time.Duration(len(BaselineStreams))*maxTCP
 	}
 	return r.Res.Bytes+bytes <= r.Plan.Bytes(r.Flows, nil) && left > time.Duration(len(flows)+1)*maxBurst
+}
+
+// splitLatency measures, in an interactive round, which part of each rail's latency is the adapter's and which the
+// host's. It uses its own queue pairs, so that the round's figure does not change. A rail whose adapter has no
+// readable clock has no parts, and a failure here is not a finding.
+func splitLatency(ctx context.Context, r *Round) {
+	rails, err := r.chosen(result.Extra{})
+	if !r.Plan.Interactive || err != nil || r.Plan.LatencySamples == 0 || r.Plan.onlyReach {
+		return
+	}
+	flows := newFlows(rails, result.Write)
+	for _, f := range flows {
+		f.stamps = true
+	}
+	plan := r.Plan
+	plan.QueuePairs = 1
+	s := r.newSession(plan, flows, ExtraSamples)
+	// A rail with timestamps makes no bursts, so no first writes precede the latencies.
+	if err := s.take(ctx, s.connect, s.latency); err != nil {
+		return
+	}
+	for i, f := range flows {
+		if l := f.Result.Latency; l != nil && rails[i].Result.Latency != nil {
+			rails[i].Result.Latency.Adapter, rails[i].Result.Latency.Host = l.Adapter, l.Host
+		}
+	}
 }

@@ -215,7 +215,8 @@ func (p *Prober) Report(address string, res result.Result) {
 		peer.shown = false
 		return
 	}
-	if res.Outcome != result.Skipped || res.Bytes > 0 { // a disturbed round counts
+	// A full round that could make no burst is made again; a disturbed one counts.
+	if !res.Outcome.Quiet() || res.StripedFailure != nil {
 		peer.Rounds++
 	}
 	peer.shown = true

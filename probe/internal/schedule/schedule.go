@@ -98,7 +98,7 @@ func (s *Schedule) Overdue(peer string, now time.Time) bool {
 // will be retried has none.
 func (s *Schedule) End(peer string, r *result.Result, now time.Time) (final bool) {
 	if r.Transport != result.NoTransport || r.Bytes > 0 {
-		s.Took += (r.Duration - s.Took) / 8
+		s.Took += (r.Duration - r.Waited - s.Took) / 8
 	}
 	t := s.Turns[peer]
 	if t == nil {

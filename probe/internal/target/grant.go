@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +39,8 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 		_ = json.NewEncoder(w).Encode(e) // an error ends the request's context
 		_ = out.Flush()
 	}
-	send(protocol.LeaseEvent{Grant: &protocol.Grant{ID: l.id, Key: l.key[:], TTL: r.ttl}})
-	<-l.ctx.Done()
+	send(protocol.LeaseEvent{Grant: &protocol.Grant{ID: l.id, Key: l.key[:], TTL: r.ttl, Left: l.left}})
+	l.report(send)
 	if req.Context().Err() == nil {
 		send(protocol.LeaseEvent{End: l.failure()})
 	}
@@ -48,13 +49,14 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 
 // Grant decides, in this order: whether this node is up, whether it is reserved for another, whether it is the turn of
 // others, whether the slot is free, whether it is too soon, whether the request is too large, whether budget is left,
-// and whether others use the rails.
+// and whether others use all rails. A lease for [protocol.Reach] needs only the slot, one for [protocol.Gap] a place of
+// its own.
 func (r *Responder) Grant(ctx context.Context, ask protocol.LeaseRequest, from netip.Addr) (*Lease, *failure.Failure) {
 	if ask.Instance == r.Node.Instance {
 		return nil, protocol.Deny(failure.Self, "the peer is this node")
 	}
 	r.Mu.Lock()
-	draining, quiet := r.Draining, time.Until(r.QuietUntil)
+	draining := r.Draining
 	r.Mu.Unlock()
 	if draining {
 		return nil, protocol.Deny(failure.Draining, "the peer is shutting down")
@@ -65,6 +67,9 @@ func (r *Responder) Grant(ctx context.Context, ask protocol.LeaseRequest, from n
 	key := ask.ReservedBy(from)
 	if other := r.Node.Reserved.Against(key); other != "" {
 		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", other)
+	}
+	if ask.Part == protocol.Gap {
+		return grantGap(ctx, r, ask, from)
 	}
 	if wait := r.Node.Slot.Cooldown(from); wait > 0 && !r.Node.Reserved.Holds(key) {
 		return nil, protocol.Later(wait, failure.Cooldown, "others were denied while this node held a lease; retry "+
@@ -77,7 +82,11 @@ func (r *Responder) Grant(ctx context.Context, ask protocol.LeaseRequest, from n
 		}
 		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", holder)
 	}
-	l, denied := r.startLease(ctx, ask, from, quiet)
+	start := startLease
+	if ask.Part == protocol.Reach {
+		start = startReach
+	}
+	l, denied := start(ctx, r, ask, from)
 	if denied != nil {
 		if denied.Reason != failure.Cooldown {
 			r.Node.Slot.Waive(from)
@@ -90,14 +99,41 @@ func (r *Responder) Grant(ctx context.Context, ask protocol.LeaseRequest, from n
 	return l, denied
 }
 
-// startLease starts a lease in the slot. quiet is how long none is granted yet.
-func (r *Responder) startLease(ctx context.Context, ask protocol.LeaseRequest, from netip.Addr,
-	quiet time.Duration) (*Lease, *failure.Failure) {
+// startLease starts a lease for a whole round in the slot.
+func startLease(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
+	from netip.Addr) (*Lease, *failure.Failure) {
+	r.Mu.Lock()
+	quiet := time.Until(r.QuietUntil)
+	r.Mu.Unlock()
 	if quiet > 0 {
 		return nil, protocol.Later(quiet, failure.Cooldown, "other traffic has just ended a lease; retry in %v",
 			quiet.Round(time.Second))
 	}
 	rails, _ := r.Node.Rails() // without those that cannot be read
+	l, denied := reserve(ctx, r, r.Node.Place, ask, rails)
+	if denied != nil {
+		return nil, denied
+	}
+	busy := r.Node.Busy(ctx, rails, r.Opts.BusyAbove)
+	for _, own := range rails {
+		if f := busy[own.Name]; f != nil {
+			l.left = append(l.left, *f.OnPeer())
+		}
+	}
+	// A ring has no other rounds: each of its nodes sends over all rails.
+	all := len(rails) > 0 && len(busy) == len(rails) && r.Opts.WhenBusy != options.WhenBusyBurst
+	if all || len(busy) > 0 && ask.Reservation != "" {
+		l.stop()
+		r.Node.AnswerBudget.Settle(l.time, 0)
+		return nil, &l.left[0]
+	}
+	l.Guard.Rails = slices.DeleteFunc(slices.Clone(rails), func(own node.LocalRail) bool { return busy[own.Name] != nil })
+	return l, begin(r, l, from)
+}
+
+// reserve returns a lease that has not begun, with time of the budget.
+func reserve(ctx context.Context, r *Responder, place node.Place, ask protocol.LeaseRequest,
+	rails []node.LocalRail) (*Lease, *failure.Failure) {
 	rate, reserved := node.RailRate(rails), options.Seconds(ask.RailSeconds)
 	r.Node.FitBudget(rate)
 	if len(rails) == 0 { // nothing is charged
@@ -107,27 +143,48 @@ func (r *Responder) startLease(ctx context.Context, ask protocol.LeaseRequest, f
 	} else if wait, ok := r.Node.AnswerBudget.Reserve(reserved); !ok {
 		return nil, protocol.BudgetFailure("the peer's", reserved, wait)
 	}
-	if f := r.Node.Busy(ctx, rails, r.Opts.BusyAbove); f != nil {
-		r.Node.AnswerBudget.Settle(reserved, 0)
-		return nil, protocol.OnPeer(f)
-	}
 	g := node.Guard{Node: r.Node, Rails: rails, Above: r.Opts.BusyAbove,
-		Granted:   int64(math.Ceil(ask.RailSeconds*rate - 1e-3)), // less than a byte is lost in the message
-		Uncounted: r.Node.Recent.Uncounted(node.CounterDelay), Start: r.Node.Traffic(rails)}
+		Granted: int64(math.Ceil(ask.RailSeconds*rate - 1e-3))} // less than a byte is lost in the message
+	return NewLease(ctx, place, &g, rate, reserved, r.ttl, r.maxLifetime), nil
+}
+
+// startReach starts a lease for [protocol.Reach] in the slot: one per asker and half interval, whatever the load and the
+// budget.
+func startReach(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
+	from netip.Addr) (*Lease, *failure.Failure) {
+	if wait := r.reached.wait(from, ask.Waits, r.Opts.Interval/2); wait > 0 {
+		return nil, protocol.Later(wait, failure.Cooldown, "this node reached the peer less than %v ago; retry in %v",
+			r.Opts.Interval/2, wait.Round(time.Second))
+	}
+	rails, _ := r.Node.Rails() // without those that cannot be read
+	g := node.Guard{Node: r.Node, Rails: rails, Above: math.MaxFloat64, Granted: int64(len(rails)) * protocol.ReachBytes}
+	l := NewLease(ctx, r.Node.Place, &g, node.RailRate(rails), 0, r.ttl, protocol.ReachTime)
+	l.part = protocol.Reach
+	denied := begin(r, l, from)
+	if denied == nil {
+		r.reached.note(from, ask.Waits)
+	}
+	return l, denied
+}
+
+// begin begins a lease that has its place.
+func begin(r *Responder, l *Lease, from netip.Addr) *failure.Failure {
+	g := l.Guard
+	g.Uncounted, g.Start = r.Node.Recent.Uncounted(node.CounterDelay), r.Node.Traffic(g.Rails)
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Draining {
-		r.Node.AnswerBudget.Settle(reserved, 0)
-		return nil, protocol.Deny(failure.Draining, "the peer is shutting down")
+		l.stop()
+		r.Node.AnswerBudget.Settle(l.time, 0)
+		return protocol.Deny(failure.Draining, "the peer is shutting down")
 	}
 	if r.ring != nil { // this node sends to its successor as much as arrives
 		g.Asked.Store(true)
 	}
-	l := NewLease(ctx, &g, rate, reserved, r.ttl, r.maxLifetime)
-	r.Current = l
-	r.Node.Slot.Start(from)
+	r.Current[l.id] = l
+	l.slot.Start(from)
 	r.leases.Go(func() { r.runLease(l) })
-	return l, nil
+	return nil
 }
 
 // tooMuch refuses a lease of more time than one may have, and says how to change that.
@@ -154,13 +211,13 @@ func (r *Responder) runLease(l *Lease) {
 	l.close()
 	watching.Wait()
 	r.Node.Recent.Add(l.written())
-	if len(l.Guard.Rails) > 0 {
+	if len(l.Guard.Rails) > 0 && l.part != protocol.Reach {
 		r.Node.AnswerBudget.Settle(l.time, options.RailTime(l.cost(), l.rate))
 	}
 	r.Mu.Lock()
-	r.Current = nil
+	delete(r.Current, l.id)
 	r.Mu.Unlock()
-	r.Node.Slot.Release()
+	l.slot.Release()
 	close(l.Finished)
 }
 

@@ -21,16 +21,17 @@ const IdleLease = time.Minute
 
 // Lease is the right of one peer to write to this node's scratch memory, until it is released, revoked or too old,
 // or its holder is gone or silent. Over TCP the worker accepts exactly the grant. RDMA writes cannot be refused:
-// the lease ends when port counters exceed the grant and the busy_above that others may use.
+// the lease ends when port counters exceed the grant and the busy_above that others may use. A lease for reach or a gap
+// lasts beside any traffic of others: it is bounded by its memory and time.
 type Lease struct {
-	id    string
+	id string
+	terms
 	key   [protocol.KeySize]byte
 	Guard *node.Guard   // watches all rails, with the bytes that they carry in the requested time
 	rate  float64       // bytes per second of all rails together
 	time  time.Duration // rail time reserved from the budget
 
-	received int64     // bytes over rails and TCP at the guard's last reading
-	since    time.Time // last change of received
+	arrived arrived
 
 	ctx      context.Context // done when the lease has ended; its cause is the reason
 	End      context.CancelCauseFunc
@@ -53,11 +54,29 @@ type Lease struct {
 	own   map[string]*[rail.Directions]int64 // payload recorded as moved, by rail
 }
 
-// NewLease returns a lease that g watches. It ends when parent does.
-func NewLease(parent context.Context, g *node.Guard, rate float64, reserved, ttl, lifetime time.Duration) *Lease {
+// terms are what a lease is for, and what it has of the node.
+type terms struct {
+	part protocol.Part
+	slot *node.Slot        // where it has its place: the node's slot, or that of gaps
+	left []failure.Failure // rails over which this node wants no burst
+
+	watch  *node.QuietWatch        // rails of a lease for a gap; else nil
+	claim  func()                  // frees the node's slot while a burst in a gap holds it; else nil
+	before map[string]rail.Traffic // rails when the slot was claimed
+}
+
+// arrived is what the rails and TCP had received at the guard's last reading, and when that last changed.
+type arrived struct {
+	bytes int64
+	since time.Time
+}
+
+// NewLease returns a lease for a whole round in a place, which g watches. It ends when parent does.
+func NewLease(parent context.Context, place node.Place, g *node.Guard, rate float64,
+	reserved, ttl, lifetime time.Duration) *Lease {
 	l := &Lease{id: rand.Text(), Guard: g, rate: rate, time: reserved, Finished: make(chan struct{}), ttl: ttl,
-		since: time.Now()}
-	g.Check, l.Session.Node = l.Check, g.Node
+		arrived: arrived{since: time.Now()}, terms: terms{slot: place.Slot}}
+	g.Check, l.Session = l.Check, node.WorkerSession{Node: g.Node, Worker: place.Worker}
 	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
 	l.Reported.Store(-1)
 	l.ctx, l.End = context.WithCancelCause(parent)
@@ -72,17 +91,23 @@ func NewLease(parent context.Context, g *node.Guard, rate float64, reserved, ttl
 
 func (l *Lease) renew() { l.IdleTimer.Reset(l.ttl) }
 
-// close ends the lease and its session. When it returns, the worker holds nothing of the lease any more.
-func (l *Lease) close() {
+// stop ends the lease before it has begun.
+func (l *Lease) stop() {
 	l.End(nil)
 	l.IdleTimer.Stop()
 	l.LifeTimer.Stop()
+}
+
+// close ends the lease and its session. When it returns, the worker holds nothing of the lease any more.
+func (l *Lease) close() {
+	l.stop()
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	l.endSessionLocked()
 }
 
 func (l *Lease) endSessionLocked() {
+	l.unclaimLocked()
 	_ = l.Session.End() // closed, or its worker was killed
 	l.TCPBytes.Store(l.Session.Received)
 	if u := &l.OverRDMA; u.Start != nil {
@@ -119,10 +144,10 @@ func (l *Lease) Check(now map[string]rail.Traffic) *failure.Failure {
 			units.Mebibytes(l.Guard.Granted))
 	}
 	received := node.Received(l.Guard.Rails, l.Guard.Start, now) + l.TCPBytes.Load()
-	if received != l.received || !l.Guard.Readable(now) { // uncounted data may still arrive
-		l.received, l.since = received, time.Now()
+	if received != l.arrived.bytes || !l.Guard.Readable(now) { // uncounted data may still arrive
+		l.arrived = arrived{received, time.Now()}
 	}
-	if time.Since(l.since) >= IdleLease {
+	if time.Since(l.arrived.since) >= IdleLease {
 		return failure.New(failure.StageLease, failure.LeaseLost, "nothing arrived for the lease for %v", IdleLease)
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/units"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/node"
@@ -57,8 +56,9 @@ type Responder struct {
 	maxLifetime time.Duration // latest time that a lease can be renewed to
 	routes      http.Handler  // requests of authenticated peers
 
-	Mu         sync.Mutex // protects all following fields
-	Current    *Lease
+	Mu         sync.Mutex        // protects all following fields
+	Current    map[string]*Lease // leases by ID: one in the slot, one for a gap
+	reached    reached
 	ring       *round.RingMember // nil: none
 	QuietUntil time.Time         // no lease is granted before
 	Draining   bool
@@ -71,19 +71,17 @@ func NewResponder(node *node.Node, opts options.Options) (*Responder, error) {
 	if err := creds.Check(); err != nil {
 		return nil, err
 	}
-	r := &Responder{Node: node, Opts: opts, Creds: creds, ttl: protocol.LeaseTTL, maxLifetime: options.MaxTimeout}
+	r := &Responder{Node: node, Opts: opts, Creds: creds, ttl: protocol.LeaseTTL, maxLifetime: options.MaxTimeout,
+		Current: map[string]*Lease{}}
 	r.routes = r.newRoutes()
 	return r, nil
 }
 
-// Leases is how many leases are granted now: 0 or 1.
+// Leases is how many leases are granted now: at most one in the slot, and one for a gap.
 func (r *Responder) Leases() int {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if r.Current != nil {
-		return 1
-	}
-	return 0
+	return len(r.Current)
 }
 
 // Run loads what hellos report. When ctx is done, it ends the lease, and returns when the worker has nothing of it any
@@ -98,8 +96,8 @@ func (r *Responder) Run(ctx context.Context) {
 func (r *Responder) drain() {
 	r.Mu.Lock()
 	r.Draining = true
-	if r.Current != nil {
-		r.Current.End(failure.New(failure.StageLease, failure.Draining, "the peer is shutting down"))
+	for _, l := range r.Current {
+		l.End(failure.New(failure.StageLease, failure.Draining, "the peer is shutting down"))
 	}
 	if r.ring != nil {
 		r.ring.Stop()
@@ -140,6 +138,7 @@ func (r *Responder) newRoutes() http.Handler {
 	mux.HandleFunc("POST "+protocol.PathLease, r.serveLease)
 	mux.HandleFunc("POST "+protocol.PathLease+"/{id}/open", withLease(r, (*protocol.OpenRequest).Check, locked(r.open)))
 	mux.HandleFunc("POST "+protocol.PathLease+"/{id}/verify", withLease(r, protocol.CheckVerify, locked(r.verify)))
+	mux.HandleFunc("POST "+protocol.PathLease+"/{id}/claim", withLease(r, (*protocol.Quiet).Check, locked(claim)))
 	mux.HandleFunc("POST "+protocol.PathLease+"/{id}/renew", withLease(r, nil, empty))
 	mux.HandleFunc("DELETE "+protocol.PathLease+"/{id}", withLease(r, nil, r.release))
 	return mux
@@ -172,9 +171,9 @@ func withLease[T any](r *Responder, check func(*T) error, fn leaseFunc[T]) http.
 			return
 		}
 		r.Mu.Lock()
-		l := r.Current
+		l := r.Current[req.PathValue("id")]
 		r.Mu.Unlock()
-		if l == nil || l.id != req.PathValue("id") {
+		if l == nil {
 			Write(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost,
 				"the peer does not know this lease: it has ended, or the peer was restarted"))
 			return
@@ -219,15 +218,14 @@ func Write(w http.ResponseWriter, status int, v any) {
 // closed first, even if this one fails. l.mu must be held.
 func (r *Responder) open(ctx context.Context, l *Lease, req *protocol.OpenRequest) (any, error) {
 	l.endSessionLocked()
+	if f := l.refuses(req); f != nil {
+		return nil, f
+	}
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
 		QueuePairs: req.QueuePairs, PKey: req.PKey, Seed: req.Seed, Memory: req.Memory, Key: l.key[:]}
 	rails, _ := r.Node.Rails() // rails that cannot be read are left out
 	if req.Transport == worker.TCP {
 		args.Grant = l.Guard.Granted - l.Session.Received
-		if args.Grant <= 0 {
-			return nil, protocol.OnPeer(failure.New(failure.StageOpen, failure.Budget,
-				"all %s that were granted have arrived over TCP", units.Mebibytes(l.Guard.Granted)))
-		}
 	}
 	reply := protocol.OpenReply{Ends: make([]worker.End, len(req.Rails))}
 	index := map[string]int{} // index of each flow in the request
@@ -327,5 +325,6 @@ func (r *Responder) verify(ctx context.Context, l *Lease, args *worker.VerifyArg
 	if args.Count {
 		v.Events = l.repeats()
 	}
+	v.Met = l.metOthers(args.Rails, now)
 	return v, nil
 }

@@ -70,8 +70,8 @@ func (r *Responder) newRingMember(args *protocol.RingRequest) (*round.RingMember
 		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is part of another ring, or shuts down")
 	}
 	r.ring = part
-	if r.Current != nil { // lease of the predecessor: this node sends as well
-		r.Current.Guard.Asked.Store(true)
+	for _, l := range r.Current { // lease of the predecessor: this node sends as well
+		l.Guard.Asked.Store(true)
 	}
 	r.leases.Go(func() { r.runRing(ctx, part, args) })
 	return part, nil

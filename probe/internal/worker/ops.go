@@ -199,6 +199,8 @@ type Verified struct {
 	// Events counts the packets that arrived out of sequence or twice since the session began, by rail. The target adds
 	// it, not its worker; nil from a target of an earlier version.
 	Events map[string]uint64 `json:"events,omitempty"`
+	// Met lists the rails of the target that carried traffic of others around a burst in a gap. The target adds it.
+	Met []string `json:"met,omitempty"`
 }
 
 // Intake describes what a target received over TCP.

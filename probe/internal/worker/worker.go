@@ -81,6 +81,16 @@ func (w *Worker) Close() {
 	w.stderr.report()
 }
 
+// Rest ends the process if no session is open, to save its memory. The next session starts another.
+func (w *Worker) Rest() {
+	w.mu.Lock()
+	p := w.proc
+	w.mu.Unlock()
+	if p != nil {
+		w.release(p)
+	}
+}
+
 // Info loads libibverbs and describes it.
 func (w *Worker) Info(ctx context.Context) (Info, error) {
 	p, err := w.process(true)

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// Gaps is what a node needs for bursts in gaps of the traffic of others: one place for a round that waits, which asks
+// or answers, with a worker of its own, because the slot's worker measures other peers meanwhile. It remembers over
+// which rails a burst met other traffic. Safe for concurrent use.
+type Gaps struct {
+	Place
+
+	mu       sync.Mutex           // protects collided
+	collided map[string]time.Time // end of the last burst that met other traffic, by rail
+}
+
+// Constants of the watch for a gap.
+const (
+	gapReading = 5 * time.Millisecond // time between two readings of the rails
+	// A reading takes at most this part of the time, because on some adapters it costs firmware commands.
+	gapShare  = 10
+	quietRows = 4    // readings in a row that show a rail quiet
+	quietMost = 0.05 // share of its capacity that a quiet rail carries at most
+	// KeepCollided is how long no burst is made in a gap over a rail after one met other traffic.
+	KeepCollided = time.Hour
+)
+
+// Collide records that a burst over these rails met other traffic.
+func (g *Gaps) Collide(rails ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(g.collided, func(_ string, at time.Time) bool { return now.Sub(at) >= KeepCollided })
+	if g.collided == nil {
+		g.collided = map[string]time.Time{}
+	}
+	for _, name := range rails {
+		g.collided[name] = now
+	}
+}
+
+// Collided returns why no burst is made in a gap over a rail now; nil: one may be made.
+func (g *Gaps) Collided(name string) *failure.Failure {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, ok := g.collided[name]
+	if !ok || time.Since(at) >= KeepCollided {
+		return nil
+	}
+	f := failure.New(failure.StageStriped, failure.Collided, "a burst in a gap met other traffic %v ago: none is made "+
+		"for %v", time.Since(at).Round(time.Second), KeepCollided)
+	f.Rail = name
+	return f
+}
+
+// Unseen returns the rails over which no burst can be made in a gap, by name, after a reading of their counters: the
+// driver updates them too seldom, the capacity is unknown, or a burst has met other traffic.
+func (g *Gaps) Unseen(rails []LocalRail, now map[string]rail.Traffic) map[string]*failure.Failure {
+	unseen := map[string]*failure.Failure{}
+	for _, r := range rails {
+		f := g.Collided(r.Name)
+		switch t, ok := now[r.Name]; {
+		case !ok:
+			f = failure.New(failure.StageStriped, failure.NoGap, "its counters cannot be read")
+		case t.Period > gapReading:
+			f = failure.New(failure.StageStriped, failure.NoGap, "its driver updates the counters every %v: no gap can be "+
+				"seen", t.Period)
+		case r.Capacity <= 0:
+			f = failure.New(failure.StageStriped, failure.NoGap, "its capacity is unknown")
+		}
+		if f != nil {
+			f.Rail = r.Name
+			unseen[r.Name] = f
+		}
+	}
+	return unseen
+}
+
+// QuietWatch knows which rails others do not use at this moment. Safe for concurrent use.
+type QuietWatch struct {
+	node    *Node
+	rails   []LocalRail
+	Changed chan struct{} // receives after each change
+
+	mu    sync.Mutex // protects quiet
+	quiet map[string]int
+}
+
+// NewQuietWatch returns a watch over rails, for which no rail is quiet before Run has seen it.
+func NewQuietWatch(n *Node, rails []LocalRail) *QuietWatch {
+	return &QuietWatch{node: n, rails: rails, Changed: make(chan struct{}, 1), quiet: map[string]int{}}
+}
+
+// Quiet returns the names of the rails that are quiet, in order.
+func (w *QuietWatch) Quiet() (names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.rails {
+		if w.quiet[r.Name] >= quietRows {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// Run reads the rails until ctx is done. It reads them less often where a reading takes long.
+func (w *QuietWatch) Run(ctx context.Context) {
+	tick := time.NewTicker(gapReading)
+	defer tick.Stop()
+	before := w.node.Traffic(w.rails)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		begin := time.Now()
+		now := w.node.Traffic(w.rails)
+		w.note(before, now)
+		before = now
+		tick.Reset(max(gapReading, gapShare*time.Since(begin)))
+	}
+}
+
+// note counts for each rail the readings in a row that showed it quiet. A rail that was not read is not quiet.
+func (w *QuietWatch) note(before, now map[string]rail.Traffic) {
+	was := w.Quiet()
+	calm := map[string]bool{}
+	for r, d := range Deltas(w.rails, before, now) {
+		still := d.Seconds > 0 && r.Capacity > 0 && max(d.Out, d.In) <= quietMost*r.Capacity*d.Seconds
+		for _, same := range w.rails {
+			if same.Name == r.Name || now[r.Name].Physical && same.SharedPortKey() == r.SharedPortKey() {
+				calm[same.Name] = still
+			}
+		}
+	}
+	w.mu.Lock()
+	for _, r := range w.rails {
+		w.quiet[r.Name]++
+		if !calm[r.Name] {
+			w.quiet[r.Name] = 0
+		}
+	}
+	w.mu.Unlock()
+	if !slices.Equal(was, w.Quiet()) {
+		select {
+		case w.Changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Met returns the rails that carried traffic of others between two readings, around a burst by which this node carried
+// own bytes of payload over each rail: as [Guard.Judge] bounds them, with the share of a quiet rail.
+func Met(rails []LocalRail, before, after map[string]rail.Traffic, own map[string]int64) (names []string) {
+	for r, d := range Deltas(rails, before, after) {
+		sum := 0.0
+		var same []string
+		for _, of := range rails {
+			if of.Name == r.Name || after[r.Name].Physical && of.SharedPortKey() == r.SharedPortKey() {
+				sum += maxWireRatio * float64(own[of.Name])
+				same = append(same, of.Name)
+			}
+		}
+		// The payload goes in one direction, any number of times if packets are lost, and acknowledgements in the other.
+		quiet := quietMost * r.Capacity * d.Seconds
+		if max(d.Out, d.In) > sum+quiet && !d.Resent && !d.resentToUs || min(d.Out, d.In) > maxAckRatio*sum+quiet {
+			names = append(names, same...)
+		}
+	}
+	return names
+}
+
+// CollidedDetail is the detail of the failure of a rail over which a burst has just met other traffic.
+func CollidedDetail() string {
+	return "the burst in a gap met other traffic, above " + terminal.Percent(quietMost) + " of the capacity: its figure " +
+		"is dropped, and none is made for an hour"
+}
