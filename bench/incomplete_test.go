@@ -111,7 +111,8 @@ func TestIncomplete(t *testing.T) {
 // TestDisturbedRound: a round whose striped burst has no figure reports that, and keeps its other figures.
 func TestDisturbedRound(t *testing.T) {
 	r := round(92.6, 92.9)
-	r.Outcome, r.Transport, r.Reason, r.Detail = result.Skipped, result.NoTransport, disturbed.Reason, disturbed.Detail
+	r.Outcome, r.Reason, r.Detail = result.Reached, disturbed.Reason, disturbed.Detail
+	r.BurstSkipped = disturbed
 	r.Striped, r.Static, r.Scaling, r.Imbalance, r.FinishSkew, r.Speedup = nil, nil, nil, nil, nil, nil
 	r.Rails[0].Striped, r.Rails[1].Striped, r.StripedFailure = nil, nil, disturbed
 	r.Extras = extras()[:3]

@@ -131,7 +131,7 @@ func WriteJSON(w io.Writer, r result.Result, o Options) error {
 	for i := range r.Rails {
 		one := newJSONRail(&r.Rails[i])
 		if s.Rails[i].WhyStriped != nil {
-			one.StripedFailure = newJSONFailure(r.StripedFailure)
+			one.StripedFailure = newJSONFailure(cmp.Or(r.Rails[i].Left, r.StripedFailure))
 		}
 		out.Rails = append(out.Rails, one)
 	}
@@ -153,7 +153,7 @@ func newJSONRail(r *result.RailResult) jsonRail {
 		Slow: fewWrites(r), Capacity: stats.Finite(r.Capacity), Expected: stats.Finite(r.Expected),
 		Share:        stats.Finite(r.Share),
 		CounterBytes: r.CounterBytes, Retransmits: r.Retransmits, Failure: newJSONFailure(r.Failure),
-		Others: stats.Finite(r.Others), SoloFailure: newJSONFailure(r.SoloFailure),
+		Others: stats.Finite(r.Others), SoloFailure: newJSONFailure(cmp.Or(r.SoloFailure, notAlone(r))),
 	}
 	if l := r.Loss; l != nil {
 		out.Loss = &jsonLoss{l.Retransmits, l.PeerEvents, l.Packets}

@@ -23,16 +23,24 @@ func rails(r result.Result) []suite.Rail {
 		row := suite.Rail{Rail: rail.Rail, Device: cmp.Or(rail.Device, rail.Netdev), Peer: peerDevice(rail),
 			Latency: latency(rail.Latency, 0), Solo: rate(rail.Solo), Striped: rate(rail.Striped),
 			Expected: stats.Finite(rail.Expected),
-			WhySolo:  why(rail.SoloFailure)}
+			WhySolo:  why(cmp.Or(rail.SoloFailure, notAlone(rail)))}
 		if rail.Port > 1 {
 			row.Device += "/" + strconv.Itoa(rail.Port)
 		}
 		if rail.Striped == nil && rail.Failure == nil && !rail.Unpaired {
-			row.WhyStriped = why(r.StripedFailure)
+			row.WhyStriped = why(cmp.Or(rail.Left, r.StripedFailure))
 		}
 		list = append(list, row)
 	}
 	return list
+}
+
+// notAlone returns why no burst was made over a rail alone; nil: one was, or it failed.
+func notAlone(rail *result.RailResult) *result.Failure {
+	if rail.Solo != nil || rail.Failure != nil {
+		return nil
+	}
+	return rail.Left
 }
 
 func why(f *result.Failure) *suite.Why {

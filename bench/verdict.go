@@ -24,11 +24,10 @@ func verdict(r result.Result) (text, colour string, found []finding.Finding) {
 		stop = ""
 	}
 	switch r.Outcome {
+	case result.Reached:
+		return fmt.Sprintf("RDMA to %s works, but what it carries was not measured: %s%s", r.Peer, reason, stop),
+			terminal.Yellow, found
 	case result.Skipped:
-		if r.StripedFailure != nil {
-			return fmt.Sprintf("RDMA to %s works, but what it carries was not measured: %s%s", r.Peer, reason, stop),
-				terminal.Yellow, found
-		}
 		return fmt.Sprintf("%s was not probed: %s%s Nothing is wrong.", r.Peer, reason, stop), "", found
 	case result.Fallback:
 		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
@@ -51,7 +50,11 @@ func verdict(r result.Result) (text, colour string, found []finding.Finding) {
 	if used > 0 && r.Striped != nil {
 		carry = throughput(used, len(r.Rails), *r.Striped)
 	}
-	switch text = fmt.Sprintf("RDMA to %s works%s", r.Peer, carry); {
+	text = fmt.Sprintf("RDMA to %s works%s", r.Peer, carry)
+	switch f := r.BurstSkipped; {
+	case f != nil && r.Outcome == result.OK:
+		return fmt.Sprintf("%s; rail %s was not measured: %s.", text, f.Rail,
+			strings.TrimRight(check.Reason(f.Reason, f.Detail), ". ")), terminal.Yellow, found
 	case r.Outcome == result.Degraded:
 		return fmt.Sprintf("RDMA to %s is degraded%s:", r.Peer, carry), terminal.Yellow, found
 	case len(found) > 0:

@@ -63,11 +63,11 @@ func probeNow() []*panel {
 			"99th percentile of the round trip of 8 B RDMA writes in the selected time, to the slowest peer.",
 			`topk(1, `+overall(0.99, "probe_latency_seconds", "<latency>", "instance, peer")+`)`).unit("s").
 			colours(grey).nothing("no RDMA"),
-		worst("Last good round", docProbe,
-			"Time since the last round with result ok, with the peer where it is longest. Many times `interval`: a "+
-				"rail is dead or slow, or the probe fails or is always skipped.",
-			`topk(1, max by (instance, peer) (time() - railscope_probe_last_success_timestamp_seconds{<peer>}))`).
-			unit("s").worseAbove(600, 3600).nothing("never"),
+		worst("Last burst", docProbe,
+			"Time since the last round with a burst, with the peer where it is longest. While jobs fill the rails there is "+
+				"none, which is no fault: rounds reach their peers, and figures older than 15 minutes are absent.",
+			`topk(1, max by (instance, peer) (time() - railscope_probe_last_burst_timestamp_seconds{<peer>}))`).
+			unit("s").colours(grey).nothing("never"),
 	}
 }
 
@@ -99,9 +99,8 @@ func probePeers() []*panel {
 			column("Scaling", least("scaling_ratio"), share(80, 0.9, 0.8)...).
 			column("RDMA ÷ TCP", least("speedup_ratio"), wide(105), prop("decimals", 1), painted(),
 				by(red, from(1, yellow), from(2, "transparent"))).
-			column("Last good round", `max by (instance, peer) (time() - `+
-				`railscope_probe_last_success_timestamp_seconds{<peer>})`, wide(130), inUnit("s"), painted(),
-				by("transparent", from(600, yellow), from(3600, red))).
+			column("Last burst", `max by (instance, peer) (time() - railscope_probe_last_burst_timestamp_seconds{<peer>})`,
+				wide(110), inUnit("s")).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).
 			nothing("no probes").sortedBy("Of expected", false),
 	}
@@ -172,12 +171,9 @@ func probeLatencyOfPeers() []*panel {
 
 func probeBalance() []*panel {
 	return []*panel{
-		timeseries("Imbalance and finish skew", docFigures,
-			"Imbalance: 1 − the smallest share, by capacity. Skew (dotted): 1 − rate of the slowest rail ÷ "+
-				"rate of the fastest.").
+		timeseries("Imbalance", docFigures, "1 − the smallest share, by capacity.").
 			query(`max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, toPeer("imbalance")).
-			query(`max by (instance, peer) (railscope_probe_finish_skew_ratio{<peer>})`, toPeer("skew")).
-			unit("percentunit").from(0).upTo(1).style("skew .*", dotted()),
+			unit("percentunit").from(0).upTo(1),
 		timeseries("Scaling", docFigures,
 			"Goodput of all rails at once ÷ sum of the solo rates. Below 0.9 the rails share a bottleneck.").
 			query(`min by (instance, peer) (railscope_probe_scaling_ratio{<peer>})`, perPeer).unit("percentunit").
@@ -201,11 +197,6 @@ func probeBalance() []*panel {
 			labelled(`max by (instance, peer, rail) (railscope_probe_rail_up{<path>}) == 0 and on (instance, peer) `+
 				`max by (instance, peer) (railscope_probe_transport{<peer>, transport="rdma"}) == 1`).nothing("none").
 			sortedBy("Rail", false),
-		timeseries("Port counters against payload", docFigures,
-			"Difference between the port's counter and the payload of the burst, to the peer where it was largest. 4 "+
-				"%: the MTU is not the negotiated one. More: other traffic, retransmissions or another path.").
-			query(worstPeer(`railscope_probe_bytes_mismatch_ratio{<path>}`, "max"), railTo("")).
-			unit("percentunit").from(0),
 	}
 }
 
@@ -218,7 +209,7 @@ func probeFailures() []*panel {
 		timeseries("Rounds that were not ok", docProbe,
 			"Per minute, by result and peer. Degraded: a rail is dead or slow. Fallback: by TCP. Failed: not "+
 				"reached, or corrupted data.").
-			query(rounds("rounds_total", `<peer>, result!~"ok|skipped"`, "result"), toPeer("{{result}}")).
+			query(rounds("rounds_total", `<peer>, result!~"ok|reached|skipped"`, "result"), toPeer("{{result}}")).
 			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none").
 			style("degraded .*", fixed(yellow)).style("fallback .*", fixed(orange)).style("failed .*", fixed(red)),
 		timeseries("Failures by stage and reason", docReasons,
@@ -226,10 +217,14 @@ func probeFailures() []*panel {
 			query(rounds("failures_total", "<peer>", "stage, reason"), toPeer("{{stage}}: {{reason}}")).
 			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
 		timeseries("Skipped rounds by reason", docBudget,
-			"Per minute and peer. `busy` is normal while a job runs. `budget` for hours: raise the budget or the "+
-				"interval.").
+			"Per minute and peer: nothing was done. `busy`: a transfer slot was taken.").
 			query(rounds("skipped_total", "<peer>", "reason"), toPeer("{{reason}}")).
 			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none").style("busy .*", fixed("blue")),
+		timeseries("Rounds without a burst by reason", docFigures,
+			"Per minute and peer: rounds that reached the peer and made no burst over some rails, or any. `busy`, `no_gap` "+
+				"and `collided`: jobs use the rails, which is no fault.").
+			query(rounds("bursts_skipped_total", "<peer>", "reason"), toPeer("{{reason}}")).
+			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
 		table("Fallback reasons", docReasons,
 			"Peers whose last round did not use RDMA, with the reason. An empty table is good.").size(12, 7).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("peer", "Peer").label("reason",

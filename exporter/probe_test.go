@@ -27,14 +27,15 @@ func newTestProbe(peers ...string) *exporterprobe.Source {
 
 func probeOf(stats options.Stats, peers ...string) *exporterprobe.Source {
 	p := exporterprobe.NewSource(func() options.Stats { return stats })
+	p.Now = func() time.Time { return noon.Add(6 * time.Hour) }
 	p.SetPeers(peers)
 	return p
 }
 
 func probeStats() options.Stats {
 	return options.Stats{Running: true, BudgetSeconds: 18, Leases: 1, WorkerRestarts: 2, Up: true,
-		Interval: time.Minute,
-		Refused:  []options.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
+		Interval: time.Minute, Full: 5 * time.Hour,
+		Refused: []options.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
 }
 
 func flow(mib int64, took time.Duration) *result.Flow {
@@ -180,7 +181,7 @@ func TestProbeNative(t *testing.T) {
 	}
 	open, err := s.Exposition(expfmt.NewFormat(expfmt.TypeOpenMetrics), false)
 	if err != nil || !strings.Contains(string(open),
-		`railscope_probe_latency_seconds_bucket{peer="a:10092",rail="",le="1e-06"} 2`) {
+		`railscope_probe_latency_seconds_bucket{load="idle",peer="a:10092",rail="",le="1e-06"} 2`) {
 		t.Errorf("OpenMetrics: %v\n%s", err, open)
 	}
 }
@@ -224,7 +225,7 @@ func TestProbeVanish(t *testing.T) {
 		noDevice = `fallback_info{peer="a:10092",reason="no_device"}`
 		bytes1   = `rail_bytes_total{peer="a:10092",rail="1"}`
 		corrupt  = `verification_failures_total{peer="a:10092"}`
-		writes   = `latency_seconds_count{peer="a:10092",rail=""}`
+		writes   = `latency_seconds_count{load="idle",peer="a:10092",rail=""}`
 	)
 	for _, tt := range []struct {
 		name   string
@@ -341,8 +342,8 @@ func TestProbeSetPeers(t *testing.T) {
 	p.SetPeers([]string{peerA, peerB})
 	got := seriesOf(t, p)
 	for name, want := range map[string]string{
-		`rounds_total{peer="a:10092",result="ok"}`: "0", `latency_seconds_count{peer="a:10092",rail=""}`: "",
-		`rounds_total{peer="b:10092",result="ok"}`: "1", `latency_seconds_count{peer="b:10092",rail=""}`: "12",
+		`rounds_total{peer="a:10092",result="ok"}`: "0", `latency_seconds_count{load="idle",peer="a:10092",rail=""}`: "",
+		`rounds_total{peer="b:10092",result="ok"}`: "1", `latency_seconds_count{load="idle",peer="b:10092",rail=""}`: "12",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

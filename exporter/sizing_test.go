@@ -31,6 +31,7 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // counted holds the number of series of an exposition: with classic histograms, where each bucket is one, and with
@@ -188,6 +189,13 @@ func probing(peers int, rails []string) *exporterprobe.Source {
 			for _, name := range rails {
 				one.Rail = name
 				r.Rails = append(r.Rails, one)
+			}
+			if i == 5 { // beside a job
+				r.Outcome, r.Striped = result.Reached, nil
+				r.BurstSkipped = &result.Failure{Reason: "busy"}
+				for j := range r.Rails {
+					r.Rails[j].Busy, r.Rails[j].Left, r.Rails[j].Striped, r.Rails[j].Solo = true, r.BurstSkipped, nil, nil
+				}
 			}
 			p.Observe(r, nil)
 		}

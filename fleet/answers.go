@@ -42,7 +42,7 @@ func queries() []query {
 			func(r *reader, s *model.Sample) { r.state.GPU[r.rail(s)] = float64(s.Value) }},
 		// Seconds since a pair's last round that measured; with an earlier version, since the last one with any result.
 		{questionAge, `time() - (max ` + by +
-			`, peer) (railscope_probe_last_measured_timestamp_seconds{%[1]s}) or max ` +
+			`, peer) (railscope_probe_last_burst_timestamp_seconds{%[1]s}) or max ` +
 			by + `, peer) (railscope_probe_last_round_timestamp_seconds{%[1]s}))`, func(*reader, *model.Sample) {}},
 	}
 }

@@ -218,6 +218,7 @@ func (s *Service) Stats() options.Stats {
 	if p := s.prober.Load(); p != nil {
 		st.Names = p.Directory.Stats()
 		st.Interval = time.Duration(p.Cycle.Load())
+		st.Full = time.Duration(p.Opts.SoloEvery) * st.Interval
 	}
 	return st
 }

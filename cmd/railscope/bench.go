@@ -177,7 +177,7 @@ func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts opt
 			out.Node, out.Settings = nil, nil // they are those of the real node
 		}
 		list = append(list, res)
-		if res.Outcome == result.Failed || res.Outcome == result.Skipped && res.StripedFailure == nil {
+		if res.Outcome == result.Failed || res.Outcome == result.Skipped {
 			break
 		}
 	}
@@ -270,11 +270,11 @@ func (c *common) nodeFindings(ctx context.Context, g *facts.Gatherer) []finding.
 	return found
 }
 
-// benchError is nil if every rail carried what is expected in every round. Of a disturbed one, nothing is known.
+// benchError is nil if every rail carried what is expected in every round. Of a round without bursts, nothing is known.
 func benchError(results []result.Result) (err error) {
 	for _, r := range results {
 		switch {
-		case r.Outcome == result.Skipped && r.StripedFailure != nil:
+		case r.Outcome == result.Reached, r.Outcome == result.OK && r.BurstSkipped != nil:
 			err = errIncomplete
 		case r.Outcome != result.OK:
 			return errReported

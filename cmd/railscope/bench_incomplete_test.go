@@ -71,7 +71,7 @@ func TestSaveNothing(t *testing.T) {
 
 // TestBenchErrorDisturbed: of a disturbed round nothing is known; one that found something decides.
 func TestBenchErrorDisturbed(t *testing.T) {
-	disturbed := result.Result{Outcome: result.Skipped, StripedFailure: &result.Failure{Reason: "disturbed"}}
+	disturbed := result.Result{Outcome: result.Reached, StripedFailure: &result.Failure{Reason: "disturbed"}}
 	ok, bad := result.Result{Outcome: result.OK}, result.Result{Outcome: result.Degraded}
 	for _, tc := range []struct {
 		list []result.Result

@@ -48,7 +48,7 @@ func (s *doctorSettings) lastRound(ctx context.Context, cfg *config.Config, runn
 			return &verdict.Round{Skipped: "a round with " + peer + ": maintenance"}
 		}
 		for _, p := range running.Peers {
-			if r := p.Last; p.Name == peer && r != nil && r.Outcome != string(result.Skipped) &&
+			if r := p.Last; p.Name == peer && r != nil && !result.Outcome(r.Outcome).Quiet() &&
 				time.Since(r.Start) < recent {
 				return &verdict.Round{Peer: peer, Found: r.Findings}
 			}

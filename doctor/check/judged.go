@@ -25,15 +25,26 @@ func Judges(f *facts.Facts, one finding.Finding) bool {
 }
 
 // RoundJudges reports whether a round can clear a finding that it did not make. Only some rounds have a TCP baseline,
-// and without a burst over all rails nothing was measured. A round without RDMA contradicts earlier measurements.
+// without a burst nothing was measured of a rail, or of all together, and latency beside the traffic of others says
+// nothing of the path. A round without RDMA contradicts earlier measurements.
 func RoundJudges(r *result.Result, one finding.Finding) bool {
+	rail := one.Rail()
+	i := slices.IndexFunc(r.Rails, func(of result.RailResult) bool { return of.Rail == rail })
 	switch {
 	case r.Transport != result.RDMA:
 		return r.Outcome != result.Skipped
 	case one.Check == "slower_than_tcp":
 		return r.Speedup != nil
+	case one.Check == "latency_uneven":
+		return i < 0 || !r.Rails[i].Busy
 	}
 	figures := []string{"goodput_below_expected", "goodput_degraded", "host_bottleneck", "imbalance",
-		"shared_bottleneck", "lossy_rail", "counter_mismatch", "other_traffic", "scaling_high"}
-	return r.Striped != nil || !slices.Contains(figures, one.Check)
+		"shared_bottleneck", "lossy_rail", "lossy_path", "counter_mismatch", "other_traffic", "scaling_high"}
+	switch {
+	case !slices.Contains(figures, one.Check):
+		return true
+	case i >= 0:
+		return r.Rails[i].Failure != nil || r.Rails[i].Measured()
+	}
+	return r.Striped != nil && r.BurstSkipped == nil
 }

@@ -128,7 +128,7 @@ func besideChecks() []RoundCheck {
 }
 
 // Round returns the findings of a round, the worst first and without mere consequences of others. A degraded, fallback
-// or failed round has one of severity warning or critical; an ok or skipped one has none.
+// or failed round has one of severity warning or critical; an ok, reached or skipped one has none.
 func Round(r result.Result) (list []finding.Finding) {
 	if r.Outcome == result.Skipped {
 		return nil

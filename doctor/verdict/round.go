@@ -19,8 +19,12 @@ type Round struct {
 // NewRound judges a round. A round without figures says nothing against the rails.
 func NewRound(r result.Result) *Round {
 	round := &Round{Peer: r.Peer, Found: check.Round(r)}
-	if r.Outcome == result.Skipped {
+	switch r.Outcome {
+	case result.Skipped:
 		round.Skipped = "peer " + r.Peer + " was not probed: " + check.Reason(r.Reason, r.Detail)
+	case result.Reached:
+		round.Skipped = "RDMA to peer " + r.Peer + " works; what it carries was not measured: " +
+			check.Reason(r.Reason, r.Detail)
 	}
 	return round
 }

@@ -202,7 +202,7 @@ func roundsInWords(rounds []Round) string {
 		n[r.Outcome]++
 	}
 	var words []string
-	for _, o := range []string{"ok", "degraded", "fallback", "failed", "skipped"} {
+	for _, o := range []string{"ok", "degraded", "reached", "fallback", "failed", "skipped"} {
 		if n[o] > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n[o], o))
 		}
@@ -221,7 +221,7 @@ type bar struct {
 
 // strip draws rounds, oldest first. Worse rounds are lower, because colour alone is not enough.
 func strip(rounds []Round) (bars []bar) {
-	heights := map[string]int{"ok": 14, "degraded": 10, "fallback": 7, "failed": 4, "skipped": 2}
+	heights := map[string]int{"ok": 14, "degraded": 10, "reached": 12, "fallback": 7, "failed": 4, "skipped": 2}
 	for _, r := range slices.Backward(rounds) {
 		h := heights[r.Outcome]
 		bars = append(bars, bar{outcomeLevel(r), 8 * len(bars), 14 - h, h})

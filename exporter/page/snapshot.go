@@ -132,7 +132,7 @@ type Peer struct {
 type Round struct {
 	Start          time.Time
 	Duration       time.Duration
-	Outcome        string // ok, degraded, fallback, failed, skipped
+	Outcome        string // ok, degraded, reached, fallback, failed, skipped
 	Transport      string // rdma (in the demo: simulated), tcp, none
 	Goodput        *float64
 	Expected       *float64 // for all rails together

@@ -11,9 +11,9 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// peer holds the results of one peer. Counters only increase. Gauges are from the last round that was not skipped,
-// so that no old value looks current. Values that only some rounds measure are kept until a round shows that they
-// no longer hold.
+// peer holds the results of one peer. Counters only increase. Gauges are from the last round that was not skipped. Values
+// that only some rounds measure, such as those of bursts, are kept until a round shows that they no longer hold, or until
+// they are too old: an old value must not look current.
 type peer struct {
 	name string
 	rows *rows
@@ -22,18 +22,42 @@ type peer struct {
 	counts    []collector.Sample
 	success   time.Time
 	ended     time.Time // end of the last round, whatever its result
-	measured  time.Time // end of the last round that was not skipped
+	burst     time.Time // end of the last round with a figure of a burst
 
-	last *result.Result // last round that was not skipped, with kept values of earlier rounds; nil: none yet
+	last  *result.Result // last round that was not skipped, with kept values of earlier rounds; nil: none yet
+	dates dates          // when the kept values were measured
 
-	latency     *latency            // latency of all rails; nil: none yet
-	railLatency map[string]*latency // keyed by rail
-	recent      []page.Round        // last rounds, latest first, including skipped ones
-	samples     []collector.Sample
+	latency     map[railLoad]*latency // latency of all rails, by load
+	railLatency map[railLoad]*latency // latency of each rail
+	recent      []page.Round          // last rounds, latest first, including skipped ones
+	samples     []dated
+}
+
+// dates are the times at which kept values were measured.
+type dates struct {
+	striped, full, tcp time.Time              // all rails together, the same beside solo bursts or TCP, and TCP alone
+	rails              map[railMode]time.Time // each rail
+}
+
+// railMode is a rail in bursts of a kind.
+type railMode struct{ rail, mode string }
+
+// Modes of bursts, as values of the label mode.
+const (
+	stealing = "stealing"
+	static   = "static"
+	solo     = "solo"
+)
+
+// dated is a sample that is no longer exported from a time on; zero: it is always.
+type dated struct {
+	collector.Sample
+	measured time.Time
 }
 
 func newPeer(name string, rows *rows) *peer {
-	p := &peer{name: name, rows: rows, railLatency: map[string]*latency{}}
+	p := &peer{name: name, rows: rows, latency: map[railLoad]*latency{},
+		railLatency: map[railLoad]*latency{}}
 	for _, o := range result.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}
@@ -70,7 +94,12 @@ func (p *peer) observe(r result.Result, found []finding.Finding) {
 		p.countRails(r) // a disturbed round also moved bytes and has latencies
 		return
 	}
-	p.measured = p.ended
+	if r.Measured() {
+		p.burst = p.ended
+	}
+	if f := r.BurstSkipped; f != nil {
+		p.add(p.rows.burstsSkipped, 1, known(f.Reason))
+	}
 	p.count(r)
 	p.keep(r)
 	if r.Outcome == result.OK {
@@ -88,7 +117,9 @@ func (p *peer) transport(t result.Transport) string {
 
 // byRDMA reports whether a round of this outcome ran by RDMA, so that it has no failure of its own; a degraded
 // round has those of its rails.
-func byRDMA(o result.Outcome) bool { return o == result.OK || o == result.Degraded }
+func byRDMA(o result.Outcome) bool {
+	return o == result.OK || o == result.Degraded || o == result.Reached
+}
 
 // count adds a round that was not skipped to the counters.
 func (p *peer) count(r result.Result) {
@@ -121,49 +152,93 @@ func (p *peer) countRails(r result.Result) {
 			p.add(p.rows.railRetransmits, float64(*rail.Retransmits), rail.Rail)
 		}
 		if l := rail.Latency; l != nil && len(l.Samples) > 0 {
-			if p.latency == nil {
-				p.latency = newLatency(p.rows.latency, p.name, "")
+			load := idle
+			if rail.Busy {
+				load = busy
 			}
-			if p.railLatency[rail.Rail] == nil {
-				p.railLatency[rail.Rail] = newLatency(p.rows.latency, p.name, rail.Rail)
-			}
-			p.latency.observe(l.Samples)
-			p.railLatency[rail.Rail].observe(l.Samples)
+			p.observeLatency(p.latency, railLoad{"", load}, l.Samples)
+			p.observeLatency(p.railLatency, railLoad{rail.Rail, load}, l.Samples)
 		}
 	}
 }
 
-// keep makes r the last round. It keeps values that only some rounds measure from the previous one: scaling and
-// speedup while rounds use RDMA over the same rails, solo goodputs while the rail works, TCP values until TCP fails,
-// too.
+func (p *peer) observeLatency(list map[railLoad]*latency, of railLoad, samples []time.Duration) {
+	if list[of] == nil {
+		list[of] = newLatency(p.rows.latency, p.name, of)
+	}
+	list[of].observe(samples)
+}
+
+// keep makes r the last round. It keeps values that only some rounds measure from the previous one: those of bursts while
+// rounds use RDMA over the same rails and make none, solo goodputs while the rail works, TCP values until TCP fails, too.
 func (p *peer) keep(r result.Result) {
 	last, rdma := cmp.Or(p.last, &result.Result{}), r.Transport == result.RDMA
 	same := rdma && slices.Equal(connections(r), connections(*last))
+	failed := func(rail result.RailResult) bool { return rail.Failure != nil }
+	whole := same && !r.LacksRail() && !slices.ContainsFunc(r.Rails, failed)
+	now := p.ended
+	p.dates.note(&r, now)
 	if same {
 		r.Speedup = cmp.Or(r.Speedup, last.Speedup)
 	}
-	failed := func(rail result.RailResult) bool { return rail.Failure != nil }
-	if same && !r.LacksRail() && !slices.ContainsFunc(r.Rails, failed) {
+	if whole {
 		r.Scaling = cmp.Or(r.Scaling, last.Scaling)
+	}
+	if whole && r.Striped == nil && r.BurstSkipped != nil {
+		r.Striped, r.Static, r.Imbalance = last.Striped, last.Static, last.Imbalance
 	}
 	if len(r.TCP) == 0 && r.Transport != result.NoTransport {
 		r.TCP = last.TCP
 	}
 	r.Rails = slices.Clone(r.Rails)
 	for i := range r.Rails {
-		rail := &r.Rails[i]
-		rail.Latency = nil // it is in the histogram
-		switch {
-		case !rdma:
-			rail.Solo = nil
-		case rail.Solo == nil && rail.Failure == nil:
-			j := slices.IndexFunc(last.Rails, func(l result.RailResult) bool { return l.Rail == rail.Rail })
-			if j >= 0 {
-				rail.Solo, rail.Past = last.Rails[j].Solo, cmp.Or(rail.Past, last.Rails[j].Past)
-			}
-		}
+		keepRail(&r.Rails[i], last, rdma)
 	}
 	p.last = &r
+}
+
+// note records what a round measured.
+func (d *dates) note(r *result.Result, now time.Time) {
+	if r.Striped != nil {
+		d.striped = now
+	}
+	if r.Scaling != nil || r.Speedup != nil {
+		d.full = now
+	}
+	if len(r.TCP) > 0 {
+		d.tcp = now
+	}
+	if d.rails == nil {
+		d.rails = map[railMode]time.Time{}
+	}
+	for i := range r.Rails {
+		if r.Rails[i].Striped != nil {
+			d.rails[railMode{r.Rails[i].Rail, stealing}] = now
+		}
+		if r.Rails[i].Solo != nil {
+			d.rails[railMode{r.Rails[i].Rail, solo}] = now
+		}
+	}
+}
+
+// keepRail keeps the values of a rail that this round did not measure.
+func keepRail(rail *result.RailResult, last *result.Result, rdma bool) {
+	rail.Latency = nil // it is in the histogram
+	if !rdma {
+		rail.Solo = nil
+		return
+	}
+	j := slices.IndexFunc(last.Rails, func(l result.RailResult) bool { return l.Rail == rail.Rail })
+	if j < 0 || rail.Failure != nil {
+		return
+	}
+	before := &last.Rails[j]
+	if rail.Solo == nil {
+		rail.Solo, rail.Past = before.Solo, cmp.Or(rail.Past, before.Past)
+	}
+	if rail.Left != nil && rail.PeerRail == before.PeerRail {
+		rail.Striped = before.Striped
+	}
 }
 
 // connections are the rails of a round with the peer's, in order.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/table"
@@ -12,12 +13,15 @@ import (
 
 // render makes the samples, once per round.
 func (p *peer) render() {
-	p.samples = append(p.samples[:0], p.counts...)
+	p.samples = p.samples[:0]
+	for _, c := range p.counts {
+		p.samples = append(p.samples, dated{Sample: c})
+	}
 	if !p.ended.IsZero() {
 		p.put(p.rows.lastRound, table.UnixSeconds(p.ended))
 	}
-	if !p.measured.IsZero() {
-		p.put(p.rows.measured, table.UnixSeconds(p.measured))
+	if !p.burst.IsZero() {
+		p.put(p.rows.lastBurst, table.UnixSeconds(p.burst))
 	}
 	if !p.success.IsZero() {
 		p.put(p.rows.success, table.UnixSeconds(p.success))
@@ -32,18 +36,23 @@ func (p *peer) render() {
 	}
 }
 
-// put adds a sample; labels follow the peer.
+// put adds a sample of the last round; labels follow the peer.
 func (p *peer) put(m *collector.Metric, v float64, labels ...string) {
+	p.putOf(time.Time{}, m, v, labels...)
+}
+
+// putOf is like put, for a value that was measured at a time; zero: in the last round.
+func (p *peer) putOf(measured time.Time, m *collector.Metric, v float64, labels ...string) {
 	if !math.IsNaN(v) && !math.IsInf(v, 0) {
-		p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...),
-			Value: v})
+		p.samples = append(p.samples, dated{collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...),
+			Value: v}, measured})
 	}
 }
 
-// putKnown is like put, for a value that may be nil.
-func (p *peer) putKnown(m *collector.Metric, v *float64, labels ...string) {
+// putKnown is like putOf, for a value that may be nil.
+func (p *peer) putKnown(measured time.Time, m *collector.Metric, v *float64, labels ...string) {
 	if v != nil {
-		p.put(m, *v, labels...)
+		p.putOf(measured, m, *v, labels...)
 	}
 }
 
@@ -67,12 +76,11 @@ func (p *peer) renderRound() {
 		p.put(rows.mismatch, 1, c)
 	}
 	if r.Transport == result.RDMA {
-		p.putKnown(rows.goodput, r.Striped, "stealing")
-		p.putKnown(rows.goodput, r.Static, "static")
-		p.putKnown(rows.imbalance, r.Imbalance)
-		p.putKnown(rows.skew, r.FinishSkew)
-		p.putKnown(rows.scaling, r.Scaling)
-		p.putKnown(rows.speedup, r.Speedup)
+		p.putKnown(p.dates.striped, rows.goodput, r.Striped, stealing)
+		p.putKnown(p.dates.striped, rows.goodput, r.Static, static)
+		p.putKnown(p.dates.striped, rows.imbalance, r.Imbalance)
+		p.putKnown(p.dates.full, rows.scaling, r.Scaling)
+		p.putKnown(p.dates.full, rows.speedup, r.Speedup)
 	}
 	byStreams, mtu := map[int]float64{}, math.MaxInt
 	for _, t := range r.TCP {
@@ -82,10 +90,10 @@ func (p *peer) renderRound() {
 		}
 	}
 	for streams, v := range byStreams {
-		p.put(rows.tcp, v, strconv.Itoa(streams))
+		p.putOf(p.dates.tcp, rows.tcp, v, strconv.Itoa(streams))
 	}
 	if mtu < math.MaxInt {
-		p.put(rows.tcpMTU, float64(mtu))
+		p.putOf(p.dates.tcp, rows.tcpMTU, float64(mtu))
 	}
 }
 
@@ -95,7 +103,7 @@ func (p *peer) renderRail(r *result.RailResult) {
 	}
 	rows, rdma := p.rows, p.last.Transport == result.RDMA
 	p.put(rows.railUp, collector.Bool(rdma && r.Failure == nil), r.Rail)
-	p.putKnown(rows.railExpected, r.Expected, r.Rail)
+	p.putKnown(time.Time{}, rows.railExpected, r.Expected, r.Rail)
 	if r.PathMTU > 0 {
 		p.put(rows.pathMTU, float64(r.PathMTU), r.Rail)
 	}
@@ -105,14 +113,13 @@ func (p *peer) renderRail(r *result.RailResult) {
 	if !rdma {
 		return
 	}
-	for mode, flow := range map[string]*result.Flow{"stealing": r.Striped, "solo": r.Solo} {
+	for mode, flow := range map[string]*result.Flow{stealing: r.Striped, solo: r.Solo} {
 		if flow != nil {
-			p.put(rows.railGoodput, flow.BytesPerSecond(), r.Rail, mode)
+			p.putOf(p.dates.rails[railMode{r.Rail, mode}], rows.railGoodput, flow.BytesPerSecond(), r.Rail, mode)
 		}
 	}
-	p.putKnown(rows.counters, r.CounterMismatch, r.Rail)
 	if r.Solo != nil && r.Past != nil && r.Past.Median > 0 {
-		p.put(rows.degradation, r.Solo.BytesPerSecond()/r.Past.Median, r.Rail)
+		p.putOf(p.dates.rails[railMode{r.Rail, solo}], rows.degradation, r.Solo.BytesPerSecond()/r.Past.Median, r.Rail)
 	}
 }
 
@@ -127,8 +134,9 @@ func (p *peer) renderPaths(rail string) {
 		worst = max(worst, f.PathLoss())
 	}
 	lossy, _ := p.last.LossyPaths(rail)
-	p.put(p.rows.pathLoss, worst, rail)
-	p.put(p.rows.pathsLossy, float64(len(lossy)), rail)
+	measured := p.last.MadeAt(result.Paths)
+	p.putOf(measured, p.rows.pathLoss, worst, rail)
+	p.putOf(measured, p.rows.pathsLossy, float64(len(lossy)), rail)
 }
 
 // other replaces a word that this version does not know: labels must not grow with data from the network.

@@ -21,7 +21,8 @@ import (
 
 // Source keeps the results of rounds. A scrape only copies them. Safe for concurrent use.
 type Source struct {
-	Simulated bool // RDMA rounds are simulated by the demo; set before the first peer
+	Simulated bool             // RDMA rounds are simulated by the demo; set before the first peer
+	Now       func() time.Time // clock by which figures become old; tests set it
 
 	stats func() options.Stats
 	*rows
@@ -35,7 +36,7 @@ type Source struct {
 // NewSource returns a source without peers. stats returns the probe's counters other than results of rounds; it
 // must not block.
 func NewSource(stats func() options.Stats) *Source {
-	return &Source{stats: stats, rows: newRows(), peers: map[string]*peer{}}
+	return &Source{Now: time.Now, stats: stats, rows: newRows(), peers: map[string]*peer{}}
 }
 
 // SetPeers sets the peers. New peers start with counters of 0; the series of removed peers are dropped.
@@ -75,22 +76,35 @@ func ofThisNode(m result.Measured) bool {
 	return m.Kind == result.Loopback || m.Kind == result.Contention || m.Kind == result.GPU
 }
 
-// putExtras emits the last measurements of this node's rails.
-func (p *Source) putExtras(put func(m *collector.Metric, v float64, labels ...string)) {
+// minFigureAge is the age up to which figures of bursts are exported at least.
+const minFigureAge = 15 * time.Minute
+
+// figureAge returns the age up to which figures of bursts are exported, and that of extras, of which full rounds make
+// one each, in turn: two rounds that could have measured them.
+func figureAge(stats options.Stats) (bursts, extras time.Duration) {
+	bursts = max(minFigureAge, 2*stats.Full)
+	return bursts, max(minFigureAge, 2*stats.Full*time.Duration(len(options.ScheduledExtras())))
+}
+
+// putExtras emits the last measurements of this node's rails, unless they are older than limit.
+func (p *Source) putExtras(limit time.Duration, put func(m *collector.Metric, v float64, labels ...string)) {
 	if p.last == nil || p.last.last == nil || p.peers[p.last.name] != p.last {
 		return
 	}
 	r := p.last.last
+	old := func(k result.Kind) bool { return p.Now().Sub(r.MadeAt(k)) > limit }
 	for i := range r.Rails {
-		if v := r.LoopbackOf(r.Rails[i].Rail); v != nil {
+		if v := r.LoopbackOf(r.Rails[i].Rail); v != nil && !old(result.Loopback) {
 			put(p.loopback, *v, r.Rails[i].Rail)
 		}
-		if ratio, memory := r.GPUOf(r.Rails[i].Rail); memory != "" {
+		if ratio, memory := r.GPUOf(r.Rails[i].Rail); memory != "" && !old(result.GPU) {
 			put(p.gpu, ratio, r.Rails[i].Rail, memory)
 		}
 	}
 	for _, pair := range result.Contended(r.Extras) {
-		put(p.contention, pair.Ratio, pair.Rail, pair.Other)
+		if !old(result.Contention) {
+			put(p.contention, pair.Ratio, pair.Rail, pair.Other)
+		}
 	}
 }
 
@@ -121,10 +135,14 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.putExtras(put)
+	bursts, extras := figureAge(stats)
+	p.putExtras(extras, put)
+	now := p.Now()
 	for _, peer := range p.order {
 		for _, s := range peer.samples {
-			emit(s)
+			if s.measured.IsZero() || now.Sub(s.measured) <= bursts {
+				emit(s.Sample)
+			}
 		}
 	}
 	return nil
@@ -141,13 +159,12 @@ func (p *Source) latencies(native bool, each func(*dto.Metric)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.order {
-		if peer.latency != nil && !native {
-			each(peer.latency.written)
+		list := peer.latency
+		if native {
+			list = peer.railLatency
 		}
-		for _, h := range peer.railLatency {
-			if native {
-				each(h.written)
-			}
+		for _, h := range list {
+			each(h.written)
 		}
 	}
 }
@@ -157,16 +174,29 @@ type latency struct {
 	written *dto.Metric // made once per round, because scrapes are more frequent
 }
 
+// railLoad is a rail, empty for all, beside a load of others.
+type railLoad struct{ rail, load string }
+
+// Loads, as values of the label load.
+const (
+	idle = "idle"
+	busy = "busy"
+)
+
 // newLatency returns the native histogram of a rail, or the classic one of all rails, whose label is empty.
-func newLatency(row *collector.Metric, peer, rail string) *latency {
+func newLatency(row *collector.Metric, peer string, of railLoad) *latency {
 	opts := prometheus.HistogramOpts{Name: table.FullName(row), Help: row.Help}
-	if rail == "" {
-		opts.Buckets = prometheus.ExponentialBuckets(1e-6, 2, 18) // 1 µs to 131.072 ms
-	} else {
+	switch {
+	case of.rail == "" && of.load == busy: // the queues of others, of any length
+		opts.Buckets = prometheus.ExponentialBucketsRange(4e-6, 0.131072, 5)
+	case of.rail == "": // a percentile up to 64 µs is at most 25 % off
+		opts.Buckets = append(prometheus.ExponentialBuckets(1e-6, 1.25, 20),
+			prometheus.ExponentialBucketsRange(256e-6, 0.131072, 4)...)
+	default:
 		opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber = 1.1, 160
 	}
 	return &latency{Histogram: prometheus.NewHistogramVec(opts, row.Labels).
-		WithLabelValues(table.Label(peer), table.Label(rail)).(prometheus.Histogram)}
+		WithLabelValues(table.Label(peer), table.Label(of.rail), of.load).(prometheus.Histogram)}
 }
 
 func (l *latency) observe(samples []time.Duration) {
@@ -201,7 +231,7 @@ func roundOf(r result.Result, found []finding.Finding) page.Round {
 	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome),
 		Transport: string(r.Transport), Imbalance: r.Imbalance, Detail: plain(r.Detail),
 		Findings: slices.Clone(found[:min(len(found), maxFindings)])}
-	if !byRDMA(r.Outcome) {
+	if !byRDMA(r.Outcome) || r.Outcome == result.Reached {
 		round.Reason = known(r.Reason)
 	}
 	var best, expected, p50, p99 float64
@@ -213,8 +243,11 @@ func roundOf(r result.Result, found []finding.Finding) page.Round {
 		}
 		round.Goodput = &best
 	}
+	left := func(rail result.RailResult) bool { // it had no part in the striped burst
+		return rail.Failure == nil && rail.Striped == nil && (rail.Left != nil || rail.Busy)
+	}
 	for _, rail := range r.Rails {
-		if rail.Expected != nil {
+		if rail.Expected != nil && !left(rail) {
 			expected += *rail.Expected
 		}
 		if l := rail.Latency; l != nil && len(l.Samples) > 0 {

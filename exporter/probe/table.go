@@ -7,11 +7,11 @@ type rows struct {
 	// Rows of a peer.
 	rounds, soloRounds, failures, skipped, verification, retransmits *collector.Metric
 	transport, fallback, mismatch, success, lastRound, duration      *collector.Metric
-	measured                                                         *collector.Metric
-	goodput, imbalance, scaling, skew, speedup, tcp, tcpMTU          *collector.Metric
+	lastBurst, burstsSkipped                                         *collector.Metric
+	goodput, imbalance, scaling, speedup, tcp, tcpMTU                *collector.Metric
 	// Rows of a peer and a rail.
 	latency, railUp, railGoodput, railBytes, railExpected *collector.Metric
-	counters, pathMTU, gid, degradation, railRetransmits  *collector.Metric
+	pathMTU, gid, degradation, railRetransmits            *collector.Metric
 	// Rows of extras.
 	loopback, pathLoss, pathsLossy, contention, gpu *collector.Metric
 	// Rows of the probe.
@@ -31,14 +31,16 @@ func newRows() *rows {
 	r := &rows{Table: collector.Table{Source: "probe"}}
 	peer := r.Group(figures, "peer")
 	r.rounds = peer.With("result").Counter("probe_rounds_total", "Rounds by result: ok (by RDMA), degraded (by RDMA, "+
-		"with a rail that is dead or slow), fallback (the peer is reachable, but not by RDMA), failed (not "+
-		"reachable, or corrupted data) and skipped (not the right moment).")
+		"with a rail that is dead or slow), reached (by RDMA, without a burst because the rails are busy), fallback (the "+
+		"peer is reachable, but not by RDMA), failed (not reachable, or corrupted data) and skipped (nothing was done).")
 	r.soloRounds = peer.Ref(here).Counter("probe_solo_rounds_total", "Rounds by RDMA in which each rail was measured "+
 		"alone, one in probe.solo_every. Solo goodput, scaling and degradation are updated with each.")
 	r.failures = peer.With("stage", "reason").Ref(words).Counter("probe_failures_total",
 		"Failures in rounds, of single rails too. other is a stage or reason that this version does not know.")
 	r.skipped = peer.With("reason").Ref(words).Counter("probe_skipped_total",
 		"Rounds that were skipped, by a reason that says nothing of the rails.")
+	r.burstsSkipped = peer.With("reason").Ref(words).Counter("probe_bursts_skipped_total", "Rounds by RDMA that made no "+
+		"burst over a rail, or any, by the first reason: busy, no_gap, collided, budget, disturbed.")
 	r.verification = peer.Counter("probe_verification_failures_total",
 		"Rounds in which the received data was not the data sent. Any is abnormal.")
 	r.retransmits = peer.Ref("tcp(7), TCP_INFO tcpi_total_retrans").Counter("probe_tcp_retransmits_total",
@@ -54,8 +56,9 @@ func newRows() *rows {
 		"When the last round with result ok ended, Unix time.")
 	r.lastRound = peer.Gauge("probe_last_round_timestamp_seconds",
 		"When the last round ended, Unix time, whatever its result, skipped included. Absent before the first.")
-	r.measured = peer.Ref(here).Gauge("probe_last_measured_timestamp_seconds", "When the last round that was not "+
-		"skipped ended, Unix time: the age of the figures. Absent before the first.")
+	r.lastBurst = peer.Ref(here).Gauge("probe_last_burst_timestamp_seconds", "When the last round with a burst ended, "+
+		"Unix time: the age of the figures of bursts, which are absent after 15 minutes or two full rounds without one. "+
+		"Absent before the first.")
 	r.duration = peer.Gauge("probe_duration_seconds", "Duration of the last round that was not skipped.")
 	r.goodput = peer.With("mode").Gauge("probe_goodput_bytes_per_second", "RDMA goodput over all rails at once in "+
 		"the last round. mode=stealing: each rail carries what it can. mode=static: rails × the slowest, which a job "+
@@ -67,8 +70,6 @@ func newRows() *rows {
 	r.scaling = peer.Gauge("probe_scaling_ratio",
 		"Goodput of all rails at once ÷ the sum of each alone. Below 0.9 the rails share a bottleneck, such as a "+
 			"PCIe link. Of the last round with solo bursts; absent after a round that was not by RDMA.")
-	r.skew = peer.Gauge("probe_finish_skew_ratio",
-		"In the last striped burst: 1 − goodput of the slowest rail ÷ goodput of the fastest.")
 	r.speedup = peer.Gauge("probe_speedup_ratio", "RDMA goodput ÷ the best TCP goodput, of the last round with both; "+
 		"absent after a round that was not by RDMA.")
 	r.tcp = peer.With("streams").Gauge("probe_tcp_goodput_bytes_per_second",
@@ -77,9 +78,10 @@ func newRows() *rows {
 		"Path MTU that TCP found, the smallest of all streams.")
 
 	rail := r.Group(figures, "peer", "rail")
-	r.latency = rail.Row(collector.Histogram, "probe_latency_seconds",
-		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. Per rail where the scrape "+
-			"negotiates native histograms; else of all rails, with an empty rail.")
+	r.latency = rail.With("load").Row(collector.Histogram, "probe_latency_seconds",
+		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. load=busy: others used the rail "+
+			"in the seconds before. Per rail where the scrape negotiates native histograms; else of all rails, with an "+
+			"empty rail.")
 	r.railUp = rail.Gauge("probe_rail_up",
 		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not. Absent for a rail without a "+
 			"partner because the peer has fewer rails.")
@@ -94,8 +96,6 @@ func newRows() *rows {
 	r.railExpected = rail.Gauge("probe_rail_expected_bytes_per_second",
 		"Expected goodput of the rail: the least of port and PCIe link, of both ends. Absent for software devices "+
 			"(rxe, siw), for which none is expected.")
-	r.counters = rail.Gauge("probe_bytes_mismatch_ratio", "Difference between the port's counter and the bytes that "+
-		"the last striped burst sent, as a ratio: other traffic, retransmissions, or bytes on another path.")
 	r.pathMTU = rail.Gauge("probe_path_mtu_bytes",
 		"Largest payload of an RDMA packet on the path, the smaller of both ends.")
 	r.gid = rail.With("gid_index", "gid", "reason").Ref("internal/rail/choose.go").Gauge("probe_gid_info",

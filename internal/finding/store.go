@@ -14,6 +14,9 @@ const (
 	clearAfter = 3 // consecutive examinations that did not find it
 )
 
+// KeepUnjudged is how long a finding stays that no examination could confirm or clear.
+const KeepUnjudged = 24 * time.Hour
+
 // MaxRaised is the number of findings that are shown and have a series; further ones are only counted.
 const MaxRaised = 256
 
@@ -81,7 +84,7 @@ func (s *Store) Update(source string, at time.Time, found []Finding) {
 }
 
 // UpdateJudged is like Update for an examination that could not judge everything: findings for which judged returns
-// false are unchanged. An unmeasured state is neither good nor bad.
+// false are unchanged, for [KeepUnjudged]. An unmeasured state is neither good nor bad.
 func (s *Store) UpdateJudged(source string, at time.Time, found []Finding, judged func(Finding) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +99,7 @@ func (s *Store) UpdateJudged(source string, at time.Time, found []Finding, judge
 			c.unseen++
 			c.Recovering = c.raised
 		}
-		return c.unseen >= clearAfter
+		return c.unseen >= clearAfter || at.Sub(c.Seen) >= KeepUnjudged
 	})
 	s.reportLocked(at)
 }

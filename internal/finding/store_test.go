@@ -259,3 +259,23 @@ func TestKeepReports(t *testing.T) {
 		t.Errorf("%d findings cleared, want 1", gone)
 	}
 }
+
+// TestStoreUnjudged: a finding that no examination can confirm or clear stays for a day, with the time when it was seen.
+func TestStoreUnjudged(t *testing.T) {
+	s := NewStore(nil)
+	start := time.Unix(1e9, 0)
+	seen := start
+	for i := range 2 {
+		seen = start.Add(time.Duration(i) * time.Minute)
+		s.Update("peer a", seen, []Finding{{Check: "imbalance", Subject: "rail 1"}})
+	}
+	nothing := func(Finding) bool { return false }
+	for at := start.Add(2 * time.Minute); at.Before(start.Add(25 * time.Hour)); at = at.Add(time.Minute) {
+		s.UpdateJudged("peer a", at, nil, nothing)
+		list, _ := s.List(at)
+		if want := at.Sub(seen) < KeepUnjudged; (len(list) == 1) != want || want && (!list[0].Seen.Equal(seen) ||
+			list[0].Recovering) {
+			t.Fatalf("after %v: %+v", at.Sub(seen), list)
+		}
+	}
+}

@@ -198,9 +198,9 @@ func (p *ProbeController) Close() { p.Service.Close() }
 // sourcePeer is the prefix of the peers' sources of findings.
 const sourcePeer = "peer "
 
-// How long the findings of a round with a peer stay without another round that measured.
+// How long the findings of rounds with a peer stay without another round.
 const (
-	roundsStand = time.Hour        // rounds are skipped while jobs use the rails
+	roundsStand = finding.KeepUnjudged
 	formerStand = 10 * time.Minute // findings about a former peer: the next peers need two rounds to confirm them
 )
 
@@ -260,6 +260,8 @@ func (p *ProbeController) observe(r result.Result) {
 			log = log.With("check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
 		}
 		log.Warn("Probe finished")
+	case result.Reached:
+		log.Info("Probe reached the peer, without a burst", "reason", r.Reason, "detail", r.Detail)
 	case result.Skipped:
 		log.Info("Probe skipped", "reason", r.Reason, "detail", r.Detail)
 	default:

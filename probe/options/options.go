@@ -124,6 +124,7 @@ type Stats struct {
 
 	Up       bool          // peers are asked and answered as configured
 	Interval time.Duration // time from one round with a peer to the next; 0: no peers
+	Full     time.Duration // time from one full round with a peer to the next; 0: no peers
 	Refused  []Refusal     // refusals by the control channel since the start, in a fixed order
 }
 

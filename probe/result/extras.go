@@ -3,6 +3,7 @@ package result
 import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 	"github.com/railscope/railscope/probe/internal/worker"
+	"time"
 )
 
 // Kind is a kind of measurement that follows the bursts of a round.
@@ -62,6 +63,7 @@ type Measured struct {
 	Transfer   *Latency   // time of one transfer of Size over all flows at once; nil: not measured
 	TCP        *TCPResult // TCP result, instead of Flows; nil: RDMA
 	Failure    *Failure   // why it was not made; Flows then have only rails and operations
+	Made       time.Time  // start of the round that made it; zero: the round of the result
 }
 
 // Goodput returns the sum of all flows of one operation, in bytes per second. known is false if one of them was not

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"time"
 )
 
 // Pair compares what two rails carry together with the sum of each alone.
@@ -38,6 +39,16 @@ func Contended(list []Measured) (pairs []Pair) {
 		}
 	}
 	return pairs
+}
+
+// MadeAt returns the start of the round that made the extras of a kind, which may be an earlier one.
+func (r *Result) MadeAt(kind Kind) time.Time {
+	for _, m := range r.Extras {
+		if m.Kind == kind && !m.Made.IsZero() {
+			return m.Made
+		}
+	}
+	return r.Start
 }
 
 // LoopbackOf returns what a rail carried to itself, in bytes per second; nil: not measured.

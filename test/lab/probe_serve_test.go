@@ -211,9 +211,10 @@ func TestProbeBusy(t *testing.T) {
 			if err := moves(t, 1); err != nil {
 				t.Errorf("the others went before the probe had its answer: %v", err)
 			}
-			r.is(t, "skipped", "none", "busy")
-			if !strings.Contains(r.Detail, "carries other traffic") {
-				t.Errorf("busy, and not because of other traffic: %v", r)
+			quiet, busy := r.Rails[0], r.Rails[1]
+			if r.Outcome != "ok" || r.code != 3 || quiet.Striped == 0 || quiet.Solo == 0 ||
+				busy.Striped != 0 || busy.Latency.Samples == 0 || busy.NotStriped == nil || busy.NotStriped.Reason != "no_gap" {
+				t.Errorf("others use rail 1: exit code %d, %+v, %v", r.code, r.Rails, r)
 			}
 			others.stop()
 			eventually(t, commandTime, func() error { // data that the shaper still had

@@ -51,7 +51,8 @@ type report struct {
 			Retransmits, Packets int64
 			PeerEvents           *int64 `json:"peer_events"`
 		}
-		Failure *fault
+		Failure    *fault
+		NotStriped *fault `json:"striped_failure"`
 	}
 	Failures []fault
 	Findings []finding

@@ -19,6 +19,7 @@ func (p *PastPeer) NoteExtras(res *result.Result) {
 			p.Extras = slices.DeleteFunc(p.Extras, of)
 			for _, m := range res.Extras {
 				if of(m) {
+					m.Made = res.Start
 					p.Extras = append(p.Extras, m.WithoutSamples())
 				}
 			}

@@ -25,6 +25,8 @@ type Gaps struct {
 // Constants of the watch for a gap.
 const (
 	gapReading = 5 * time.Millisecond // time between two readings of the rails
+	// The readings are as far apart as the counters' period. With a longer one than this, no gap is seen.
+	maxGapPeriod = 20 * time.Millisecond
 	// A reading takes at most this part of the time, because on some adapters it costs firmware commands.
 	gapShare  = 10
 	quietRows = 4    // readings in a row that show a rail quiet
@@ -70,7 +72,7 @@ func (g *Gaps) Unseen(rails []LocalRail, now map[string]rail.Traffic) map[string
 		switch t, ok := now[r.Name]; {
 		case !ok:
 			f = failure.New(failure.StageStriped, failure.NoGap, "its counters cannot be read")
-		case t.Period > gapReading:
+		case t.Period > maxGapPeriod:
 			f = failure.New(failure.StageStriped, failure.NoGap, "its driver updates the counters every %v: no gap can be "+
 				"seen", t.Period)
 		case r.Capacity <= 0:
@@ -113,9 +115,13 @@ func (w *QuietWatch) Quiet() (names []string) {
 
 // Run reads the rails until ctx is done. It reads them less often where a reading takes long.
 func (w *QuietWatch) Run(ctx context.Context) {
-	tick := time.NewTicker(gapReading)
-	defer tick.Stop()
 	before := w.node.Traffic(w.rails)
+	every := gapReading
+	for _, t := range before {
+		every = max(every, t.Period)
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -124,14 +130,14 @@ func (w *QuietWatch) Run(ctx context.Context) {
 		}
 		begin := time.Now()
 		now := w.node.Traffic(w.rails)
-		w.note(before, now)
+		w.Note(before, now)
 		before = now
-		tick.Reset(max(gapReading, gapShare*time.Since(begin)))
+		tick.Reset(max(every, gapShare*time.Since(begin)))
 	}
 }
 
-// note counts for each rail the readings in a row that showed it quiet. A rail that was not read is not quiet.
-func (w *QuietWatch) note(before, now map[string]rail.Traffic) {
+// Note counts for each rail the readings in a row that showed it quiet. A rail that was not read is not quiet.
+func (w *QuietWatch) Note(before, now map[string]rail.Traffic) {
 	was := w.Quiet()
 	calm := map[string]bool{}
 	for r, d := range Deltas(w.rails, before, now) {

@@ -48,6 +48,11 @@ func waitsForGap(r *Round) bool {
 // striped, unless the round has a striped burst; then one flow after the other is measured alone. What was not measured
 // stays left out, with its reason.
 func waitForGaps(ctx context.Context, r *Round) {
+	g := &gap{Round: r, from: r.Res.Bytes}
+	g.leaveOutUnseen()
+	if len(g.waiting()) == 0 {
+		return
+	}
 	start := time.Now()
 	wait := cmp.Or(r.Plan.GapWait, r.Plan.Interval/3)
 	ctx, cancel := context.WithTimeout(ctx, wait+gapEnd)
@@ -57,8 +62,6 @@ func waitForGaps(ctx context.Context, r *Round) {
 	r.Progress(result.Progress{Stage: failure.StageStriped})
 	// Rounds begin at the same phase of each interval, and jobs may do so too.
 	pause(watching, rand.N(wait/4+1))
-	g := &gap{Round: r, from: r.Res.Bytes}
-	g.leaveOutUnseen()
 	err := g.wait(ctx, watching)
 	if f := failure.As(failure.StageStriped, err); f != nil && !f.Reason.Skips() {
 		addFailure(&r.Res, f)

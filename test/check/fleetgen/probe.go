@@ -24,7 +24,7 @@ func (n *node) probe() {
 			}
 		}
 		if !n.Native {
-			p.latency(p.rdma, p.labels("rail", "")...)
+			p.latency(p.rdma, p.labels("rail", "", "load", "idle")...)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (p pair) rounds() {
 		p.labels("stage", "hello", "reason", "peer_unreachable")...)
 	began := float64(p.Begin.Unix())
 	p.gauge("probe_last_round_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
-	p.gauge("probe_last_measured_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
+	p.gauge("probe_last_burst_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
 	p.gauge("probe_last_success_timestamp_seconds", func(t float64) float64 { return began + p.last(good, t) },
 		p.labels()...)
 	p.counter("probe_verification_failures_total", is(0), p.labels()...)
@@ -116,7 +116,7 @@ func (p pair) figures() {
 	mean := func(t float64) float64 { _, m := p.over(t); return m }
 	uneven := func(t float64) float64 { return math.Max(0, 1-least(t)/0.955) }
 	for name, value := range map[string]func(float64) float64{
-		"probe_imbalance_ratio": uneven, "probe_finish_skew_ratio": uneven,
+		"probe_imbalance_ratio": uneven,
 		"probe_scaling_ratio": func(t float64) float64 { return 0.975 + 0.01*p.w.Noise("scale", p.n, p.to, int(t/60)) },
 		"probe_speedup_ratio": func(t float64) float64 { return sum * mean(t) / 9.6e9 },
 	} {
@@ -149,13 +149,12 @@ func (p pair) rail(r int) {
 	}, path()...).only(up)
 	lost := func(t float64) float64 { return p.w.Retransmits(p.n, p.to, r, t) }
 	p.counter("probe_rail_retransmits_total", lost, path()...)
-	p.gauge("probe_bytes_mismatch_ratio", is(0.004), path()...).only(up)
 	p.gauge("probe_path_mtu_bytes", is(4096), path()...).only(up)
 	p.gauge("probe_gid_info", is(1), path("gid_index", "3", "gid", fmt.Sprintf("::ffff:10.0.%d.%d", r, p.n%256),
 		"reason", "RoCE v2, IPv4, on the rail's interface, in the peer's subnet")...).only(up)
 	p.counter("probe_rail_bytes_total", func(t float64) float64 { return gives(t) / capacity * 1e6 }, path()...)
 	if p.Native {
-		p.latency(up, path()...)
+		p.latency(up, append(path(), "load", "idle")...)
 	}
 }
 

@@ -18,16 +18,16 @@ import (
 func TestLatencyOfBothKinds(t *testing.T) {
 	storage := promqltest.LoadedStorage(t, `
 load 15m
-  railscope_probe_latency_seconds_bucket{instance="classic",peer="a",rail="0",le="8e-06"}  0+100x8
-  railscope_probe_latency_seconds_bucket{instance="classic",peer="a",rail="0",le="1.6e-05"} 0+200x8
-  railscope_probe_latency_seconds_bucket{instance="classic",peer="a",rail="0",le="+Inf"} 0+200x8
-  railscope_probe_latency_seconds{instance="native",peer="a",rail="0"} {{schema:0 count:0 sum:0}}+{{schema:0 count:200 sum:0.002 offset:-17 buckets:[100 100]}}x8
-  railscope_probe_latency_seconds{instance="both",peer="a",rail="0"} {{schema:0 count:0 sum:0}}+{{schema:0 count:200 sum:0.002 offset:-17 buckets:[100 100]}}x8
-  railscope_probe_latency_seconds_bucket{instance="both",peer="a",rail="0",le="8e-06"}  0+100x8
-  railscope_probe_latency_seconds_bucket{instance="both",peer="a",rail="0",le="1.6e-05"} 0+200x8
-  railscope_probe_latency_seconds_bucket{instance="both",peer="a",rail="0",le="+Inf"} 0+200x8
-  railscope_probe_latency_seconds_bucket{instance="idle",peer="a",rail="0",le="8e-06"}  7x8
-  railscope_probe_latency_seconds_bucket{instance="idle",peer="a",rail="0",le="+Inf"} 7x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="classic",peer="a",rail="0",le="8e-06"}  0+100x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="classic",peer="a",rail="0",le="1.6e-05"} 0+200x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="classic",peer="a",rail="0",le="+Inf"} 0+200x8
+  railscope_probe_latency_seconds{load="idle",instance="native",peer="a",rail="0"} {{schema:0 count:0 sum:0}}+{{schema:0 count:200 sum:0.002 offset:-17 buckets:[100 100]}}x8
+  railscope_probe_latency_seconds{load="idle",instance="both",peer="a",rail="0"} {{schema:0 count:0 sum:0}}+{{schema:0 count:200 sum:0.002 offset:-17 buckets:[100 100]}}x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="both",peer="a",rail="0",le="8e-06"}  0+100x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="both",peer="a",rail="0",le="1.6e-05"} 0+200x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="both",peer="a",rail="0",le="+Inf"} 0+200x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="idle",peer="a",rail="0",le="8e-06"}  7x8
+  railscope_probe_latency_seconds_bucket{load="idle",instance="idle",peer="a",rail="0",le="+Inf"} 7x8
 `)
 	all, err := rules.Load(source)
 	if err != nil {

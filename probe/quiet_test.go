@@ -1,0 +1,124 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/node"
+)
+
+// gapRails returns rails of 1 GB/s; the last two are functions of one port of 2 GB/s.
+func gapRails() (rails []node.LocalRail) {
+	for i := range 4 {
+		var r node.LocalRail
+		r.Name, r.Capacity, r.PortCapacity = fmt.Sprint(i), 1e9, 1e9
+		if i > 1 {
+			r.PortCapacity, r.Status.Limits.PortKey = 2e9, "port"
+		}
+		rails = append(rails, r)
+	}
+	return rails
+}
+
+// TestQuiet: a rail is quiet after four readings in a row below 5 % of its capacity, in both directions and on its port.
+func TestQuiet(t *testing.T) {
+	rails := gapRails()
+	w := node.NewQuietWatch(nil, rails)
+	at := time.Unix(1e9, 0)
+	last := map[string]rail.Traffic{}
+	for _, r := range rails {
+		last[r.Name] = rail.Traffic{At: at, Physical: r.Status.Limits.PortKey != ""}
+	}
+	for i, step := range []struct {
+		out, in map[string]uint64 // bytes in 5 ms, of 5 MB
+		gone    string
+		want    []string
+	}{
+		{want: nil}, {want: nil}, {want: nil},
+		{want: []string{"0", "1", "2", "3"}},
+		{out: map[string]uint64{"0": 250e3, "1": 251e3}, want: []string{"0", "2", "3"}},
+		{in: map[string]uint64{"0": 251e3}, want: []string{"2", "3"}},
+		{want: []string{"2", "3"}},
+		{out: map[string]uint64{"2": 501e3, "3": 501e3}, want: nil}, // the port's, which both functions count
+		{want: []string{"1"}},
+		{want: []string{"0", "1"}},
+		{gone: "1", want: []string{"0"}},
+		{want: []string{"0", "2", "3"}},
+	} {
+		at = at.Add(5 * time.Millisecond)
+		now := map[string]rail.Traffic{}
+		for _, r := range rails {
+			v := last[r.Name]
+			v.At = at
+			v.Port[rail.Transmit] += step.out[r.Name]
+			v.Port[rail.Receive] += step.in[r.Name]
+			last[r.Name] = v
+			if r.Name != step.gone {
+				now[r.Name] = v
+			}
+		}
+		before := map[string]rail.Traffic{}
+		for name, v := range last {
+			v.At = at.Add(-5 * time.Millisecond)
+			v.Port[rail.Transmit] -= step.out[name]
+			v.Port[rail.Receive] -= step.in[name]
+			before[name] = v
+		}
+		w.Note(before, now)
+		if got := w.Quiet(); !slices.Equal(got, step.want) {
+			t.Errorf("reading %d: quiet %q, want %q", i, got, step.want)
+		}
+	}
+}
+
+// TestMet: around a burst, a rail may carry its payload with headers, acknowledgements in the other direction, and 5 % of
+// its capacity; what is sent again is no traffic of others.
+func TestMet(t *testing.T) {
+	for _, tc := range []struct {
+		why             string
+		out, in, resent uint64
+		own             int64
+		met             bool
+	}{
+		{"the burst", 1.05e6, 0.02e6, 0, 1e6, false},
+		{"the burst in small packets", 1.3e6, 0.4e6, 0, 1e6, false},
+		{"others, as much as a quiet rail carries", 1.5e6, 0.5e6, 0, 1e6, false},
+		{"others out", 1.9e6, 0.02e6, 0, 1e6, true},
+		{"others in", 1.05e6, 1e6, 0, 1e6, true},
+		{"the other end's burst", 0.1e6, 1.2e6, 0, 1e6, false},
+		{"the burst twice", 2.2e6, 0.02e6, 7, 1e6, false},
+		{"the burst twice, and others in", 2.2e6, 1.9e6, 7, 1e6, true},
+		{"no burst, and others", 1e6, 0, 0, 0, true},
+	} {
+		rails := gapRails()[:1]
+		at := time.Unix(1e9, 0)
+		before := map[string]rail.Traffic{"0": {At: at}}
+		after := map[string]rail.Traffic{"0": {At: at.Add(4 * time.Millisecond), Retransmits: tc.resent,
+			Port: [rail.Directions]uint64{rail.Transmit: tc.out, rail.Receive: tc.in}}}
+		if got := node.Met(rails, before, after, map[string]int64{"0": tc.own}); (len(got) > 0) != tc.met {
+			t.Errorf("%s: met others on %q", tc.why, got)
+		}
+	}
+}
+
+// TestUnseen: no burst is made in a gap over a rail whose gaps cannot be seen, or, for an hour, over one where a burst met
+// other traffic.
+func TestUnseen(t *testing.T) {
+	g := &node.Gaps{}
+	rails := gapRails()
+	rails[1].Capacity = 0
+	now := map[string]rail.Traffic{"0": {Period: 10 * time.Millisecond}, "1": {}, "2": {Period: time.Second}}
+	unseen := g.Unseen(rails, now)
+	if len(unseen) != 3 || unseen["0"] != nil || unseen["1"].Reason != failure.NoGap || unseen["2"].Reason != failure.NoGap ||
+		unseen["3"].Reason != failure.NoGap {
+		t.Errorf("%v", unseen)
+	}
+	g.Collide("0")
+	if f := g.Unseen(rails, now)["0"]; f == nil || f.Reason != failure.Collided || f.Rail != "0" {
+		t.Errorf("after a collision: %v", f)
+	}
+}
