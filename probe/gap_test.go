@@ -186,8 +186,17 @@ func TestGapClaim(t *testing.T) {
 	if holder := p.b.Slot.Holder(); holder == "" {
 		t.Error("the slot is free")
 	}
-	if f := h.ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no verification") {
-		t.Errorf("the lease ended: %v", f)
+	for {
+		e, err := h.events.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.End != nil {
+			if e.End.Reason != failure.LeaseLost || !strings.Contains(e.End.Detail, "no verification") {
+				t.Errorf("the lease ended: %v", e.End)
+			}
+			break
+		}
 	}
 	p.clean()
 }

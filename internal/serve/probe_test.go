@@ -42,7 +42,7 @@ level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 	}
 }
 
-// TestFindingsOfRoundsEnd: findings of rounds stand for one hour without another round that measured, for ten
+// TestFindingsOfRoundsEnd: findings of rounds stand for a day without another round that measured, for ten
 // minutes after their peer is no longer asked, and end at once when no peer is asked.
 func TestFindingsOfRoundsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestFindingsOfRoundsEnd(t *testing.T) {
 		}
 		p.setPeers([]string{"a:1", "b:1"})
 		find()
-		stand(59, 1, "skipped for an hour")
+		stand(24*60-1, 1, "skipped for a day")
 		stand(1, 0, "skipped for longer")
 		find()
 		p.setPeers([]string{"b:1", "c:1"})

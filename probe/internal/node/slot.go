@@ -74,6 +74,19 @@ func (s *Slot) Acquire(ctx context.Context, wait time.Duration, who netip.Addr, 
 	return "", true
 }
 
+// TryAcquire acquires the slot if it is free at this moment. One that finds it taken has no claim on it.
+func (s *Slot) TryAcquire(activity string) bool {
+	select {
+	case s.Place <- struct{}{}:
+	default:
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.activity = activity
+	return true
+}
+
 // Holder is what the holder is doing; empty when the slot is free, or changes hands at this moment.
 func (s *Slot) Holder() string {
 	s.mu.Lock()

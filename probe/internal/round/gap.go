@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// gapPoll is how often a wait looks whether it has to end.
-	gapPoll = 50 * time.Millisecond
+	// gapPoll is how often a wait looks whether it has to end, and whether a slot is free that was taken.
+	gapPoll = 10 * time.Millisecond
 	// gapAgain is the longest pause before a round asks again for the peer's place, or for a slot that is taken.
 	gapAgain = time.Second
 	// gapEnd is the time after the wait in which a burst that has begun is verified, and the session ends.
@@ -239,8 +239,8 @@ func (g *gap) burst(ctx context.Context, flows []*Flow) error {
 	if g.Res.Striped != nil {
 		flows = flows[:1]
 	}
-	if _, ok := g.Node.Slot.Acquire(ctx, 0, netip.Addr{}, "bursting in a gap"); !ok {
-		return nil // another gap follows
+	if !g.Node.Slot.TryAcquire("bursting in a gap") {
+		return nil // it is tried again while the gap lasts
 	}
 	defer g.Node.Slot.Release()
 	_, names := endsOf(flows)

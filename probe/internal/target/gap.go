@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -65,7 +66,7 @@ func (l *Lease) report(send func(protocol.LeaseEvent)) {
 
 // claim takes the slot for one burst, and answers which of the rails are quiet now. The next verification frees it.
 // l.Mu must be held.
-func claim(ctx context.Context, l *Lease, args *protocol.Quiet) (any, error) {
+func claim(_ context.Context, l *Lease, args *protocol.Quiet) (any, error) {
 	n := l.Guard.Node
 	if l.watch == nil {
 		return nil, failure.New(failure.StageLease, failure.Protocol, "claim with a lease that waits for no gap")
@@ -77,8 +78,8 @@ func claim(ctx context.Context, l *Lease, args *protocol.Quiet) (any, error) {
 	if len(quiet) == 0 || l.claim != nil {
 		return &protocol.Quiet{}, nil
 	}
-	if holder, ok := n.Slot.Acquire(ctx, 0, netip.Addr{}, "bursting in a gap"); !ok {
-		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", holder)
+	if !n.Slot.TryAcquire("bursting in a gap") {
+		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", cmp.Or(n.Slot.Holder(), "busy"))
 	}
 	end := time.AfterFunc(claimTime, func() {
 		l.End(failure.New(failure.StageLease, failure.LeaseLost, "no verification for %v after a burst in a gap", claimTime))

@@ -217,6 +217,9 @@ func (r *Responder) runLease(l *Lease) {
 	r.Mu.Lock()
 	delete(r.Current, l.id)
 	r.Mu.Unlock()
+	if l.part == protocol.Gap {
+		r.Node.Gaps.Worker.Rest()
+	}
 	l.slot.Release()
 	close(l.Finished)
 }
