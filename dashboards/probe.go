@@ -64,8 +64,9 @@ func probeNow() []*panel {
 			`topk(1, `+overall(0.99, "probe_latency_seconds", "<latency>", "instance, peer")+`)`).unit("s").
 			colours(grey).nothing("no RDMA"),
 		worst("Last burst", docProbe,
-			"Time since the last round with a burst, with the peer where it is longest. While jobs fill the rails there is "+
-				"none, which is no fault: rounds reach their peers, and figures older than 15 minutes are absent.",
+			"Time since the last round with a burst, with the peer where it is longest. While jobs fill the rails "+
+				"there is none, which is no fault: rounds reach their peers, and figures older than 15 minutes are "+
+				"absent.",
 			`topk(1, max by (instance, peer) (time() - railscope_probe_last_burst_timestamp_seconds{<peer>}))`).
 			unit("s").colours(grey).nothing("never"),
 	}
@@ -99,7 +100,8 @@ func probePeers() []*panel {
 			column("Scaling", least("scaling_ratio"), share(80, 0.9, 0.8)...).
 			column("RDMA ÷ TCP", least("speedup_ratio"), wide(105), prop("decimals", 1), painted(),
 				by(red, from(1, yellow), from(2, "transparent"))).
-			column("Last burst", `max by (instance, peer) (time() - railscope_probe_last_burst_timestamp_seconds{<peer>})`,
+			column("Last burst",
+				`max by (instance, peer) (time() - railscope_probe_last_burst_timestamp_seconds{<peer>})`,
 				wide(110), inUnit("s")).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).
 			nothing("no probes").sortedBy("Of expected", false),
@@ -221,8 +223,8 @@ func probeFailures() []*panel {
 			query(rounds("skipped_total", "<peer>", "reason"), toPeer("{{reason}}")).
 			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none").style("busy .*", fixed("blue")),
 		timeseries("Rounds without a burst by reason", docFigures,
-			"Per minute and peer: rounds that reached the peer and made no burst over some rails, or any. `busy`, `no_gap` "+
-				"and `collided`: jobs use the rails, which is no fault.").
+			"Per minute and peer: rounds that reached the peer and made no burst over some rails, or any. `busy`, "+
+				"`no_gap` and `collided`: jobs use the rails, which is no fault.").
 			query(rounds("bursts_skipped_total", "<peer>", "reason"), toPeer("{{reason}}")).
 			unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
 		table("Fallback reasons", docReasons,

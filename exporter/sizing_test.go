@@ -194,7 +194,8 @@ func probing(peers int, rails []string) *exporterprobe.Source {
 				r.Outcome, r.Striped = result.Reached, nil
 				r.BurstSkipped = &result.Failure{Reason: "busy"}
 				for j := range r.Rails {
-					r.Rails[j].Busy, r.Rails[j].Left, r.Rails[j].Striped, r.Rails[j].Solo = true, r.BurstSkipped, nil, nil
+					r.Rails[j].Busy, r.Rails[j].Left, r.Rails[j].Striped, r.Rails[j].Solo = true, r.BurstSkipped, nil,
+						nil
 				}
 			}
 			p.Observe(r, nil)

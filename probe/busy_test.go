@@ -376,13 +376,15 @@ func TestBusyBefore(t *testing.T) {
 				stop := p.foreign(node, 1, counter)
 				res := p.round()
 				quiet, busy := &res.Rails[0], &res.Rails[1]
-				if res.Outcome != result.OK || res.Transport != result.RDMA || len(res.Failures) != 0 || res.TCP != nil {
+				if res.Outcome != result.OK || res.Transport != result.RDMA || len(res.Failures) != 0 ||
+					res.TCP != nil {
 					t.Errorf("%s because of %q: %s, %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 				}
 				if quiet.Solo == nil || quiet.Striped == nil || quiet.Left != nil || quiet.Busy || !res.Verified {
 					t.Errorf("the other rail: %+v", *quiet)
 				}
-				if f := busy.Left; busy.Measured() || !busy.Busy || busy.Failure != nil || busy.Latency == nil || f == nil ||
+				if f := busy.Left; busy.Measured() || !busy.Busy || busy.Failure != nil || busy.Latency == nil ||
+					f == nil ||
 					f.Reason != failure.Busy || strings.Contains(f.Detail, "on the peer") != (node == "b") ||
 					res.BurstSkipped != f {
 					t.Errorf("the busy rail: %+v", *busy)
@@ -423,7 +425,8 @@ func TestBusyDuring(t *testing.T) {
 				t.Errorf("it took %v to get out of the way", took)
 			}
 			if res.Outcome != result.Reached || res.Reason != failure.Busy || res.Transport != result.RDMA ||
-				res.BurstSkipped == nil || res.Striped != nil || !strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail,
+				res.BurstSkipped == nil || res.Striped != nil || !strings.Contains(res.Detail, fmt.Sprintf("rail %d",
+				tc.rail)) || strings.Contains(res.Detail,
 				"on the peer") != (tc.node == "b") {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}

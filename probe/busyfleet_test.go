@@ -16,8 +16,9 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// A fleet whose jobs run all day, in virtual time. As in TestFleet, everything that decides who asks whom and when is real,
-// and so are the places of gaps and the memory of collisions. Jobs fill all rails of their nodes, but for their gaps.
+// A fleet whose jobs run all day, in virtual time. As in TestFleet, everything that decides who asks whom and when is
+// real, and so are the places of gaps and the memory of collisions. Jobs fill all rails of their nodes, but for their
+// gaps.
 
 // busyFleet is a fleet with jobs, and what it measured.
 type busyFleet struct {
@@ -183,7 +184,8 @@ func claimBoth(n, peer *simNode) bool {
 func runBusy(t *testing.T, n int, length time.Duration, p pattern) *busyFleet {
 	t.Helper()
 	time.Sleep(time.Until(time.Date(2026, 11, 23, 0, 0, 10, 0, time.UTC))) // nobody's peers change
-	f := &busyFleet{simFleet: newSimFleet(t, n, 0, false), jobs: &jobs{pattern: p, delayed: map[string]map[time.Duration]time.Duration{}},
+	f := &busyFleet{simFleet: newSimFleet(t, n, 0, false), jobs: &jobs{pattern: p,
+		delayed: map[string]map[time.Duration]time.Duration{}},
 		number: map[string]int{}, seen: map[[2]string]*pairTimes{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -203,9 +205,9 @@ func runBusy(t *testing.T, n int, length time.Duration, p pattern) *busyFleet {
 	return f
 }
 
-// measures returns what a run came to: rounds that reached a peer and bursts, per pair and hour; the part of the intervals
-// in which a pair was reached, and of the time in which alerts on it can fire, which need two rounds in 30 minutes; the
-// median and the 90th percentile of the age of the last burst; and the pairs that were never measured.
+// measures returns what a run came to: rounds that reached a peer and bursts, per pair and hour; the part of the
+// intervals in which a pair was reached, and of the time in which alerts on it can fire, which need two rounds in 30
+// minutes; the median and the 90th percentile of the age of the last burst; and the pairs that were never measured.
 func (f *busyFleet) measures(length time.Duration) (m busyMeasures) {
 	const interval, first = time.Minute, 2 // intervals in which rounds begin for the first time
 	var ages []time.Duration
@@ -276,8 +278,8 @@ func (f *busyFleet) grows(nodes int, length time.Duration) float64 {
 	return 0
 }
 
-// TestBusyFleet: on clusters whose jobs run all day, peers are reached at every interval, alerts can fire, and bursts find
-// the gaps that both ends share.
+// TestBusyFleet: on clusters whose jobs run all day, peers are reached at every interval, alerts can fire, and bursts
+// find the gaps that both ends share.
 func TestBusyFleet(t *testing.T) {
 	const hour = time.Hour
 	ms := time.Millisecond
@@ -337,8 +339,8 @@ func TestBusyFleet(t *testing.T) {
 	}
 }
 
-// TestBusyFleetSteps: bursts in gaps hardly hold up a job: the 99.9th percentile of its steps of a second or more grows by
-// at most 0.1 %; of 1,024 nodes whose gaps vary ninefold, by 0.2 %, because two nodes may collide in one step.
+// TestBusyFleetSteps: bursts in gaps hardly hold up a job: the 99.9th percentile of its steps of a second or more
+// grows by at most 0.1 %; of 1,024 nodes whose gaps vary ninefold, by 0.2 %, because two nodes may collide in one step.
 func TestBusyFleetSteps(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		t.Skip("too slow under the race detector")

@@ -115,7 +115,8 @@ func (j *jobs) uses(node int, at time.Duration) float64 {
 	return 1 - quiet.Seconds()/over.Seconds()
 }
 
-// Times of a burst in a gap: the readings that show a rail quiet, the claim of the slot, the burst, and its verification.
+// Times of a burst in a gap: the readings that show a rail quiet, the claim of the slot, the burst, and its
+// verification.
 const (
 	simReadings = 25 * time.Millisecond
 	simClaim    = time.Millisecond

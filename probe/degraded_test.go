@@ -217,7 +217,8 @@ func TestExpectation(t *testing.T) {
 func TestShortfallsShared(t *testing.T) {
 	flow := func(rate int64) *result.Flow { return &result.Flow{Bytes: rate, Active: time.Second} }
 	for solo, want := range map[*result.Flow]int{nil: 1, flow(90): 1, flow(50): 3} {
-		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, Agreed: result.Agreed{EvenAlone: true}, Striped: new(100.0)}
+		r := result.Result{Transport: result.RDMA, MinOfExpected: 0.7, Agreed: result.Agreed{EvenAlone: true},
+			Striped: new(100.0)}
 		for range 2 {
 			r.Rails = append(r.Rails, result.RailResult{Solo: solo, Striped: flow(50), Expected: new(100.0)})
 		}

@@ -63,8 +63,8 @@ func left(res *result.Result) (list []result.Reason) {
 	return list
 }
 
-// TestReached: while others use all rails of an end, the peer is reached over each, within what a lease for that allows.
-// No burst is made, and the round is neither good nor bad.
+// TestReached: while others use all rails of an end, the peer is reached over each, within what a lease for that
+// allows. No burst is made, and the round is neither good nor bad.
 func TestReached(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -148,7 +148,8 @@ func TestReachBounds(t *testing.T) {
 		t.Errorf("a claim: %v", f)
 	}
 	f := h.ended()
-	if took := time.Since(start); f.Reason != failure.LeaseLost || took < protocol.ReachTime-time.Second || took > protocol.ReachTime+3*time.Second {
+	if took := time.Since(start); f.Reason != failure.LeaseLost || took < protocol.ReachTime-time.Second ||
+		took > protocol.ReachTime+3*time.Second {
 		t.Errorf("the lease ends after %v: %v", took, f)
 	}
 }
@@ -228,7 +229,8 @@ func TestGap(t *testing.T) {
 			go p.whenWaiting(stop)
 			res := p.scheduled(p.a)
 			p.clean()
-			if res.Outcome != result.OK || !res.InGap || !res.Verified || res.Striped == nil || res.BurstSkipped != nil ||
+			if res.Outcome != result.OK || !res.InGap || !res.Verified || res.Striped == nil ||
+				res.BurstSkipped != nil ||
 				res.TCP != nil || res.Waited <= 0 || res.Waited > res.Duration {
 				t.Errorf("%s because of %q (%s), %v; waited %v of %v", res.Outcome, res.Reason, res.Detail, res.Failures,
 					res.Waited, res.Duration)
@@ -292,7 +294,8 @@ func TestGapCollides(t *testing.T) {
 			if again == nil {
 				t.Fatalf("no burst: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 			}
-			if got := left(&res); got[1] != failure.Collided || res.Rails[1].Measured() || res.InGap && res.Striped != nil &&
+			if got := left(&res); got[1] != failure.Collided || res.Rails[1].Measured() || res.InGap &&
+				res.Striped != nil &&
 				res.Rails[0].Striped == nil {
 				t.Errorf("%s because of %q (%s), left out %q", res.Outcome, res.Reason, res.Detail, got)
 			}

@@ -30,7 +30,8 @@ func TestOwnOfHolder(t *testing.T) {
 		{"and counted once", 1000, written, 0, written},
 		{"a late counter", 2, 1, time.Second, 2 * written},
 	} {
-		n := &node.Node{Place: node.Place{Slot: node.NewSlot()}, Own: new(node.OwnTraffic), Recent: new(node.RecentTransfers)}
+		n := &node.Node{Place: node.Place{Slot: node.NewSlot()}, Own: new(node.OwnTraffic),
+			Recent: new(node.RecentTransfers)}
 		r := node.LocalRail{Rail: rail.Rail{Name: "0", Device: "mlx5_0", Port: 1}}
 		l := &target.Lease{Guard: &node.Guard{Node: n, Rails: []node.LocalRail{r}, Granted: granted},
 			Flows: map[string]string{"0": "0"}}

@@ -24,7 +24,8 @@ func gapRails() (rails []node.LocalRail) {
 	return rails
 }
 
-// TestQuiet: a rail is quiet after four readings in a row below 5 % of its capacity, in both directions and on its port.
+// TestQuiet: a rail is quiet after four readings in a row below 5 % of its capacity, in both directions and on its
+// port.
 func TestQuiet(t *testing.T) {
 	rails := gapRails()
 	w := node.NewQuietWatch(nil, rails)
@@ -75,8 +76,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestMet: around a burst, a rail may carry its payload with headers, acknowledgements in the other direction, and 5 % of
-// its capacity; what is sent again is no traffic of others.
+// TestMet: around a burst, a rail may carry its payload with headers, acknowledgements in the other direction, and 5 %
+// of its capacity; what is sent again is no traffic of others.
 func TestMet(t *testing.T) {
 	for _, tc := range []struct {
 		why             string
@@ -105,8 +106,8 @@ func TestMet(t *testing.T) {
 	}
 }
 
-// TestUnseen: no burst is made in a gap over a rail whose gaps cannot be seen, or, for an hour, over one where a burst met
-// other traffic.
+// TestUnseen: no burst is made in a gap over a rail whose gaps cannot be seen, or, for an hour, over one where a burst
+// met other traffic.
 func TestUnseen(t *testing.T) {
 	g := &node.Gaps{}
 	rails := gapRails()

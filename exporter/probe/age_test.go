@@ -64,7 +64,8 @@ func TestAge(t *testing.T) {
 	reached.Striped, reached.Static, reached.Imbalance, reached.Scaling, reached.Speedup = nil, nil, nil, nil, nil
 	reached.TCP = nil
 	partial := good
-	partial.Rails, partial.BurstSkipped, partial.Scaling, partial.Speedup, partial.TCP = rails(false, true), busy, nil, nil, nil
+	partial.Rails, partial.BurstSkipped, partial.Scaling, partial.Speedup, partial.TCP = rails(false, true), busy, nil,
+		nil, nil
 
 	now = now.Add(10 * time.Minute)
 	reached.Start = now

@@ -11,9 +11,9 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// peer holds the results of one peer. Counters only increase. Gauges are from the last round that was not skipped. Values
-// that only some rounds measure, such as those of bursts, are kept until a round shows that they no longer hold, or until
-// they are too old: an old value must not look current.
+// peer holds the results of one peer. Counters only increase. Gauges are from the last round that was not skipped.
+// Values that only some rounds measure, such as those of bursts, are kept until a round shows that they no longer
+// hold, or until they are too old: an old value must not look current.
 type peer struct {
 	name string
 	rows *rows
@@ -169,8 +169,9 @@ func (p *peer) observeLatency(list map[railLoad]*latency, of railLoad, samples [
 	list[of].observe(samples)
 }
 
-// keep makes r the last round. It keeps values that only some rounds measure from the previous one: those of bursts while
-// rounds use RDMA over the same rails and make none, solo goodputs while the rail works, TCP values until TCP fails, too.
+// keep makes r the last round. It keeps values that only some rounds measure from the previous one: those of bursts
+// while rounds use RDMA over the same rails and make none, solo goodputs while the rail works, TCP values until TCP
+// fails, too.
 func (p *peer) keep(r result.Result) {
 	last, rdma := cmp.Or(p.last, &result.Result{}), r.Transport == result.RDMA
 	same := rdma && slices.Equal(connections(r), connections(*last))

@@ -31,16 +31,17 @@ func newRows() *rows {
 	r := &rows{Table: collector.Table{Source: "probe"}}
 	peer := r.Group(figures, "peer")
 	r.rounds = peer.With("result").Counter("probe_rounds_total", "Rounds by result: ok (by RDMA), degraded (by RDMA, "+
-		"with a rail that is dead or slow), reached (by RDMA, without a burst because the rails are busy), fallback (the "+
-		"peer is reachable, but not by RDMA), failed (not reachable, or corrupted data) and skipped (nothing was done).")
+		"with a rail that is dead or slow), reached (by RDMA, without a burst because the rails are busy), fallback "+
+		"(the peer is reachable, but not by RDMA), failed (not reachable, or corrupted data) and skipped (nothing was "+
+		"done).")
 	r.soloRounds = peer.Ref(here).Counter("probe_solo_rounds_total", "Rounds by RDMA in which each rail was measured "+
 		"alone, one in probe.solo_every. Solo goodput, scaling and degradation are updated with each.")
 	r.failures = peer.With("stage", "reason").Ref(words).Counter("probe_failures_total",
 		"Failures in rounds, of single rails too. other is a stage or reason that this version does not know.")
 	r.skipped = peer.With("reason").Ref(words).Counter("probe_skipped_total",
 		"Rounds that were skipped, by a reason that says nothing of the rails.")
-	r.burstsSkipped = peer.With("reason").Ref(words).Counter("probe_bursts_skipped_total", "Rounds by RDMA that made no "+
-		"burst over a rail, or any, by the first reason: busy, no_gap, collided, budget, disturbed.")
+	r.burstsSkipped = peer.With("reason").Ref(words).Counter("probe_bursts_skipped_total", "Rounds by RDMA that made "+
+		"no burst over a rail, or any, by the first reason: busy, no_gap, collided, budget, disturbed.")
 	r.verification = peer.Counter("probe_verification_failures_total",
 		"Rounds in which the received data was not the data sent. Any is abnormal.")
 	r.retransmits = peer.Ref("tcp(7), TCP_INFO tcpi_total_retrans").Counter("probe_tcp_retransmits_total",
@@ -57,8 +58,8 @@ func newRows() *rows {
 	r.lastRound = peer.Gauge("probe_last_round_timestamp_seconds",
 		"When the last round ended, Unix time, whatever its result, skipped included. Absent before the first.")
 	r.lastBurst = peer.Ref(here).Gauge("probe_last_burst_timestamp_seconds", "When the last round with a burst ended, "+
-		"Unix time: the age of the figures of bursts, which are absent after 15 minutes or two full rounds without one. "+
-		"Absent before the first.")
+		"Unix time: the age of the figures of bursts, which are absent after 15 minutes or two full rounds without "+
+		"one. Absent before the first.")
 	r.duration = peer.Gauge("probe_duration_seconds", "Duration of the last round that was not skipped.")
 	r.goodput = peer.With("mode").Gauge("probe_goodput_bytes_per_second", "RDMA goodput over all rails at once in "+
 		"the last round. mode=stealing: each rail carries what it can. mode=static: rails × the slowest, which a job "+
@@ -79,9 +80,9 @@ func newRows() *rows {
 
 	rail := r.Group(figures, "peer", "rail")
 	r.latency = rail.With("load").Row(collector.Histogram, "probe_latency_seconds",
-		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. load=busy: others used the rail "+
-			"in the seconds before. Per rail where the scrape negotiates native histograms; else of all rails, with an "+
-			"empty rail.")
+		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. load=busy: others used the "+
+			"rail in the seconds before. Per rail where the scrape negotiates native histograms; else of all rails, "+
+			"with an empty rail.")
 	r.railUp = rail.Gauge("probe_rail_up",
 		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not. Absent for a rail without a "+
 			"partner because the peer has fewer rails.")

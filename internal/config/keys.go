@@ -201,14 +201,17 @@ func figures(p *options.Options) []Key {
 			want: "gap, skip or burst", into: &p.WhenBusy, invalid: text(&p.WhenBusy, func(s string) bool {
 				return slices.Contains([]string{options.WhenBusyGap, options.WhenBusySkip, options.WhenBusyBurst}, s)
 			}),
-			About: "What a round does about [rails that others use](probe.md#busy). Whether RDMA works over them, and " +
-				"with what latency, is always measured. `gap` waits until the rails of both ends are quiet, and makes a " +
-				"short burst in the gap. `skip` makes none. `burst` makes the short burst at once, which delays the job " +
+			About: "What a round does about [rails that others use](probe.md#busy). Whether RDMA works over them, " +
+				"and with what latency, is always measured. `gap` waits until the rails of both ends are quiet, and " +
+				"makes a short burst in the gap. `skip` makes none. `burst` makes the short burst at once, which " +
+				"delays the job " +
 				"by what it takes, and says nothing of the capacity of the rail."},
 		figure("probe.gap_wait", (*Duration)(&p.GapWait), 0, Duration(10*time.Minute), "up to a third of the interval",
 			"How long a round waits for a gap, with `when_busy: gap`. 0s: a third of the interval."),
-		figure("probe.gap_burst", (*Duration)(&p.GapBurst), Duration(100*time.Microsecond), Duration(100*time.Millisecond),
-			"", "Measured time of the short burst over rails that others use. On a slow rail it lasts up to five times as long."),
+		figure("probe.gap_burst", (*Duration)(&p.GapBurst), Duration(100*time.Microsecond),
+			Duration(100*time.Millisecond),
+			"", "Measured time of the short burst over rails that others use. On a slow rail it lasts up to five "+
+				"times as long."),
 		figure("probe.min_of_expected", (*Ratio)(&p.MinOfExpected), minRatio, 1, ratio,
 			"A round is `degraded` when the goodput of a rail, or of all together, is below this part of "+
 				"[what is expected](probe.md#degraded)."),

@@ -260,7 +260,8 @@ func TestKeepReports(t *testing.T) {
 	}
 }
 
-// TestStoreUnjudged: a finding that no examination can confirm or clear stays for a day, with the time when it was seen.
+// TestStoreUnjudged: a finding that no examination can confirm or clear stays for a day, with the time when it was
+// seen.
 func TestStoreUnjudged(t *testing.T) {
 	s := NewStore(nil)
 	start := time.Unix(1e9, 0)

@@ -1,9 +1,10 @@
 package result
 
 import (
+	"time"
+
 	"github.com/railscope/railscope/probe/internal/transfer"
 	"github.com/railscope/railscope/probe/internal/worker"
-	"time"
 )
 
 // Kind is a kind of measurement that follows the bursts of a round.

@@ -2,9 +2,9 @@ package result
 
 import (
 	"slices"
+	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
-	"time"
 )
 
 // Pair compares what two rails carry together with the sum of each alone.

@@ -213,7 +213,8 @@ func TestProbeBusy(t *testing.T) {
 			}
 			quiet, busy := r.Rails[0], r.Rails[1]
 			if r.Outcome != "ok" || r.code != 3 || quiet.Striped == 0 || quiet.Solo == 0 ||
-				busy.Striped != 0 || busy.Latency.Samples == 0 || busy.NotStriped == nil || busy.NotStriped.Reason != "no_gap" {
+				busy.Striped != 0 || busy.Latency.Samples == 0 || busy.NotStriped == nil ||
+				busy.NotStriped.Reason != "no_gap" {
 				t.Errorf("others use rail 1: exit code %d, %+v, %v", r.code, r.Rails, r)
 			}
 			others.stop()

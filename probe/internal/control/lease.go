@@ -67,7 +67,8 @@ func follow(events *EventReader, quiet chan []string) *failure.Failure {
 		event, err := events.Next()
 		switch {
 		case err != nil || event.End == nil && event.Quiet == nil:
-			return failure.New(failure.StageLease, failure.PeerLost, "the peer ended the lease without a reason: %v", err)
+			return failure.New(failure.StageLease, failure.PeerLost, "the peer ended the lease without a reason: %v",
+				err)
 		case event.End != nil:
 			return event.End
 		}

@@ -46,7 +46,8 @@ func (m *latencyMemory) median() time.Duration {
 // uneven rounds in a row. A rail that others use is skipped, because its latency includes their queue.
 func (p *PastPeer) judgeLatency(res *result.Result, needed int8) {
 	fastest := func(one *result.RailResult) (time.Duration, bool) {
-		if one.Failure != nil || one.Busy || one.OthersSeen() != nil || one.Latency == nil || len(one.Latency.Samples) == 0 {
+		if one.Failure != nil || one.Busy || one.OthersSeen() != nil || one.Latency == nil ||
+			len(one.Latency.Samples) == 0 {
 			return 0, false
 		}
 		return one.Latency.Samples[0], true

@@ -73,8 +73,8 @@ func (g *Gaps) Unseen(rails []LocalRail, now map[string]rail.Traffic) map[string
 		case !ok:
 			f = failure.New(failure.StageStriped, failure.NoGap, "its counters cannot be read")
 		case t.Period > maxGapPeriod:
-			f = failure.New(failure.StageStriped, failure.NoGap, "its driver updates the counters every %v: no gap can be "+
-				"seen", t.Period)
+			f = failure.New(failure.StageStriped, failure.NoGap, "its driver updates the counters every %v: no gap "+
+				"can be seen", t.Period)
 		case r.Capacity <= 0:
 			f = failure.New(failure.StageStriped, failure.NoGap, "its capacity is unknown")
 		}
@@ -176,7 +176,8 @@ func Met(rails []LocalRail, before, after map[string]rail.Traffic, own map[strin
 				same = append(same, of.Name)
 			}
 		}
-		// The payload goes in one direction, any number of times if packets are lost, and acknowledgements in the other.
+		// The payload goes in one direction, any number of times if packets are lost, and acknowledgements in the
+		// other.
 		quiet := quietMost * r.Capacity * d.Seconds
 		if max(d.Out, d.In) > sum+quiet && !d.Resent && !d.resentToUs || min(d.Out, d.In) > maxAckRatio*sum+quiet {
 			names = append(names, same...)
@@ -187,6 +188,6 @@ func Met(rails []LocalRail, before, after map[string]rail.Traffic, own map[strin
 
 // CollidedDetail is the detail of the failure of a rail over which a burst has just met other traffic.
 func CollidedDetail() string {
-	return "the burst in a gap met other traffic, above " + terminal.Percent(quietMost) + " of the capacity: its figure " +
-		"is dropped, and none is made for an hour"
+	return "the burst in a gap met other traffic, above " + terminal.Percent(quietMost) + " of the capacity: its " +
+		"figure is dropped, and none is made for an hour"
 }

@@ -151,8 +151,9 @@ func NewNode(opts Options) *Node {
 		}
 	}
 	n := &Node{Tuning: Tuning{GuardInterval: guardInterval, StrangersWork: strangersWork}, Opts: opts,
-		socket: socket, Instance: rand.Text(), maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, Netdevs: map[string]bool{},
-		Roles: map[string]string{}, Facts: &Facts{Gather: opts.Facts, Lock: make(chan struct{}, 1)},
+		socket: socket, Instance: rand.Text(), maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{},
+		Netdevs: map[string]bool{},
+		Roles:   map[string]string{}, Facts: &Facts{Gather: opts.Facts, Lock: make(chan struct{}, 1)},
 		Secrets: auth.NewSecretFiles(), Refused: newRefusals(opts.Refused), Labels: map[string]string{},
 		AskBudget: NewBudget(0), AnswerBudget: NewBudget(0), Recent: new(RecentTransfers), Own: new(OwnTraffic),
 		Reserved: new(Reservation),

@@ -19,8 +19,8 @@ const (
 	Measure Part = ""
 	// Reach is a round without bursts. Its lease is granted whatever the load and the budget, for [ReachTime].
 	Reach Part = "reach"
-	// Gap is the wait for a gap in the traffic of others, and short bursts in it. It does not take the slot but while it
-	// bursts.
+	// Gap is the wait for a gap in the traffic of others, and short bursts in it. It does not take the slot but while
+	// it bursts.
 	Gap Part = "gap"
 )
 

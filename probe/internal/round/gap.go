@@ -69,8 +69,8 @@ func waitForGaps(ctx context.Context, r *Round) {
 	for _, p := range g.waiting() {
 		f := failure.As(failure.StageStriped, err)
 		if f == nil {
-			f = failure.New(failure.StageStriped, failure.NoGap, "the rail and %s's %s were never quiet at the same time "+
-				"for 20 ms, in %v", r.Remote.Node, p.Peer.Name, wait.Round(time.Second))
+			f = failure.New(failure.StageStriped, failure.NoGap, "the rail and %s's %s were never quiet at the same "+
+				"time for 20 ms, in %v", r.Remote.Node, p.Peer.Name, wait.Round(time.Second))
 		}
 		own := *f
 		own.Rail, own.RetryAfter = p.name(), 0

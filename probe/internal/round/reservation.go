@@ -151,8 +151,8 @@ func endBursts(r *Round, f *failure.Failure) {
 	}
 }
 
-// leavesOut reports whether a peer that denied a lease for f may still be reached: its rails carry other traffic, or its
-// budget is used up.
+// leavesOut reports whether a peer that denied a lease for f may still be reached: its rails carry other traffic, or
+// its budget is used up.
 func leavesOut(f *failure.Failure) bool {
 	return f.Reason == failure.Busy && f.RetryAfter == 0 || f.Reason == failure.Budget
 }

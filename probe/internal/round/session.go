@@ -44,7 +44,8 @@ type Session struct {
 // newSession returns a session of a round over flows, with a lease and a worker.
 func newSession(r *Round, lease *control.HeldLease, w *worker.Worker, flows []*Flow) *Session {
 	return &Session{ends: ends{node: r.Node, client: r.Client, lease: lease,
-		worker: &node.WorkerSession{Node: r.Node, Worker: w}, progress: r.Progress}, Plan: r.Plan, Flows: flows, Res: &r.Res}
+		worker: &node.WorkerSession{Node: r.Node, Worker: w}, progress: r.Progress}, Plan: r.Plan, Flows: flows,
+		Res: &r.Res}
 }
 
 // another returns a session over the same ends.

@@ -82,7 +82,8 @@ func claim(_ context.Context, l *Lease, args *protocol.Quiet) (any, error) {
 		return nil, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", cmp.Or(n.Slot.Holder(), "busy"))
 	}
 	end := time.AfterFunc(claimTime, func() {
-		l.End(failure.New(failure.StageLease, failure.LeaseLost, "no verification for %v after a burst in a gap", claimTime))
+		l.End(failure.New(failure.StageLease, failure.LeaseLost, "no verification for %v after a burst in a gap",
+			claimTime))
 	})
 	l.claim = sync.OnceFunc(func() { end.Stop(); n.Slot.Release() })
 	l.before = n.Traffic(l.Guard.Rails)
@@ -121,8 +122,8 @@ func (l *Lease) refuses(req *protocol.OpenRequest) *failure.Failure {
 	switch {
 	case l.part == protocol.Reach && (req.Transport != worker.RDMA || req.Memory != "" ||
 		req.Buffer > int64(req.QueuePairs)*protocol.ReachMemory):
-		return failure.New(failure.StageOpen, failure.Budget, "the peer granted a lease to reach it, for %d KiB of memory "+
-			"of each queue pair", protocol.ReachMemory>>10)
+		return failure.New(failure.StageOpen, failure.Budget, "the peer granted a lease to reach it, for %d KiB of "+
+			"memory of each queue pair", protocol.ReachMemory>>10)
 	case req.Transport == worker.TCP && l.Guard.Granted <= l.Session.Received:
 		return failure.New(failure.StageOpen, failure.Budget, "all %s that were granted have arrived over TCP",
 			units.Mebibytes(l.Guard.Granted)).OnPeer()

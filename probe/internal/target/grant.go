@@ -127,7 +127,8 @@ func startLease(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
 		r.Node.AnswerBudget.Settle(l.time, 0)
 		return nil, &l.left[0]
 	}
-	l.Guard.Rails = slices.DeleteFunc(slices.Clone(rails), func(own node.LocalRail) bool { return busy[own.Name] != nil })
+	l.Guard.Rails = slices.DeleteFunc(slices.Clone(rails),
+		func(own node.LocalRail) bool { return busy[own.Name] != nil })
 	return l, begin(r, l, from)
 }
 
@@ -148,8 +149,8 @@ func reserve(ctx context.Context, r *Responder, place node.Place, ask protocol.L
 	return NewLease(ctx, place, &g, rate, reserved, r.ttl, r.maxLifetime), nil
 }
 
-// startReach starts a lease for [protocol.Reach] in the slot: one per asker and half interval, whatever the load and the
-// budget.
+// startReach starts a lease for [protocol.Reach] in the slot: one per asker and half interval, whatever the load and
+// the budget.
 func startReach(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
 	from netip.Addr) (*Lease, *failure.Failure) {
 	if wait := r.reached.wait(from, ask.Waits, r.Opts.Interval/2); wait > 0 {
@@ -157,7 +158,8 @@ func startReach(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
 			r.Opts.Interval/2, wait.Round(time.Second))
 	}
 	rails, _ := r.Node.Rails() // without those that cannot be read
-	g := node.Guard{Node: r.Node, Rails: rails, Above: math.MaxFloat64, Granted: int64(len(rails)) * protocol.ReachBytes}
+	g := node.Guard{Node: r.Node, Rails: rails, Above: math.MaxFloat64,
+		Granted: int64(len(rails)) * protocol.ReachBytes}
 	l := NewLease(ctx, r.Node.Place, &g, node.RailRate(rails), 0, r.ttl, protocol.ReachTime)
 	l.part = protocol.Reach
 	denied := begin(r, l, from)
