@@ -202,6 +202,21 @@ func TestGapClaim(t *testing.T) {
 	p.clean()
 }
 
+// TestWholeRound: an older railscope sends over all rails, so it has no lease while others use one of them. To others
+// the grant names that rail.
+func TestWholeRound(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	p.job("b", 1)
+	h := p.holder()
+	if f := h.acquirePart("c", 1<<20, protocol.Whole); f == nil || f.Reason != failure.Busy || f.Rail != "1" {
+		t.Errorf("an older railscope: %v", f)
+	}
+	if f := h.acquirePart("c", 1<<20, protocol.Measure); f != nil {
+		t.Errorf("this version: %v", f)
+	}
+}
+
 // TestReachFallback: RDMA that does not work is found while others use the rails, without a transfer over TCP.
 func TestReachFallback(t *testing.T) {
 	t.Parallel()

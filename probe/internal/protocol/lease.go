@@ -15,8 +15,10 @@ type Part string
 
 // Parts of a round.
 const (
+	// Whole is a round of an older railscope, which sends over all rails: others may use none of them.
+	Whole Part = ""
 	// Measure is a whole round, with bursts over the rails that others do not use.
-	Measure Part = ""
+	Measure Part = "measure"
 	// Reach is a round without bursts. Its lease is granted whatever the load and the budget, for [ReachTime].
 	Reach Part = "reach"
 	// Gap is the wait for a gap in the traffic of others, and short bursts in it. It does not take the slot but while
@@ -41,7 +43,7 @@ type LeaseRequest struct {
 	Waits bool `json:"waits,omitempty"`
 	// Reservation is the ID of the ring to which the round belongs; empty: none.
 	Reservation string `json:"reservation,omitempty"`
-	Part        Part   `json:"part,omitempty"` // an older railscope grants only leases for [Measure]
+	Part        Part   `json:"part,omitempty"` // an older railscope grants only leases for whole rounds
 }
 
 // LeaseEvent is one line of the answer.
@@ -75,7 +77,7 @@ func (l *LeaseRequest) Check() error {
 	if !(l.RailSeconds > 0 && l.RailSeconds <= options.MaxTimeout.Seconds()) || l.Node == "" || l.Instance == "" {
 		return fmt.Errorf("a lease of %v seconds for %.40q", l.RailSeconds, l.Node)
 	}
-	if l.Part != Measure && l.Part != Reach && l.Part != Gap {
+	if l.Part != Whole && l.Part != Measure && l.Part != Reach && l.Part != Gap {
 		return fmt.Errorf("a lease for %.40q", l.Part)
 	}
 	return CheckTexts(l.Node, l.Instance, l.Reservation)

@@ -122,7 +122,7 @@ func startLease(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
 	}
 	// A ring has no other rounds: each of its nodes sends over all rails.
 	all := len(rails) > 0 && len(busy) == len(rails) && r.Opts.WhenBusy != options.WhenBusyBurst
-	if all || len(busy) > 0 && ask.Reservation != "" {
+	if all || len(busy) > 0 && (ask.Reservation != "" || ask.Part != protocol.Measure) {
 		l.stop()
 		r.Node.AnswerBudget.Settle(l.time, 0)
 		return nil, &l.left[0]
