@@ -191,6 +191,8 @@ func runBusy(t *testing.T, n int, length time.Duration, p pattern) *busyFleet {
 	var running sync.WaitGroup
 	for i, s := range f.nodes {
 		f.number[s.address] = i
+	}
+	for _, s := range f.nodes {
 		s.node.SetBudget(options.Budget{Share: 0.005})
 		prober := f.prober(s)
 		prober.RunRound = f.round(s)
