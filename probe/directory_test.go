@@ -436,6 +436,10 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	running.Wait()
 	// Either peer may have the first result, and b is never labelled by its address.
 	last, named := fmt.Sprintf("[b %s]", silent), []string{"[]", "[b]", fmt.Sprintf("[%s]", silent)}
+	// On a slow machine the first round with b may take so long that its address is told first.
+	if first := results["b"]; len(first) > 0 && first[0].Duration >= opts.Interval {
+		named = append(named, "[127.0.0.1]", fmt.Sprintf("[127.0.0.1 %s]", silent))
+	}
 	for i, labels := range told {
 		if !slices.Contains(append(named, last), labels) || i == len(told)-1 && labels != last {
 			t.Errorf("told of %q, want %q in the end and before it some of %q", told, last, named)
