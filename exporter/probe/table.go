@@ -31,9 +31,8 @@ func newRows() *rows {
 	r := &rows{Table: collector.Table{Source: "probe"}}
 	peer := r.Group(figures, "peer")
 	r.rounds = peer.With("result").Counter("probe_rounds_total", "Rounds by result: ok (by RDMA), degraded (by RDMA, "+
-		"with a rail that is dead or slow), reached (by RDMA, without a burst because the rails are busy), fallback "+
-		"(the peer is reachable, but not by RDMA), failed (not reachable, or corrupted data) and skipped (nothing was "+
-		"done).")
+		"with a rail that is dead or slow), reached (by RDMA, without a burst: the rails are busy), fallback "+
+		"(reachable, but not by RDMA), failed (not reachable, or corrupted data) and skipped (nothing was done).")
 	r.soloRounds = peer.Ref(here).Counter("probe_solo_rounds_total", "Rounds by RDMA in which each rail was measured "+
 		"alone, one in probe.solo_every. Solo goodput, scaling and degradation are updated with each.")
 	r.failures = peer.With("stage", "reason").Ref(words).Counter("probe_failures_total",
