@@ -57,7 +57,8 @@ func sampled(snap *sampler.Snapshot) {
 	*snap = sampler.Snapshot{
 		Rails: []sampler.Rail{
 			{Name: "2", Tally: [2]sampler.Tally{tallied(0, 0, 0.3, 0.97),
-				tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7}, Peaks: peaks(46.3e9)},
+				tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7}, Peaks: peaks(46.3e9),
+				Lag: [2]sampler.Lag{{}, {Rate: 5e9, Equals: 46e9}}},
 			{Name: "10", Tally: [2]sampler.Tally{tallied(0.5), tallied(1)}},
 			{Name: `e"ast`},
 		},

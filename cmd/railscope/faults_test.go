@@ -148,6 +148,10 @@ func (n *captured) sampled(s *sampler.Snapshot) {
 	if _, err := fmt.Sscanf(string(data), "imbalance %g", &imbalance); err == nil {
 		s.Sets[0] = sampler.Set{Known: true, Roles: map[string]float64{"compute": imbalance}}
 	}
+	var lag sampler.Lag
+	if _, err := fmt.Sscanf(string(data), "lag %g %g", &lag.Rate, &lag.Equals); err == nil {
+		s.Rails[0].Lag[sampler.Transmit] = lag
+	}
 	for i := range s.Fallback {
 		s.Fallback[i] = sampler.Suspicion{Known: true, Suspected: strings.TrimSpace(string(data)) == sampler.Reason(i)}
 	}

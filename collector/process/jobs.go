@@ -45,10 +45,10 @@ func recent[T any](p *atomic.Pointer[dated[T]]) (value T, known bool) {
 // attribute every queue pair. It reads nothing, and is safe for concurrent use.
 func (p *Source) Jobs() (list []Job, known bool) { return recent(&p.jobs) }
 
-// RailsInUse returns the names of the rails on which processes other than railscope have queue pairs that are or
-// were connected, as of the last read. known is false without a complete list in the last two minutes. It reads
-// nothing, and is safe for concurrent use.
-func (p *Source) RailsInUse() (rails map[string]bool, known bool) { return recent(&p.used) }
+// RailsInUse returns the rails on which processes other than railscope have queue pairs that are or were connected, as
+// of the last read, by name, with the groups of these processes ([holder.group]; empty for unknown ones), sorted. known
+// is false without a complete list in the last two minutes. It reads nothing, and is safe for concurrent use.
+func (p *Source) RailsInUse() (jobs map[string][]string, known bool) { return recent(&p.used) }
 
 // noteRails keeps the rails in use. A queue pair in an error state was connected: its rail is still expected to
 // carry a part of the job's traffic.
@@ -57,18 +57,25 @@ func (p *Source) noteRails(r *processReading) {
 		return
 	}
 	own, _ := proc.Self(p.opts.Procfs)
-	used := map[string]bool{}
+	used := map[string][]string{}
 	for _, q := range r.tallies {
 		of, _ := p.railsOf(q.device, r.rails)
 		for key := range q.owners {
-			o := r.holders[key.thread]
+			o, group := r.holders[key.thread], ""
+			if o != nil {
+				group = o.group
+			}
 			probe := o != nil && o.probes(own)
 			if name := railName(of, key.port); name != "" && key.state >= rdmanl.RTS && !r.ended(key.thread) && !probe {
-				used[name] = true
+				used[name] = append(used[name], group)
 			}
 		}
 	}
-	p.used.Store(&dated[map[string]bool]{time.Now(), used})
+	for name, jobs := range used {
+		slices.Sort(jobs)
+		used[name] = slices.Compact(jobs)
+	}
+	p.used.Store(&dated[map[string][]string]{time.Now(), used})
 }
 
 // noteJobs keeps the jobs that are old enough to have connected. rails are the rails of each group's connected

@@ -57,7 +57,7 @@ type Source struct {
 	traffic                     jobTraffic
 
 	jobs atomic.Pointer[dated[[]Job]]
-	used atomic.Pointer[dated[map[string]bool]]
+	used atomic.Pointer[dated[map[string][]string]]
 }
 
 // New returns the process source. It needs the host's PID namespace. In another one, the kernel does not report the

@@ -41,6 +41,9 @@ type account struct {
 	name     string
 	group    rail.Group // determined by the highest rate so far
 	unused   bool       // no job is connected over it, but jobs are connected over other rails of its role
+	jobs     string     // jobs that are connected over it; empty if there are none or they are not known
+	jobsFrom int        // second since which jobs has not changed
+	lags     [directions]lag
 	tally    [directions]Tally
 	bytes    [directions]uint64  // total of the samples
 	seconds  [directions]float64 // time that the samples cover

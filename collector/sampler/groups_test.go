@@ -99,10 +99,10 @@ func TestInUse(t *testing.T) {
 					m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, steady(400, part)})
 				}
 				m.rails[4].Role, m.rails[5].Role = "storage", "storage"
-				set := run(t, m.sampler(DefaultInterval, Options{InUse: func() (map[string]bool, bool) {
-					used := map[string]bool{}
+				set := run(t, m.sampler(DefaultInterval, Options{InUse: func() (map[string][]string, bool) {
+					used := map[string][]string{}
 					for name := range strings.FieldsSeq(tc.used) {
-						used[name] = true
+						used[name] = []string{"job"}
 					}
 					return used, tc.used != "-"
 				}}), 20*time.Second, nil).Sets[Transmit]

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,9 +29,9 @@ type Options struct {
 	Rails func() ([]rail.Rail, error)
 	// Interval is the time between two samples of a rail, from MinInterval to MaxInterval.
 	Interval time.Duration
-	// InUse returns the names of the rails on which jobs have connected queue pairs, without blocking. In a role
-	// that has such rails, only these are compared with each other. If nil or not known, all are.
-	InUse func() (rails map[string]bool, known bool)
+	// InUse returns the names of the rails on which jobs have connected queue pairs, with these jobs, sorted, without
+	// blocking. In a role that has such rails, only these are compared with each other. If nil or not known, all are.
+	InUse func() (jobs map[string][]string, known bool)
 	// GPUs returns the use of GPUs, and whether the list is complete. It is called every second and returns in
 	// bounded time. If nil, there are no GPUs.
 	GPUs func() (list []collector.GPUUse, known bool)
@@ -71,7 +72,8 @@ type Sampler struct {
 	devices  map[string]*device  // keyed by Rail.ID
 	dropped  [Reasons]uint64     // samples
 	sets     [directions]Set
-	seconds  int // number of seconds since the start
+	seconds  int   // number of seconds since the start
+	minute   int64 // last minute that was compared, since the epoch
 	suspect  suspicion
 	gpus     gpuHistories
 
@@ -217,7 +219,8 @@ func (s *Sampler) second() {
 	used, inRole := s.inUse()
 	for i, c := range rail.Capacities(limits) {
 		a, r := accounts[i], s.rails[i]
-		a.unused = inRole[r.Role] && !used[r.Name]
+		a.unused = inRole[r.Role] && used[r.Name] == nil
+		a.noteJobs(s.seconds, strings.Join(used[r.Name], "\xff"))
 		a.capacity = c
 		a.lastCapacity = cmp.Or(c, a.lastCapacity)
 		a.group.Rate = max(a.group.Rate, limits[i].Rate)
@@ -226,6 +229,7 @@ func (s *Sampler) second() {
 			h.peaks.second(*h.at(s.seconds), a.lastCapacity, a.impossible(), time.Now())
 		}
 	}
+	s.minuteLocked(accounts)
 	slowest := s.opts.Interval
 	for _, d := range s.devices {
 		slowest = max(slowest, d.cost.Interval)
@@ -244,20 +248,21 @@ func (s *Sampler) second() {
 	}
 }
 
-// inUse returns the rails on which jobs have connected queue pairs, and the roles that have such a rail.
-func (s *Sampler) inUse() (rails, roles map[string]bool) {
+// inUse returns the rails on which jobs have connected queue pairs, with these jobs, and the roles that have such a
+// rail.
+func (s *Sampler) inUse() (jobs map[string][]string, roles map[string]bool) {
 	if s.opts.InUse == nil {
 		return nil, nil
 	}
-	rails, known := s.opts.InUse()
+	jobs, known := s.opts.InUse()
 	if !known {
 		return nil, nil
 	}
 	roles = map[string]bool{}
 	for _, r := range s.rails {
-		roles[r.Role] = roles[r.Role] || rails[r.Name]
+		roles[r.Role] = roles[r.Role] || jobs[r.Name] != nil
 	}
-	return rails, roles
+	return jobs, roles
 }
 
 // Rail holds the samples of one rail.
@@ -269,6 +274,7 @@ type Rail struct {
 	Recent   [directions][]float64 // bytes per second in each of the last seconds, oldest first; NaN without samples
 	Rate     [directions]float64   // bytes per second, over the last one to two seconds; NaN without samples
 	Peaks    [directions][PeakWindows]Peak
+	Lag      [directions]Lag
 }
 
 // Snapshot is the state of the sampler at one moment.
@@ -293,6 +299,7 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 		for d := range a.history {
 			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], interval, a.now(d))
 			to.TCP[d] = a.tcp[d].total
+			to.Lag[d] = a.lags[d].verdict(time.Now())
 			for w := range to.Peaks[d] {
 				to.Peaks[d][w] = a.history[d].peaks.highest(w, time.Now())
 			}

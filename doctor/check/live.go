@@ -11,6 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/units"
 	"github.com/railscope/railscope/probe/result"
 )
 
@@ -38,6 +39,8 @@ func liveChecks() []Check {
 			live(checkTemperature)},
 		{"traffic_uneven", warning, "a rail carries less than 75 % of the others' real traffic",
 			live(checkTrafficUneven)},
+		{"rail_lags", warning, "a rail carries as much as its equals for the same jobs, but at most half as fast",
+			live(checkRailLags)},
 		{"rdma_idle_tcp_busy", warning, "GPUs are busy, the rails carry no RDMA, and their interfaces carry other " +
 			"traffic", live(checkSuspected("rdma_idle_tcp_busy", "the traffic looks like a fallback to TCP: GPUs are "+
 			"busy, the rails carry no RDMA, and their interfaces carry other traffic"))},
@@ -232,6 +235,29 @@ func checkTrafficUneven(f *facts.Facts, report reporter) {
 			Why: why,
 			Fix: []string{"# the live page and rail_utilization_ratio show which rail; railscope bench PEER shows " +
 				"whether it can carry more"}})
+	}
+}
+
+// checkRailLags finds rails that something limits while jobs use them. Jobs give every rail the same bytes and wait for
+// the last one, so that the shares of traffic do not show it.
+func checkRailLags(f *facts.Facts, report reporter) {
+	for _, r := range f.Judged() {
+		var text []string
+		for _, l := range f.Live.Lags {
+			if l.Rail == r.Name {
+				text = append(text, fmt.Sprintf("its highest rate was %s, that of its equals %s (median), %s",
+					units.Gigabits(l.Rate), units.Gigabits(l.Equals), l.Direction))
+			}
+		}
+		if len(text) > 0 {
+			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
+				Evidence: "it carried as much as its equals for the same jobs, more slowly: " + strings.Join(text, "; "),
+				Why: "The jobs wait for it. The limit is on its path, at this end, in the network, or at the nodes to " +
+					"which it sends: these see the same.",
+				Fix: []string{note("measure this rail when the jobs are over, and against another node: railscope " +
+					"bench PEER"), "# if the other nodes of the job report it too, the cause is at one of them: " +
+					"railscope fleet"}})
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ type Live struct {
 	Hot       []Hot
 	Imbalance map[string]float64 // by direction
 	Shares    []Share            // shares of rails in the load of their group's best one
+	Lags      []Lag              // rails that are slower than their equals beside even traffic
 	GPULoad   map[string]float64 // PCI address → utilisation, 0 to 1
 	Failed    map[string]string  // source → reason of an incomplete read
 	Refused   bool               // whether the last configuration was refused
@@ -41,6 +42,12 @@ type Hot struct {
 type Share struct {
 	Rail, Direction string
 	Value           float64
+}
+
+// Lag is the highest rate of a rail that lags, and the median of those of its equals, in bytes per second.
+type Lag struct {
+	Rail, Direction string
+	Rate, Equals    float64
 }
 
 // Increased returns the total rise of these rows for series whose first label has this value.
@@ -174,11 +181,31 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 	series.Each("rail_share_ratio", []string{"rail", "direction"}, func(values []string, v float64) {
 		l.Shares = append(l.Shares, Share{strings.Clone(values[0]), strings.Clone(values[1]), v})
 	})
+	l.Lags = lags(series)
 	series.Each("rail_temperature_excess_celsius", []string{"rail", "sensor"}, func(values []string, v float64) {
 		l.Hot = append(l.Hot, Hot{strings.Clone(values[0]), strings.Clone(values[1]), v})
 	})
 	series.Each("config_last_reload_successful", nil, func(_ []string, v float64) { l.Refused = v == 0 })
 	return l
+}
+
+// lags returns the rails that lag, sorted.
+func lags(series Series) []Lag {
+	found := map[[2]string]Lag{}
+	series.Each("rail_lagging_bytes_per_second", []string{"rail", "direction", "of"}, func(values []string, v float64) {
+		key := [2]string{strings.Clone(values[0]), strings.Clone(values[1])}
+		of := found[key]
+		of.Rail, of.Direction = key[0], key[1]
+		if values[2] == "rail" {
+			of.Rate = v
+		} else {
+			of.Equals = v
+		}
+		found[key] = of
+	})
+	return slices.SortedFunc(maps.Values(found), func(a, b Lag) int {
+		return cmp.Or(cmp.Compare(a.Rail, b.Rail), cmp.Compare(a.Direction, b.Direction))
+	})
 }
 
 // increase returns the rise of a counter in the window, including resets. A counter that is new began at 0 if it

@@ -114,6 +114,8 @@ func TestLiveNow(t *testing.T) {
 		"nccl_fallback":                 series{{[]string{"train"}, 1}, {[]string{"eval"}, 0}},
 		"rails_imbalance_ratio":         series{{[]string{"transmit"}, 0.1}, {[]string{"transmit"}, 0.4}},
 		"config_last_reload_successful": series{{nil, 0}},
+		"rail_lagging_bytes_per_second": series{{[]string{"3", "transmit", "rail"}, 4}, {[]string{"1", "transmit", "rail"},
+			1}, {[]string{"1", "transmit", "equals"}, 2}, {[]string{"3", "transmit", "equals"}, 9}},
 
 		"rail_temperature_excess_celsius": series{{[]string{"1", "asic"}, 2}},
 		"gpu_info":                        series{{[]string{"0", "0000:1b:00.0"}, 1}},
@@ -121,6 +123,7 @@ func TestLiveNow(t *testing.T) {
 	}, nil, time.Now())
 	want := &Live{Suspected: []string{"rdma_idle_tcp_busy"}, Sockets: []string{"train"},
 		Imbalance: map[string]float64{"transmit": 0.4}, Refused: true, Hot: []Hot{{"1", "asic", 2}},
+		Lags:    []Lag{{"1", "transmit", 1, 2}, {"3", "transmit", 4, 9}},
 		GPULoad: map[string]float64{"0000:1b:00.0": 0.7}}
 	if diff := cmp.Diff(want, l); diff != "" {
 		t.Error(diff)

@@ -82,6 +82,10 @@ func (s *Source) emitRails(put put) {
 			if r.TCPKnown {
 				put(s.tcp, float64(r.TCP[d]), r.Name, direction)
 			}
+			if lag := r.Lag[d]; lag.Rate > 0 {
+				put(s.lagging, lag.Rate, r.Name, direction, "rail")
+				put(s.lagging, lag.Equals, r.Name, direction, "equals")
+			}
 			for w, peak := range r.Peaks[d] {
 				if peak.Rate > 0 {
 					put(s.highest, peak.Rate, r.Name, direction, sampler.PeakWindow(w))

@@ -5,7 +5,8 @@ import "github.com/railscope/railscope/collector"
 type rows struct {
 	collector.Table
 
-	utilization, busy, saturated, tcp, highest, highestAt   *collector.Metric // rows of a rail
+	utilization, busy, saturated, tcp                       *collector.Metric // rows of a rail
+	highest, highestAt, lagging                             *collector.Metric // rows of its peaks
 	share, imbalance, imbalanced, anyBusy, active, fallback *collector.Metric // rows of all rails
 	peak                                                    *collector.Metric // rows of a GPU
 	cost                                                    costRows
@@ -35,6 +36,10 @@ func newRows() *rows {
 		"without the probe's: over 1 s, and over 100 ms where samples are that short. What a job has carried, the "+
 		"rail can carry. Absent while the rail was not busy.")
 	r.highestAt = peaks.Gauge("rail_peak_timestamp_seconds", "Time of rail_peak_bytes_per_second.")
+
+	r.lagging = flow.With("of").Ref(code+"lag.go").Gauge("rail_lagging_bytes_per_second", "Highest rates of a rail "+
+		"that carries as much as its equals for the same jobs, but never faster than half of their highest rate: "+
+		"of=rail its own, of=equals the median of theirs. Absent otherwise.")
 
 	r.share = flow.Ref("internal/rail/balance.go").Gauge("rail_share_ratio", "Load ÷ capacity of the rail in the "+
 		"real traffic of the last 10 s, relative to the best rail of its group (role, link layer and rate): 1 for "+

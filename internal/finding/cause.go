@@ -21,23 +21,23 @@ var (
 	failing  = []string{"link_flapping", "link_errors", "pfc_storm", "pfc_pause"}
 	losing   = []string{"lossy_rail", "out_of_sequence"}
 	short    = []string{"host_bottleneck", "goodput_below_expected", "goodput_degraded"}
-	carrying = slices.Concat(losing, short, []string{"lossy_path", "latency_uneven", "imbalance"})
+	carrying = slices.Concat(losing, short, []string{"lossy_path", "latency_uneven", "imbalance", "rail_lags"})
 )
 
 var consequences = []consequence{
 	{causes: dead, checks: slices.Concat(carrying, failing, []string{"rail_failed", "peer_gid", "gid_misbound",
 		"carrier_flapping", "receive_discards", "rnr_naks", "queue_pairs_failed"})},
-	{causes: slower, checks: append(slices.Clone(short), "imbalance", "latency_uneven")},
+	{causes: slower, checks: append(slices.Clone(short), "imbalance", "latency_uneven", "rail_lags")},
 	{causes: failing, checks: carrying},
 	{causes: []string{"link_flapping"}, checks: []string{"carrier_flapping"}},
-	{causes: losing, checks: append(slices.Clone(short), "imbalance", "latency_uneven", "lossy_path")},
+	{causes: losing, checks: append(slices.Clone(short), "imbalance", "latency_uneven", "lossy_path", "rail_lags")},
 	{causes: losing[1:], checks: losing[:1]},
 	{causes: short[:1], checks: short[1:]},
-	{causes: short, checks: []string{"imbalance", "latency_uneven"}},
+	{causes: short, checks: []string{"imbalance", "latency_uneven", "rail_lags"}},
 	{causes: []string{"pcie_shared"}, checks: []string{"shared_bottleneck"}, anywhere: true},
 	{causes: []string{"no_rails"}, checks: []string{"fallback", "rail_failed"}, anywhere: true},
 	{causes: slices.Concat(dead, slower, failing, short, []string{"rail_failed", "no_rails", "fallback",
-		"nccl_fallback", "imbalance"}), checks: []string{"traffic_uneven", "single_rail"}, anywhere: true},
+		"nccl_fallback", "imbalance", "rail_lags"}), checks: []string{"traffic_uneven", "single_rail"}, anywhere: true},
 	{causes: []string{"nccl_fallback", "no_rails"}, checks: []string{"rdma_idle_tcp_busy"}, anywhere: true},
 }
 

@@ -361,6 +361,8 @@ func List() []Fault {
 				`Will cause a leak of a command resource\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3a:00.0`},
 		{Name: "uneven traffic", Want: "warning traffic_uneven, node", Machine: "hgx", Later: true,
 			Change: "kernel/sampled = imbalance 0.4"},
+		{Name: "a rail that lags", Want: "warning rail_lags, rail 0", Machine: "hgx", Later: true,
+			Change: "kernel/sampled = lag 4e9 4.6e10"},
 		{Name: "traffic that fell back to TCP", Want: "warning rdma_idle_tcp_busy, node", Machine: "hgx", Later: true,
 			Change: "kernel/sampled = rdma_idle_tcp_busy"},
 		{Name: "traffic on a single rail", Want: "warning single_rail, node", Machine: "hgx", Later: true,
