@@ -74,7 +74,8 @@ func nodeRails() []*panel {
 			"A slow rail has coloured cells; yellow and red are near the thresholds of the alerts. Load: traffic ÷ "+
 				"capacity, relative to the best rail of the same role and link layer, in the worse direction. Probe: "+
 				"solo goodput ÷ expected, the median over the peers. Peak: the highest rate over 1 s of jobs, which "+
-				"the rail can therefore carry.").size(24, 10).
+				"the rail can therefore carry. Last proof: time since the last burst over the rail, or since "+
+				"such a peak reached 0.7 of what is expected of it.").size(24, 10).
 			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.instance}", "${__value.text}"))).
 			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(),
 				by("transparent"), says(append([]state{{"4", "active", "transparent"}}, portStates[1:]...)...)).
@@ -94,11 +95,24 @@ func nodeRails() []*panel {
 			column("Receive", bits("port_receive_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
 			column("Peak of 1 h", `8 * max by (`+key+`) (railscope_rail_peak_bytes_per_second{<rail>, window="1s"})`,
 				wide(95), inUnit("bps")).
+			column("Last proof", lastProof(key), wide(95), inUnit("s")).
 			column("Capacity", `8 * max by (`+key+`) (railscope_rail_capacity_bytes_per_second{<rail>})`, wide(85),
 				inUnit("bps")).
 			label("device", "Device").label("netdev", "Interface").label("instance", "Node").
 			labelled(`max by (instance, rail, device, netdev) (railscope_rail_info{<rail>})`),
 	}
+}
+
+// lastProof returns the time since the last burst over each rail, or since the traffic of jobs over 1 s reached the
+// part of what is expected at which a rail is not slow.
+func lastProof(by string) string {
+	const second = `{<rail>, window="1s"}`
+	return `min by (` + by + `) ((time() - railscope_rail_peak_timestamp_seconds` + second + ` and ` +
+		`railscope_rail_peak_bytes_per_second` + second + ` >= ignoring (direction, window) group_left () ` +
+		`(0.7 * railscope_rail_expected_bytes_per_second{<rail>})) or ` +
+		`0 * railscope_probe_rail_goodput_bytes_per_second{<rail>, mode="solo"} + ` +
+		`on (cluster, job, instance, peer) group_left () ` +
+		`(time() - railscope_probe_last_burst_timestamp_seconds{<node>}))`
 }
 
 var portStates = []state{

@@ -221,7 +221,7 @@ func TestProbeVanish(t *testing.T) {
 		tcpMTU   = `tcp_path_mtu_bytes{peer="a:10092"}`
 		rdma     = `transport{peer="a:10092",transport="rdma"}`
 		none     = `transport{peer="a:10092",transport="none"}`
-		success  = `last_success_timestamp_seconds{peer="a:10092"}`
+		judged   = `last_result_timestamp_seconds{peer="a:10092"}`
 		noDevice = `fallback_info{peer="a:10092",reason="no_device"}`
 		bytes1   = `rail_bytes_total{peer="a:10092",rail="1"}`
 		corrupt  = `verification_failures_total{peer="a:10092"}`
@@ -232,12 +232,12 @@ func TestProbeVanish(t *testing.T) {
 		rounds []result.Result
 		want   map[string]string // "": absent
 	}{
-		{"no round yet", nil, map[string]string{rdma: "", goodput: "", success: "", corrupt: "0",
+		{"no round yet", nil, map[string]string{rdma: "", goodput: "", judged: "", corrupt: "0",
 			`rounds_total{peer="a:10092",result="ok"}`: "0", `rounds_total{peer="a:10092",result="skipped"}`: "0",
 			`duration_seconds{peer="a:10092"}`: ""}},
 		{"only skipped", []result.Result{skipped(peerA)},
 			map[string]string{rdma: "", none: "", `rounds_total{peer="a:10092",result="skipped"}`: "1",
-				`skipped_total{peer="a:10092",reason="busy"}`: "1", `duration_seconds{peer="a:10092"}`: ""}},
+				judged: "", `skipped_total{peer="a:10092",reason="busy"}`: "1", `duration_seconds{peer="a:10092"}`: ""}},
 		{"healthy", []result.Result{healthy(peerA)}, map[string]string{rdma: "1", none: "0", goodput: "2.2e+10",
 			scaling: "0.98", solo1: "1.34217728e+10", tcp4: "2.75e+09", noDevice: "", up1: "1"}},
 		{"without solos: those stay, the rest is new", []result.Result{healthy(peerA), brief(peerA)}, map[string]string{
@@ -248,11 +248,11 @@ func TestProbeVanish(t *testing.T) {
 		{"a skipped round changes counters only", []result.Result{healthy(peerA), skipped(peerA)}, map[string]string{
 			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10",
 			`rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
-		{"degraded: by RDMA, and no success",
+		{"degraded: by RDMA",
 			[]result.Result{with(healthy(peerA), func(r *result.Result) { r.Outcome = result.Degraded })},
 			map[string]string{
 				rdma: "1", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", solos: "1", tcp4: "2.75e+09",
-				up1: "1", noDevice: "", success: "",
+				up1: "1", noDevice: "", judged: "1.7776368015e+09",
 				`rounds_total{peer="a:10092",result="degraded"}`: "1", `rounds_total{peer="a:10092",result="ok"}`: "0",
 				`rounds_total{peer="a:10092",result="failed"}`:                "0",
 				`fallback_info{peer="a:10092",reason="other"}`:                "",
@@ -263,12 +263,12 @@ func TestProbeVanish(t *testing.T) {
 			`rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="0"}`: "",
 			`rail_up{peer="a:10092",rail="0"}`:                                       "0",
 			noDevice:                                                                 "1", tcp1: "1.1e+09", tcp4: "",
-			success: "1.7776368015e+09", bytes1: "1.34217728e+08",
+			judged: "1.777636923e+09", bytes1: "1.34217728e+08",
 			writes: "12", `tcp_retransmits_total{peer="a:10092"}`: "8"}},
 		{"failed: TCP goes, too", []result.Result{fallback(peerA), failed(peerA)},
 			map[string]string{tcp1: "", none: "1", noDevice: "",
 				`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "",
-				`rail_bytes_total{peer="a:10092",rail="0"}`: "", success: "",
+				`rail_bytes_total{peer="a:10092",rail="0"}`: "", judged: "1.777636981e+09",
 				`failures_total{peer="a:10092",reason="peer_unreachable",stage="hello"}`: "1"}},
 		{"back again: no solo of before the fallback", []result.Result{healthy(peerA), fallback(peerA), brief(peerA),
 			healthy(peerA), brief(peerA), fallback(peerA), brief(peerA)}, map[string]string{
@@ -291,7 +291,7 @@ func TestProbeVanish(t *testing.T) {
 		{"what arrived was not what was sent", []result.Result{with(healthy(peerA), func(r *result.Result) {
 			r.Outcome, r.Reason, r.Verified, r.Failures = result.Failed, "data_mismatch", false,
 				[]result.Failure{{Stage: "verify", Reason: "data_mismatch"}}
-		})}, map[string]string{corrupt: "1", goodput: "2.2e+10", success: "",
+		})}, map[string]string{corrupt: "1", goodput: "2.2e+10", judged: "1.7776368015e+09",
 			`fallback_info{peer="a:10092",reason="data_mismatch"}`: "1"}},
 		{"words that are none of ours", []result.Result{with(failed(peerA), func(r *result.Result) {
 			r.Reason, r.Failures = "evil\n", []result.Failure{{Stage: "x", Reason: "y"}, {Stage: "z", Reason: "y"}}

@@ -26,18 +26,14 @@ func (o Old) why() string {
 }
 
 // Recent returns the answers without pairs whose last round is older than maxAge or of unknown age, and those pairs. A
-// node's own figures are dropped if all of its pairs are. maxAge 0 drops nothing.
+// node's own figures are dropped if all of its pairs are, and goodput if the pair's last burst is older. maxAge 0 drops
+// nothing.
 func (a Answers) Recent(now time.Time, maxAge time.Duration) (Answers, []Old) {
 	if maxAge <= 0 {
 		return a, nil
 	}
 	saved := max(now.Sub(a.Time).Seconds(), 0) // time since the query to Prometheus
-	age := map[Old]float64{}
-	for _, s := range a.Answers[questionAge] {
-		if s != nil {
-			age[pairOf(s)] = float64(s.Value) + saved
-		}
-	}
+	age, burst := a.ages(questionAge, saved), a.ages(questionBurst, saved)
 	old, fresh := map[Old]Old{}, map[Node]bool{}
 	for _, question := range []string{"transport", "rail_up"} {
 		for _, s := range a.Answers[question] {
@@ -67,6 +63,10 @@ func (a Answers) Recent(now time.Time, maxAge time.Duration) (Answers, []Old) {
 				return saved > maxAge.Seconds()
 			case question == "loopback" || question == "gpu":
 				return !fresh[node(s)]
+			case question == "rail_expected" || question == "peak" || question == "peak_age":
+				return false
+			case question == "goodput" && burst[pairOf(s)] > maxAge.Seconds():
+				return true
 			}
 			_, is := old[pairOf(s)]
 			return is
@@ -75,6 +75,17 @@ func (a Answers) Recent(now time.Time, maxAge time.Duration) (Answers, []Old) {
 	return b, slices.SortedFunc(maps.Values(old), func(a, b Old) int {
 		return cmp.Or(a.Compare(b.Node), cmp.Compare(a.Peer, b.Peer))
 	})
+}
+
+// ages returns the ages of pairs by a question, in seconds, with those of the answers.
+func (a Answers) ages(question string, saved float64) map[Old]float64 {
+	age := map[Old]float64{}
+	for _, s := range a.Answers[question] {
+		if s != nil {
+			age[pairOf(s)] = float64(s.Value) + saved
+		}
+	}
+	return age
 }
 
 // pairOf returns the pair of a sample, by its label peer.

@@ -40,14 +40,28 @@ func queries() []query {
 			func(r *reader, s *model.Sample) { r.state.Leaves[r.rail(s)] = string(s.Metric["leaf"]) }},
 		{"gpu", `min ` + by + `, rail) (railscope_probe_gpu_ratio{%s})`,
 			func(r *reader, s *model.Sample) { r.state.GPU[r.rail(s)] = float64(s.Value) }},
-		// Seconds since a pair's last round that measured; with an earlier version, since the last one with any result.
+		// Seconds since a pair's last round that was not skipped; with an earlier version, since the last one.
 		{questionAge, `time() - (max ` + by +
-			`, peer) (railscope_probe_last_burst_timestamp_seconds{%[1]s}) or max ` +
+			`, peer) (railscope_probe_last_result_timestamp_seconds{%[1]s}) or max ` +
 			by + `, peer) (railscope_probe_last_round_timestamp_seconds{%[1]s}))`, func(*reader, *model.Sample) {}},
+		// Seconds since a pair's last burst: while jobs fill the rails, rounds make none.
+		{questionBurst, `time() - max ` + by + `, peer) (railscope_probe_last_burst_timestamp_seconds{%s})`,
+			(*reader).addBurst},
+		{"rail_expected", `max ` + by + `, rail) (railscope_rail_expected_bytes_per_second{%s})`,
+			func(r *reader, s *model.Sample) { r.expected[r.rail(s)] = float64(s.Value) }},
+		{"peak", `max ` + by + `, rail, direction) (railscope_rail_peak_bytes_per_second{window="1s"%s})`,
+			func(r *reader, s *model.Sample) { r.peak(s, func(p *peak, v float64) { p.rate = v }) }},
+		{"peak_age", `time() - max ` + by +
+			`, rail, direction) (railscope_rail_peak_timestamp_seconds{window="1s"%s})`,
+			func(r *reader, s *model.Sample) { r.peak(s, func(p *peak, v float64) { p.age = v }) }},
 	}
 }
 
-const questionAge = "age"
+// Questions about ages.
+const (
+	questionAge   = "age"
+	questionBurst = "burst_age"
+)
 
 // Answers maps queries by name to Prometheus' answers. A query without an answer is missing.
 type Answers struct {
@@ -120,7 +134,8 @@ func (a Answers) Write(w io.Writer) error { return json.NewEncoder(w).Encode(a) 
 
 // State returns the state that the answers describe. leaves may be nil.
 func (a Answers) State(leaves Topology) State {
-	r := &reader{state: NewState(), names: map[string]map[string]Node{}}
+	r := &reader{state: NewState(), names: map[string]map[string]Node{}, bursts: map[Pair]float64{},
+		peaks: map[flow]*peak{}, expected: map[Rail]float64{}}
 	for _, q := range queries() {
 		for _, s := range a.Answers[q.name] {
 			r.nameNode(s)
@@ -133,6 +148,7 @@ func (a Answers) State(leaves Topology) State {
 			}
 		}
 	}
+	r.prove(a.Time)
 	for path := range r.state.Rounds {
 		for _, end := range path.ends() {
 			if name := leaves.of(end); name != "" {

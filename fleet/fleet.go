@@ -80,6 +80,7 @@ type State struct {
 	Loopback map[Rail]float64 // loopback goodput of the rail, bytes per second
 	GPU      map[Rail]float64 // goodput between GPU memory ÷ goodput between host memory
 	Leaves   map[Rail]string  // switch that a rail is connected to, if known
+	Proofs   []RailProof      // proofs of rails whose ports are up, in order
 }
 
 // NewState returns an empty state.

@@ -13,6 +13,11 @@ type reader struct {
 	state State
 	// names maps clusters and possible names to nodes. A zero Node marks an ambiguous name.
 	names map[string]map[string]Node
+
+	// Evidence of what rails can carry: ages of the last bursts in seconds, peaks, and rates that are expected.
+	bursts   map[Pair]float64
+	peaks    map[flow]*peak
+	expected map[Rail]float64
 }
 
 // host returns the host of host:port, or the whole address.

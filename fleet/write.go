@@ -22,13 +22,15 @@ type Shown struct {
 	Failed []string  `json:"failed"` // queries that Prometheus did not answer, and why
 	// LeftOut lists the pairs whose last round is older than MaxAge, or of unknown age. They are not judged.
 	LeftOut []Old         `json:"left_out"`
+	Rails   []RailProof   `json:"rails"` // rails whose ports are up
 	MaxAge  time.Duration `json:"-"`
 	state   State
 }
 
 // NewShown judges a state, and adds the time and failures of its answers.
 func NewShown(s State, a Answers) Shown {
-	return Shown{Time: a.Time, Report: Judge(s), Failed: append([]string{}, a.Failed...), LeftOut: []Old{}, state: s}
+	return Shown{Time: a.Time, Report: Judge(s), Failed: append([]string{}, a.Failed...), LeftOut: []Old{},
+		Rails: append([]RailProof{}, s.Proofs...), state: s}
 }
 
 // NewRecent judges the answers that are at most maxAge old at the time now; 0 allows any age.
@@ -79,6 +81,9 @@ func (s Shown) WriteTable(w io.Writer, color bool) error {
 	}
 	for _, what := range s.leftOut() {
 		p.Item(what)
+	}
+	if text := s.proofs(); text != "" {
+		p.Item(text)
 	}
 	for _, b := range s.Blames {
 		p.Line("")
@@ -154,7 +159,8 @@ func (s Shown) WriteHTML(w io.Writer) error {
 		names = append(names, n.String())
 	}
 	return t.Execute(w, map[string]any{"Shown": s, "Time": s.Time.UTC().Format(time.DateTime + " UTC"), "Names": names,
-		"Matrix": s.matrix(nodes), "Most": maxMatrix, "LeftOut": s.leftOut()})
+		"Matrix": s.matrix(nodes), "Most": maxMatrix, "LeftOut": s.leftOut(),
+		"Proofs": s.proofs()})
 }
 
 // matrixNodes returns all nodes if they fit, else the nodes of bad paths, blamed ones first.

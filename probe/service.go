@@ -219,6 +219,7 @@ func (s *Service) Stats() options.Stats {
 		st.Names = p.Directory.Stats()
 		st.Interval = time.Duration(p.Cycle.Load())
 		st.Full = time.Duration(p.Opts.SoloEvery) * st.Interval
+		st.MinOfExpected = p.Opts.MinOfExpected
 	}
 	return st
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/serve"
+	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
@@ -39,7 +41,7 @@ func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 	return s
 }
 
-func (s *railsSettings) run(_ context.Context, tracker *shutdownTracker, w io.Writer) error {
+func (s *railsSettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
 	defer tracker.begin("rails", nil)()
 	cfg, err := s.load()
 	if err != nil {
@@ -50,6 +52,9 @@ func (s *railsSettings) run(_ context.Context, tracker *shutdownTracker, w io.Wr
 	}
 	h := s.host(cfg, listBudget)
 	list := inventory.Read(s.Sysfs, h.Finder, rdmadev.New(s.Sysfs), h.Keeper, listBudget)
+	if running, err := s.runningStatus(ctx, statusTime); err == nil { // without it, there are no proofs
+		prove(list.Rails, running)
+	}
 	if s.format == "json" {
 		err = list.WriteJSON(w)
 	} else {
@@ -59,6 +64,18 @@ func (s *railsSettings) run(_ context.Context, tracker *shutdownTracker, w io.Wr
 		err = errReported
 	}
 	return err
+}
+
+// prove adds the proofs that a running railscope knows. A rail is the same if it has the same name and port.
+func prove(rails []inventory.Rail, running *status.Status) {
+	for i := range rails {
+		r := &rails[i]
+		for _, known := range running.Rails {
+			if known.Name == r.Name && known.Device == r.Device && known.Port == strconv.Itoa(r.Port) {
+				r.Proof = known.Proof
+			}
+		}
+	}
 }
 
 func forget(dir, name string, names map[string]string, w io.Writer) error {

@@ -38,12 +38,9 @@ type account struct {
 	// unused.
 	lastCapacity float64
 
-	name     string
-	group    rail.Group // determined by the highest rate so far
-	unused   bool       // no job is connected over it, but jobs are connected over other rails of its role
-	jobs     string     // jobs that are connected over it; empty if there are none or they are not known
-	jobsFrom int        // second since which jobs has not changed
-	lags     [directions]lag
+	name  string
+	group rail.Group // determined by the highest rate so far
+	use
 	tally    [directions]Tally
 	bytes    [directions]uint64  // total of the samples
 	seconds  [directions]float64 // time that the samples cover
@@ -57,6 +54,13 @@ type account struct {
 
 	// length of the shortest sample if the counters are updated less often than they are read; else 0
 	window time.Duration
+}
+
+// use says which jobs use a rail.
+type use struct {
+	unused   bool   // no job is connected over it, but jobs are connected over other rails of its role
+	jobs     string // jobs that are connected over it; empty if there are none or they are not known
+	jobsFrom int    // second since which jobs has not changed
 }
 
 // lag returns how long bytes may be missing in the samples because the counters are updated rarely.

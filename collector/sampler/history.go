@@ -25,6 +25,7 @@ type history struct {
 	since  int                                                   // second since which the rail has always been present
 	last   int                                                   // second of the last point
 	peaks  peaks
+	lag    lag
 }
 
 // point holds the totals of an account at one moment.

@@ -52,9 +52,9 @@ func (l *lag) note(minute Lag, now time.Time) {
 }
 
 // noteJobs notes the jobs that are connected over the rail in a second.
-func (a *account) noteJobs(second int, jobs string) {
-	if jobs != a.jobs || a.jobsFrom == 0 {
-		a.jobs, a.jobsFrom = jobs, second
+func (u *use) noteJobs(second int, jobs string) {
+	if jobs != u.jobs || u.jobsFrom == 0 {
+		u.jobs, u.jobsFrom = jobs, second
 	}
 }
 
@@ -102,7 +102,7 @@ func (a *account) lastMinute(direction, second int, minute int64) (m carriedMinu
 		return m, false
 	}
 	bytes, busy := carried.real(a.lastCapacity)
-	m = carriedMinute{of: &a.lags[direction], capacity: a.lastCapacity, rate: bytes / carried.seconds}
+	m = carriedMinute{of: &h.lag, capacity: a.lastCapacity, rate: bytes / carried.seconds}
 	m.equal.group, m.equal.jobs = a.group, a.jobs
 	for w := range m.peaks {
 		if p := h.peaks.minutes[w][minute%(peakMinutes+1)]; p.At.Unix()/60 == minute {

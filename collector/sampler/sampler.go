@@ -72,12 +72,17 @@ type Sampler struct {
 	devices  map[string]*device  // keyed by Rail.ID
 	dropped  [Reasons]uint64     // samples
 	sets     [directions]Set
-	seconds  int   // number of seconds since the start
-	minute   int64 // last minute that was compared, since the epoch
-	suspect  suspicion
-	gpus     gpuHistories
+	passed
+	suspect suspicion
+	gpus    gpuHistories
 
 	running sync.WaitGroup
+}
+
+// passed is the time that was processed.
+type passed struct {
+	seconds int   // number of seconds since the start
+	minute  int64 // last minute that was compared, since the epoch
 }
 
 // New returns a sampler that does nothing until Run.
@@ -299,7 +304,7 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 		for d := range a.history {
 			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], interval, a.now(d))
 			to.TCP[d] = a.tcp[d].total
-			to.Lag[d] = a.lags[d].verdict(time.Now())
+			to.Lag[d] = a.history[d].lag.verdict(time.Now())
 			for w := range to.Peaks[d] {
 				to.Peaks[d][w] = a.history[d].peaks.highest(w, time.Now())
 			}

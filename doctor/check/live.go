@@ -251,9 +251,10 @@ func checkRailLags(f *facts.Facts, report reporter) {
 		}
 		if len(text) > 0 {
 			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
-				Evidence: "it carried as much as its equals for the same jobs, more slowly: " + strings.Join(text, "; "),
-				Why: "The jobs wait for it. The limit is on its path, at this end, in the network, or at the nodes to " +
-					"which it sends: these see the same.",
+				Evidence: "it carried as much as its equals for the same jobs, more slowly: " +
+					strings.Join(text, "; "),
+				Why: "The jobs wait for it. The limit is on its path: at this end, in the network, or at the nodes " +
+					"to which it sends, which see the same.",
 				Fix: []string{note("measure this rail when the jobs are over, and against another node: railscope " +
 					"bench PEER"), "# if the other nodes of the job report it too, the cause is at one of them: " +
 					"railscope fleet"}})

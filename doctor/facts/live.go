@@ -166,6 +166,12 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 		}
 	}
 	h.past = append(h.past, current)
+	l.readNow(series)
+	return l
+}
+
+// readNow reads what does not depend on earlier readings.
+func (l *Live) readNow(series Series) {
 	holding := func(row, label string, to *[]string) {
 		series.Each(row, []string{label}, func(values []string, v float64) {
 			if v == 1 {
@@ -186,7 +192,6 @@ func (h *History) Live(series Series, failed map[string]string, now time.Time) *
 		l.Hot = append(l.Hot, Hot{strings.Clone(values[0]), strings.Clone(values[1]), v})
 	})
 	series.Each("config_last_reload_successful", nil, func(_ []string, v float64) { l.Refused = v == 0 })
-	return l
 }
 
 // lags returns the rails that lag, sorted.

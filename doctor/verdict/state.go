@@ -10,6 +10,7 @@ import (
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/status"
 )
 
@@ -22,13 +23,35 @@ const (
 // State is what is known about a node.
 type State struct {
 	Source      string // origin of the knowledge, for people
+	At          time.Time
 	Rails       status.Rails
 	Down        []DownRail
 	Maintenance bool
 	Found       []finding.Finding
 	Round       []finding.Finding // findings of a round that was asked for
 	Peers       int               // peers that the node probes
+	Proofs      []Proof           // last evidence of what each rail in use can carry; empty if none is known
 	Unknown     string            // reason why nothing, or not everything, is known
+}
+
+// Proof is the last evidence of what a rail can carry.
+type Proof struct {
+	Rail         string `json:"rail"`
+	*proof.Proof        // nil: none
+}
+
+// proofs returns the proof of each rail that is in use, or nothing if no rail has one.
+func proofs(s *status.Status) (list []Proof) {
+	known := false
+	for _, r := range s.Rails {
+		if !r.Unused {
+			list, known = append(list, Proof{r.Name, r.Proof}), known || r.Proof != nil
+		}
+	}
+	if !known {
+		return nil
+	}
+	return list
 }
 
 // DownRail is a rail that is not up, although it is in use.
@@ -39,8 +62,8 @@ type DownRail struct {
 
 // FromStatus returns the state of a node from the status of the railscope that runs on it.
 func FromStatus(at *status.Status) State {
-	s := State{Rails: at.Count(), Down: downRails(at), Maintenance: at.Maintenance, Found: Standing(at),
-		Peers: len(at.Peers), Unknown: unknownState(at)}
+	s := State{At: at.At, Rails: at.Count(), Down: downRails(at), Maintenance: at.Maintenance, Found: Standing(at),
+		Peers: len(at.Peers), Proofs: proofs(at), Unknown: unknownState(at)}
 	if s.Unknown != "" { // the findings may be too old: their faults may have been fixed
 		now := at.Examination.Hard != nil && at.At.Sub(*at.Examination.Hard) < hardFresh
 		s.Found = slices.DeleteFunc(s.Found, func(f finding.Finding) bool {

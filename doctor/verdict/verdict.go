@@ -9,6 +9,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/status"
 	"github.com/railscope/railscope/internal/terminal"
 )
@@ -26,6 +27,7 @@ type Verdict struct {
 	Text     string            `json:"text"` // the line that check prints
 	Source   string            `json:"source"`
 	Findings []finding.Finding `json:"findings"` // findings that count, the worst first
+	Proofs   []Proof           `json:"proofs"`   // last evidence of what each rail can carry; empty if none is known
 }
 
 // Selection selects checks.
@@ -57,7 +59,8 @@ func (c Criteria) Judge(s State) Verdict {
 	slices.SortStableFunc(found, finding.Finding.Compare)
 	bad := append(c.counting(s), c.severe(c.selected(s.Round))...)
 	slices.SortStableFunc(bad, finding.Finding.Compare)
-	out := Verdict{Level: status.OK, Source: s.Source, Findings: append([]finding.Finding{}, found...)}
+	out := Verdict{Level: status.OK, Source: s.Source, Findings: append([]finding.Finding{}, found...),
+		Proofs: append([]Proof{}, s.Proofs...)}
 	switch {
 	case s.Maintenance:
 		out.Text = line(out.Level, "maintenance, nothing is judged", 0)
@@ -71,7 +74,7 @@ func (c Criteria) Judge(s State) Verdict {
 		out.Level = string(less.Severity)
 		out.Text = line(out.Level, less.Title()+", "+s.Rails.String(), 0)
 	default:
-		out.Text = line(out.Level, rails(s, found)+excused+others(found), 0)
+		out.Text = line(out.Level, rails(s, found)+excused+proved(s)+others(found), 0)
 	}
 	return out
 }
@@ -144,6 +147,28 @@ func rails(s State, found []finding.Finding) string {
 	why, _, _ := strings.Cut(found[i].Evidence, ": ")
 	why, _, _ = strings.Cut(why, " (")
 	return why
+}
+
+// proved returns how old the oldest of the rails' proofs is, or how many rails have one.
+func proved(s State) string {
+	var oldest *proof.Proof
+	n := 0
+	for _, p := range s.Proofs {
+		if p.Proof == nil {
+			continue
+		}
+		n++
+		if oldest == nil || p.At.Before(oldest.At) {
+			oldest = p.Proof
+		}
+	}
+	switch {
+	case n == 0:
+		return ""
+	case n < len(s.Proofs):
+		return fmt.Sprintf(", %d proved", n)
+	}
+	return ", proved " + oldest.Ago(s.At)
 }
 
 // others returns the numbers of findings below the least severity and of recovering findings.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/status"
 )
 
@@ -23,6 +24,30 @@ func statusOf(found ...finding.Raised) status.Status {
 	for range 8 {
 		s.Rails = append(s.Rails, status.Rail{Up: &up})
 	}
+	return s
+}
+
+// provedBefore returns a good state whose rails were proved so long ago, and the last one at another time, or never if
+// that is negative.
+func provedBefore(all, last time.Duration) status.Status {
+	s := statusOf()
+	for i := range s.Rails {
+		s.Rails[i].Proof = &proof.Proof{By: proof.ByTraffic, Rate: 1, At: s.At.Add(-all)}
+	}
+	s.Rails[7].Proof.At = s.At.Add(-last)
+	if last < 0 {
+		s.Rails[7].Proof = nil
+	}
+	return s
+}
+
+func unused(s status.Status) status.Status {
+	s.Rails[7].Unused = true
+	return s
+}
+
+func withFound(s status.Status, found ...finding.Raised) status.Status {
+	s.Findings = found
 	return s
 }
 
@@ -68,6 +93,12 @@ func TestJudge(t *testing.T) {
 		exit   int
 	}{
 		{"nothing", statusOf(), nil, "ok: 8 rails up", 0},
+		{"proofs of all rails", provedBefore(time.Second, 13*time.Minute), nil, "ok: 8 rails up, proved 13 min ago", 0},
+		{"proofs of some", provedBefore(time.Second, -1), nil, "ok: 8 rails up, 7 proved", 0},
+		{"proofs, and an unused rail without", unused(provedBefore(time.Second, -1)), nil,
+			"ok: 7 rails up, 1 unused, proved less than 1 min ago", 0},
+		{"proofs beside a warning", withFound(provedBefore(time.Second, time.Hour), slow), nil,
+			"ok: 8 rails up, proved 1 h 0 min ago, 1 warning", 0},
 		{"a rail that no finding is about", oneDown(), nil, "critical: rail 3: port down", 1},
 		{"one that recovers by its finding, and is down", oneDown(recovering), nil, "critical: rail 3: port down", 1},
 		{"one that recovers", statusOf(recovering), nil, "ok: 8 rails up, 1 recovering", 0},

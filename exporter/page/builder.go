@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/stats"
 )
@@ -150,8 +151,8 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 			Distance: l[8],
 			Up:       get("port_up"), MTU: get("port_mtu_bytes", "kind", "active"),
 			Rate: get("port_rate_bytes_per_second"), Capacity: get("rail_capacity_bytes_per_second"),
-			Transfers: get("pcie_link_transfers_per_second"), MaxTransfers: get("pcie_link_max_transfers_per_second"),
-			Width: get("pcie_link_width_lanes"), MaxWidth: get("pcie_link_max_width_lanes"),
+			Link: Link{get("pcie_link_transfers_per_second"), get("pcie_link_max_transfers_per_second"),
+				get("pcie_link_width_lanes"), get("pcie_link_max_width_lanes")},
 			Links: get("netdev_carrier_changes_total")}
 		r.Expected, r.Unsaved = get("rail_expected_bytes_per_second"), !is(b.value("state_saved"), 1)
 		if r.NUMA == "-1" {
@@ -173,10 +174,28 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 			}
 			r.Traffic[d] = t
 		}
+		last := b.proof(&r, get)
+		r.Proof = Proof{last, last.Text(now)}
 		s.Rails = append(s.Rails, r)
 	})
 	slices.SortFunc(s.Rails, func(a, b Rail) int { return rail.NaturalCompare(a.Name, b.Name) })
 	b.congestion(s, now)
+}
+
+// proof returns the last proof of a rail, by a burst or by the traffic of either direction.
+func (b *builder) proof(r *Rail, get func(row string, labels ...string) *float64) *proof.Proof {
+	if b.o.Proof == nil {
+		return nil
+	}
+	last, part := b.o.Proof(r.Name)
+	for _, name := range directions() {
+		peak := get("rail_peak_bytes_per_second", "direction", name, "window", "1s")
+		at := get("rail_peak_timestamp_seconds", "direction", name, "window", "1s")
+		if peak != nil && at != nil && r.Expected != nil {
+			last = proof.Later(last, proof.Traffic(*peak, time.UnixMilli(int64(*at*1e3)), *r.Expected, part))
+		}
+	}
+	return last
 }
 
 // stateName returns the name of a port's state, enum ib_port_state.

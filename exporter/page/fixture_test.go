@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 )
 
 // exposition is a Reading of a text exposition.
@@ -108,6 +109,16 @@ func trained(t testing.TB) (Options, exposition) {
 		add(`railscope_rails_active{direction="%s"} 8`, d)
 		add(`railscope_rails_imbalance_ratio{direction="%s",role="compute"} 0.004`, d)
 	}
+	// The job's peaks prove rails 0 to 5; rail 6 carried too little, and a burst over rail 5 was later than its peak.
+	for i := range 7 {
+		rate, at := 4.64e10, then().Add(-time.Duration(i)*5*time.Minute)
+		if i == 6 {
+			rate = 3.4e10
+		}
+		add(`railscope_rail_peak_bytes_per_second{rail="%d",direction="transmit",window="1s"} %v`, i, rate)
+		add(`railscope_rail_peak_bytes_per_second{rail="%d",direction="transmit",window="100ms"} 4.9e+10`, i)
+		add(`railscope_rail_peak_timestamp_seconds{rail="%d",direction="transmit",window="1s"} %d`, i, at.Unix())
+	}
 	var peers []Peer
 	for i := range 20 {
 		peer := Peer{Name: fmt.Sprintf("hgx-%02d:10092", i+2)}
@@ -138,6 +149,12 @@ func trained(t testing.TB) (Options, exposition) {
 			return append(to, recent...), recent[119], true
 		},
 		Peers: func() ([]Peer, bool) { return peers, true },
+		Proof: func(rail string) (*proof.Proof, float64) {
+			if rail == "5" || rail == "7" {
+				return &proof.Proof{By: proof.ByBurst, Rate: 4.5e10, At: then().Add(-20 * time.Minute)}, 0.7
+			}
+			return nil, 0.7
+		},
 		Exam: func() Exam {
 			return examined(finding.Finding{Check: "fallback", Severity: finding.Critical, Subject: "peer hgx-09",
 				Evidence: "RDMA to hgx-09 failed: no_gid: rail 4 has no RoCE v2 GID in the peer's subnet",

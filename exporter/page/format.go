@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/units"
 )
 
 func formats() template.FuncMap {
@@ -177,19 +178,7 @@ func spark(recent []float64, capacity *float64) sparkline {
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
 
-// span writes a duration in its two largest units.
-func span(from, to time.Time) string {
-	d := max(0, to.Sub(from))
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
-}
+func span(from, to time.Time) string { return units.Span(to.Sub(from)) }
 
 func outcomeLevel(r Round) Level {
 	levels := map[string]Level{"ok": Good, "degraded": Warn, "fallback": Warn, "failed": Bad}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/railscope/railscope/internal/proof"
 )
 
 // Reading is the series of the last scrape.
@@ -42,6 +44,9 @@ type Options struct {
 	Peers func() (peers []Peer, probing bool)
 	// Refused is called with the address of a client that gets no stream because the limit is reached.
 	Refused func(address string)
+	// Proof returns the proof of a rail by the last burst, or nil, and the part of what is expected of a rail that
+	// makes traffic a proof. If nil, no proof is shown.
+	Proof func(rail string) (burst *proof.Proof, part float64)
 	// Own returns the bytes that the probe's own transfers moved over a rail, as in the status; nil: there is no
 	// probe.
 	Own func(device, port string) (transmit, receive, tcp *uint64)
@@ -73,8 +78,11 @@ func WithSources[S any](o Options, sources []S) Options {
 			Recent(rail string, direction int, to []float64) ([]float64, float64, bool)
 		}:
 			o.Recent = src.Recent
-		case interface{ Peers() ([]Peer, bool) }:
-			o.Peers = src.Peers
+		case interface {
+			Peers() ([]Peer, bool)
+			Proof(rail string) (*proof.Proof, float64)
+		}:
+			o.Peers, o.Proof = src.Peers, src.Proof
 		}
 	}
 	return o

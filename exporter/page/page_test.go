@@ -292,3 +292,23 @@ func TestFindingsOfRails(t *testing.T) {
 		t.Errorf("%+v, want %+v", s.Verdict, want)
 	}
 }
+
+// TestProofs: the last proof of a rail is a burst, or traffic that reached the part of what is expected.
+func TestProofs(t *testing.T) {
+	o, e := trained(t)
+	var got []string
+	for _, r := range Take(o, e, nil, then()).Rails {
+		got = append(got, r.Name+": "+r.Proved)
+	}
+	want := []string{"0: 371.2 Gb/s by traffic, less than 1 min ago", "1: 371.2 Gb/s by traffic, 5 min ago",
+		"2: 371.2 Gb/s by traffic, 10 min ago", "3: 371.2 Gb/s by traffic, 15 min ago",
+		"4: 371.2 Gb/s by traffic, 20 min ago", "5: 360 Gb/s by burst, 20 min ago", "6: ",
+		"7: 360 Gb/s by burst, 20 min ago"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	o.Proof = nil
+	if r := Take(o, e, nil, then()).Rails[0]; r.Proof.Proof != nil {
+		t.Errorf("without a probe: %+v", r.Proof)
+	}
+}

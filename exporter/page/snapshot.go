@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/status"
 )
@@ -51,21 +52,31 @@ type Note struct {
 type Rail struct {
 	Name, Device, Port, Netdev, PCIAddress, NUMA string
 
-	State                                    string // in words
-	Up, Rate, Capacity, Expected, MTU        *float64
-	Unsaved                                  bool     // the best value seen is lost at a restart
-	Transfers, MaxTransfers, Width, MaxWidth *float64 // PCIe link: transfers per second and lanes
-	Role                                     string
-	GPU, Distance                            string // nearest GPU, and its distance; empty: none
+	State                             string // in words
+	Up, Rate, Capacity, Expected, MTU *float64
+	Unsaved                           bool // the best value seen is lost at a restart
+	Link
+	Role          string
+	GPU, Distance string // nearest GPU, and its distance; empty: none
 
 	Traffic  [2]Traffic
 	Counters []Moving // counters of congestion or loss that moved
 	Links    *float64 // carrier changes since the interface was created
 
+	Proof
 	Unused      bool // no cable
 	NotMeasured bool // no counter for its bytes
 	Notes       []Note
 }
+
+// Proof is the last proof of what a rail can carry.
+type Proof struct {
+	Proof  *proof.Proof // nil: none
+	Proved string       // Proof in words; empty: none
+}
+
+// Link is a PCIe link: transfers per second and lanes.
+type Link struct{ Transfers, MaxTransfers, Width, MaxWidth *float64 }
 
 // Level returns Good if the rail is up.
 func (r Rail) Level() Level {

@@ -75,8 +75,16 @@ func TestAge(t *testing.T) {
 		t.Errorf("%d rows of %d; skipped %v, rounds %v", len(got), rows, got[p.burstsSkipped], got[p.rounds])
 	}
 	if got[p.lastBurst]["a "] != float64(start.Unix()) || got[p.lastRound]["a "] != float64(now.Unix()) ||
-		got[p.success]["a "] != float64(start.Unix()) {
-		t.Errorf("last burst %v, round %v, success %v", got[p.lastBurst], got[p.lastRound], got[p.success])
+		got[p.lastResult]["a "] != float64(now.Unix()) {
+		t.Errorf("last burst %v, round %v, result %v", got[p.lastBurst], got[p.lastRound], got[p.lastResult])
+	}
+	for rail, rate := range map[string]float64{"0": 0, "1": 0} {
+		if burst, part := p.Proof(rail); burst == nil || !burst.At.Equal(start) || burst.Rate <= rate || part != 0.7 {
+			t.Errorf("rail %s: %+v of %v", rail, burst, part)
+		}
+	}
+	if burst, _ := p.Proof("9"); burst != nil {
+		t.Errorf("a rail that was never measured: %+v", burst)
 	}
 
 	partial.Start = now

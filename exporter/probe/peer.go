@@ -8,6 +8,7 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/probe/result"
 )
 
@@ -20,9 +21,11 @@ type peer struct {
 
 	simulated bool // this is the demo
 	counts    []collector.Sample
-	success   time.Time
 	ended     time.Time // end of the last round, whatever its result
 	burst     time.Time // end of the last round with a figure of a burst
+
+	judged time.Time               // end of the last round that was not skipped
+	proofs map[string]*proof.Proof // last burst of each rail, of any age
 
 	last  *result.Result // last round that was not skipped, with kept values of earlier rounds; nil: none yet
 	dates dates          // when the kept values were measured
@@ -94,16 +97,33 @@ func (p *peer) observe(r result.Result, found []finding.Finding) {
 		p.countRails(r) // a disturbed round also moved bytes and has latencies
 		return
 	}
+	p.judged = p.ended
 	if r.Measured() {
 		p.burst = p.ended
 	}
+	p.prove(r)
 	if f := r.BurstSkipped; f != nil {
 		p.add(p.rows.burstsSkipped, 1, known(f.Reason))
 	}
 	p.count(r)
 	p.keep(r)
-	if r.Outcome == result.OK {
-		p.success = p.ended
+}
+
+// prove notes what the bursts of a round showed of each rail.
+func (p *peer) prove(r result.Result) {
+	if p.proofs == nil {
+		p.proofs = map[string]*proof.Proof{}
+	}
+	for i := range r.Rails {
+		rate := 0.0
+		for _, flow := range []*result.Flow{r.Rails[i].Solo, r.Rails[i].Striped} {
+			if flow != nil {
+				rate = max(rate, flow.BytesPerSecond())
+			}
+		}
+		if rate > 0 {
+			p.proofs[r.Rails[i].Rail] = &proof.Proof{By: proof.ByBurst, Rate: rate, At: p.ended}
+		}
 	}
 }
 

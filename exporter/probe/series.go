@@ -23,8 +23,8 @@ func (p *peer) render() {
 	if !p.burst.IsZero() {
 		p.put(p.rows.lastBurst, table.UnixSeconds(p.burst))
 	}
-	if !p.success.IsZero() {
-		p.put(p.rows.success, table.UnixSeconds(p.success))
+	if !p.judged.IsZero() {
+		p.put(p.rows.lastResult, table.UnixSeconds(p.judged))
 	}
 	if p.last == nil {
 		return

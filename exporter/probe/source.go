@@ -2,6 +2,7 @@
 package probe
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
@@ -224,6 +226,18 @@ func (p *Source) Peers() (peers []page.Peer, probing bool) {
 		peers = append(peers, page.Peer{Name: plain(peer.name), Rounds: slices.Clone(peer.recent)})
 	}
 	return peers, probing
+}
+
+// Proof returns the proof of a rail by the last burst with any peer, or nil, and the part of what is expected of a rail
+// that makes traffic a proof.
+func (p *Source) Proof(rail string) (burst *proof.Proof, part float64) {
+	part = p.stats().MinOfExpected
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, peer := range p.order {
+		burst = proof.Later(burst, peer.proofs[rail])
+	}
+	return burst, cmp.Or(part, options.DefaultOptions().MinOfExpected)
 }
 
 // roundOf returns the part of a result that the page shows.

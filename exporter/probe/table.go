@@ -6,7 +6,7 @@ type rows struct {
 	collector.Table
 	// Rows of a peer.
 	rounds, soloRounds, failures, skipped, verification, retransmits *collector.Metric
-	transport, fallback, mismatch, success, lastRound, duration      *collector.Metric
+	transport, fallback, mismatch, lastResult, lastRound, duration   *collector.Metric
 	lastBurst, burstsSkipped                                         *collector.Metric
 	goodput, imbalance, scaling, speedup, tcp, tcpMTU                *collector.Metric
 	// Rows of a peer and a rail.
@@ -52,8 +52,8 @@ func newRows() *rows {
 		"fell back to TCP or failed; always 1. Absent when it did not.")
 	r.mismatch = peer.With("component").Gauge("probe_component_mismatch",
 		"1 when the two ends run incompatible versions of a component; absent when they do not.")
-	r.success = peer.Gauge("probe_last_success_timestamp_seconds",
-		"When the last round with result ok ended, Unix time.")
+	r.lastResult = peer.Gauge("probe_last_result_timestamp_seconds", "When the last round that was not skipped "+
+		"ended, Unix time: the age of probe_transport, probe_fallback_info and probe_rail_up.")
 	r.lastRound = peer.Gauge("probe_last_round_timestamp_seconds",
 		"When the last round ended, Unix time, whatever its result, skipped included. Absent before the first.")
 	r.lastBurst = peer.Ref(here).Gauge("probe_last_burst_timestamp_seconds", "When the last round with a burst ended, "+

@@ -83,13 +83,13 @@ func (s *Source) emitRails(put put) {
 				put(s.tcp, float64(r.TCP[d]), r.Name, direction)
 			}
 			if lag := r.Lag[d]; lag.Rate > 0 {
-				put(s.lagging, lag.Rate, r.Name, direction, "rail")
-				put(s.lagging, lag.Equals, r.Name, direction, "equals")
+				put(s.peaks.lagging, lag.Rate, r.Name, direction, "rail")
+				put(s.peaks.lagging, lag.Equals, r.Name, direction, "equals")
 			}
 			for w, peak := range r.Peaks[d] {
 				if peak.Rate > 0 {
-					put(s.highest, peak.Rate, r.Name, direction, sampler.PeakWindow(w))
-					put(s.highestAt, float64(peak.At.UnixMilli())/1e3, r.Name, direction, sampler.PeakWindow(w))
+					put(s.peaks.highest, peak.Rate, r.Name, direction, sampler.PeakWindow(w))
+					put(s.peaks.highestAt, float64(peak.At.UnixMilli())/1e3, r.Name, direction, sampler.PeakWindow(w))
 				}
 			}
 		}

@@ -6,11 +6,14 @@ type rows struct {
 	collector.Table
 
 	utilization, busy, saturated, tcp                       *collector.Metric // rows of a rail
-	highest, highestAt, lagging                             *collector.Metric // rows of its peaks
 	share, imbalance, imbalanced, anyBusy, active, fallback *collector.Metric // rows of all rails
 	peak                                                    *collector.Metric // rows of a GPU
+	peaks                                                   peakRows
 	cost                                                    costRows
 }
+
+// peakRows are the rows of a rail's highest rates.
+type peakRows struct{ highest, highestAt, lagging *collector.Metric }
 
 // costRows are the rows of the sampler itself.
 type costRows struct{ interval, samples, overruns, dropped, reading *collector.Metric }
@@ -31,15 +34,7 @@ func newRows() *rows {
 		"RDMA, mostly TCP, since railscope started; for a bond, of all members together. Absent where no counter of "+
 		"the driver is known to be without RDMA (docs/sampler.md).")
 
-	peaks := flow.With("window").Ref(code + "peak.go")
-	r.highest = peaks.Gauge("rail_peak_bytes_per_second", "Highest rate of the rail's traffic in the last hour, "+
-		"without the probe's: over 1 s, and over 100 ms where samples are that short. What a job has carried, the "+
-		"rail can carry. Absent while the rail was not busy.")
-	r.highestAt = peaks.Gauge("rail_peak_timestamp_seconds", "Time of rail_peak_bytes_per_second.")
-
-	r.lagging = flow.With("of").Ref(code+"lag.go").Gauge("rail_lagging_bytes_per_second", "Highest rates of a rail "+
-		"that carries as much as its equals for the same jobs, but never faster than half of their highest rate: "+
-		"of=rail its own, of=equals the median of theirs. Absent otherwise.")
+	r.peaks = newPeaks(flow)
 
 	r.share = flow.Ref("internal/rail/balance.go").Gauge("rail_share_ratio", "Load ÷ capacity of the rail in the "+
 		"real traffic of the last 10 s, relative to the best rail of its group (role, link layer and rate): 1 for "+
@@ -78,5 +73,18 @@ func newRows() *rows {
 			"gone or not read for long. slow: the read took so long that the sample's time is unknown.")
 	r.cost.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for "+
 		"samples, waiting for its firmware included. Its CPU time is less, and part of process_cpu_seconds_total.")
+	return r
+}
+
+func newPeaks(flow collector.Group) (r peakRows) {
+	peaks := flow.With("window").Ref(code + "peak.go")
+	r.highest = peaks.Gauge("rail_peak_bytes_per_second", "Highest rate of the rail's traffic in the last hour, "+
+		"without the probe's: over 1 s, and over 100 ms where samples are that short. What a job has carried, the "+
+		"rail can carry. Absent while the rail was not busy.")
+	r.highestAt = peaks.Gauge("rail_peak_timestamp_seconds", "Time of rail_peak_bytes_per_second.")
+
+	r.lagging = flow.With("of").Ref(code+"lag.go").Gauge("rail_lagging_bytes_per_second", "Highest rates of a rail "+
+		"that carries as much as its equals for the same jobs, but never faster than half of their highest rate: "+
+		"of=rail its own, of=equals the median of theirs. Absent otherwise.")
 	return r
 }

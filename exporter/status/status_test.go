@@ -22,6 +22,7 @@ import (
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/status"
 )
 
@@ -74,6 +75,7 @@ const want = `{"version":1,"node":"n1","verdict":{"level":"critical","text":"no 
 	`"error":null,"done":2,"unread":["a file"],"hard":null},"rails":[{"name":"3","device":"mlx5_3","port":"1","netdev":"eth3",` +
 	`"pci_address":"0000:18:00.0","numa_node":"1","state":"down","up":false,"rate_bytes_per_second":50000000000,` +
 	`"capacity_bytes_per_second":null,"expected_bytes_per_second":null,"mtu_bytes":null,` +
+	`"proof":{"by":"burst","bytes_per_second":9,"at":"2000-01-01T00:00:00Z"},` +
 	`"unused":false,"not_measured":false,"probe_transmit_bytes":7,"probe_receive_bytes":null,"probe_tcp_bytes":null}],` +
 	`"rails_read":"2000-01-01T00:00:00Z","peers":[{"name":"new","last_round":null},{"name":"n2","last_round":` +
 	`{"start":"2000-01-01T00:00:00Z","seconds":0.25,"outcome":"degraded","transport":"rdma","reason":null,` +
@@ -96,16 +98,19 @@ func TestStatus(t *testing.T) {
 			}
 			return transmit, nil, nil
 		}
-		o := page.Options{Node: "host", Name: func() string { return "n1" }, Own: own, Started: now, Peers: func() ([]page.Peer, bool) {
-			return []page.Peer{{Name: "new"}, {Name: "n2", Rounds: []page.Round{{Start: now, Duration: 250 * time.Millisecond,
-				Outcome: "degraded", Transport: "rdma", Goodput: new(10.), Imbalance: new(0.5), P50: new(math.Inf(1)),
-				Findings: []finding.Finding{{Check: "imbalance", Severity: finding.Warning, Subject: "rail 3", Evidence: "e",
-					Fix: []string{"f"}}}}, {Outcome: "ok"}}}}, true
-		}, Exam: func() page.Exam {
-			return page.Exam{On: true, At: now, Took: time.Second / 2, Done: 2, Unread: []string{"a file"}, More: 4,
-				Findings: []finding.Raised{{Finding: finding.Finding{Check: "port_down", Severity: finding.Critical,
-					Subject: "rail 3", Fix: []string{"x"}, Since: now, Seen: now}}}}
-		}}
+		o := page.Options{Node: "host", Name: func() string { return "n1" }, Own: own, Started: now,
+			Proof: func(rail string) (*proof.Proof, float64) {
+				return &proof.Proof{By: proof.ByBurst, Rate: 9, At: now}, 0.7
+			}, Peers: func() ([]page.Peer, bool) {
+				return []page.Peer{{Name: "new"}, {Name: "n2", Rounds: []page.Round{{Start: now, Duration: 250 * time.Millisecond,
+					Outcome: "degraded", Transport: "rdma", Goodput: new(10.), Imbalance: new(0.5), P50: new(math.Inf(1)),
+					Findings: []finding.Finding{{Check: "imbalance", Severity: finding.Warning, Subject: "rail 3", Evidence: "e",
+						Fix: []string{"f"}}}}, {Outcome: "ok"}}}}, true
+			}, Exam: func() page.Exam {
+				return page.Exam{On: true, At: now, Took: time.Second / 2, Done: 2, Unread: []string{"a file"}, More: 4,
+					Findings: []finding.Raised{{Finding: finding.Finding{Check: "port_down", Severity: finding.Critical,
+						Subject: "rail 3", Fix: []string{"x"}, Since: now, Seen: now}}}}
+			}}
 		w := httptest.NewRecorder()
 		Handler(s, o).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		got := strings.ReplaceAll(w.Body.String(), now.Local().Format("2006-01-02T15:04:05-07:00"),

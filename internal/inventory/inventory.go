@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/terminal"
@@ -37,17 +39,24 @@ type Rail struct {
 	Capacity      float64 `json:"capacity_bytes_per_second,omitempty"`
 	NetdevMTU     int     `json:"netdev_mtu_bytes,omitempty"`
 	ActiveMTU     int     `json:"active_mtu_bytes,omitempty"`
-	GIDIndex      int     `json:"gid_index"` // -1 if none is usable
-	GID           string  `json:"gid"`
-	GIDType       string  `json:"gid_type"`
-	GIDNetdev     string  `json:"gid_netdev"`
-	Reason        string  `json:"reason"` // reason for that GID
-	Misbound      bool    `json:"gid_misbound"`
+	Address
+	// last evidence of what the rail can carry, as the railscope that runs here knows it
+	Proof *proof.Proof `json:"proof,omitempty"`
 
 	BytesFrom string `json:"bytes_from"` // see [rail.Port.BytesFrom]
 	Unused    bool   `json:"unused"`     // see [rail.Unused]
 
 	CharacterDevices []string `json:"character_devices"` // devices that a program needs to use the rail
+}
+
+// Address is the GID that connections use.
+type Address struct {
+	GIDIndex  int    `json:"gid_index"` // -1 if none is usable
+	GID       string `json:"gid"`
+	GIDType   string `json:"gid_type"`
+	GIDNetdev string `json:"gid_netdev"`
+	Reason    string `json:"reason"` // reason for that GID
+	Misbound  bool   `json:"gid_misbound"`
 }
 
 type port struct {
@@ -100,7 +109,8 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, expected 
 }
 
 func describe(r rail.Rail) Rail {
-	return Rail{Rail: r, State: "unknown", PhysicalState: "unknown", GIDIndex: -1, CharacterDevices: []string{}}
+	return Rail{Rail: r, State: "unknown", PhysicalState: "unknown", Address: Address{GIDIndex: -1},
+		CharacterDevices: []string{}}
 }
 
 // readPort reads the port of a rail. It may hang.
@@ -172,17 +182,7 @@ func (l List) WriteTable(w io.Writer, all bool) error {
 	case len(l.Rails) == 0:
 		fmt.Fprintln(&b, "No rails: sysfs has no RDMA device (class/infiniband).")
 	default:
-		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t,
-			"RAIL\tDEVICE\tPORT\tNETDEV\tROLE\tGPU\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
-		for _, r := range l.Rails {
-			fmt.Fprintln(t, terminal.Row(r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.Role,
-				dash(strings.TrimSpace(r.GPU+" "+string(r.GPUDistance))), r.state(), gigabits(r.Rate),
-				gigabits(r.Capacity),
-				number(r.ActiveMTU, 1), dash(r.PCIAddress), number(r.NUMANode, 0), number(r.GIDIndex, 0),
-				dash(address(r.GID)), r.Reason))
-		}
-		_ = t.Flush() // b never fails
+		l.writeRails(&b)
 		if nodes := l.characterDevices(); len(nodes) > 0 {
 			fmt.Fprintln(&b, terminal.Plain("Devices for a container: "+rdmadev.Flags(nodes)))
 		}
@@ -197,6 +197,27 @@ func (l List) WriteTable(w io.Writer, all bool) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// writeRails writes the table. It has the column of proofs if there is one.
+func (l List) writeRails(b *bytes.Buffer) {
+	proved := slices.ContainsFunc(l.Rails, func(r Rail) bool { return r.Proof != nil })
+	column := func(of []string, proof string) []string {
+		if proved {
+			return slices.Insert(of, len(of)-1, proof)
+		}
+		return of
+	}
+	t := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(column(strings.Fields("RAIL DEVICE PORT NETDEV ROLE GPU STATE RATE CAPACITY MTU PCI "+
+		"NUMA GID ADDRESS WHY"), "PROOF"), "\t"))
+	for _, r := range l.Rails {
+		fmt.Fprintln(t, terminal.Row(column([]string{r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.Role,
+			dash(strings.TrimSpace(r.GPU + " " + string(r.GPUDistance))), r.state(), gigabits(r.Rate),
+			gigabits(r.Capacity), number(r.ActiveMTU, 1), dash(r.PCIAddress), number(r.NUMANode, 0),
+			number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, dash(r.Proof.Text(time.Now())))...))
+	}
+	_ = t.Flush() // b never fails
 }
 
 // state returns the state for the table.

@@ -15,6 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/inventory"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -75,6 +76,20 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// TestProof: the table has a column of proofs if one is known.
+func TestProof(t *testing.T) {
+	list := read(sysfstest.Unpack(t, "../rail/testdata/hgx-h100.txtar").Sys())
+	if text := table(t, list); strings.Contains(text, "PROOF") {
+		t.Errorf("no proof is known:\n%s", text)
+	}
+	list.Rails[1].Proof = &proof.Proof{By: proof.ByBurst, Rate: 46e9, At: time.Now()}
+	rows := strings.Split(table(t, list), "\n")
+	if !strings.Contains(rows[0], "  PROOF  ") || strings.Contains(rows[1], "burst") ||
+		!strings.Contains(rows[2], "  368 Gb/s by burst, less than 1 min ago  ") {
+		t.Errorf("%s", strings.Join(rows, "\n"))
+	}
+}
+
 func TestNoRails(t *testing.T) {
 	root := sysfstest.Unpack(t, "../rail/testdata/no-rdma.txtar")
 	list := read(root.Sys())
@@ -119,8 +134,8 @@ N/A
 	want := inventory.List{
 		Rails: []inventory.Rail{{
 			Rail:  rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1, Role: rail.Compute},
-			State: "unknown", PhysicalState: "11", GIDIndex: -1,
-			Reason:           "the GID table is empty: the interface is down, or the driver made no entries",
+			State: "unknown", PhysicalState: "11", Address: inventory.Address{GIDIndex: -1,
+				Reason: "the GID table is empty: the interface is down, or the driver made no entries"},
 			CharacterDevices: []string{}, BytesFrom: "none",
 		}},
 		LeftOut: []rail.LeftOut{},

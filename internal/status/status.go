@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
@@ -81,26 +82,32 @@ type Examination struct {
 
 // Rail is a rail as of the last read.
 type Rail struct {
-	Name        string   `json:"name"`
-	Device      string   `json:"device"`
-	Port        string   `json:"port"`
-	Netdev      string   `json:"netdev"`
-	PCIAddress  string   `json:"pci_address"`
-	NUMANode    *string  `json:"numa_node"`
-	State       *string  `json:"state"`
-	Up          *bool    `json:"up"`
-	Rate        *float64 `json:"rate_bytes_per_second"`
-	Capacity    *float64 `json:"capacity_bytes_per_second"`
-	Expected    *float64 `json:"expected_bytes_per_second"`
-	MTU         *float64 `json:"mtu_bytes"`
-	Unused      bool     `json:"unused"`       // never up, and not expected to be up: no cable
-	NotMeasured bool     `json:"not_measured"` // no counter for its bytes
+	Name       string   `json:"name"`
+	Device     string   `json:"device"`
+	Port       string   `json:"port"`
+	Netdev     string   `json:"netdev"`
+	PCIAddress string   `json:"pci_address"`
+	NUMANode   *string  `json:"numa_node"`
+	State      *string  `json:"state"`
+	Up         *bool    `json:"up"`
+	Rate       *float64 `json:"rate_bytes_per_second"`
+	Capacity   *float64 `json:"capacity_bytes_per_second"`
+	Expected   *float64 `json:"expected_bytes_per_second"`
+	MTU        *float64 `json:"mtu_bytes"`
+	// last evidence of what the rail can carry, by a burst or by the traffic of jobs; null: none yet
+	Proof       *proof.Proof `json:"proof"`
+	Unused      bool         `json:"unused"`       // never up, and not expected to be up: no cable
+	NotMeasured bool         `json:"not_measured"` // no counter for its bytes
 
-	// Bytes on the wire of the probe's own transfers since the start, as initiator and responder; null: there is no
-	// probe. The first two include those over TCP.
-	ProbeTransmit *uint64 `json:"probe_transmit_bytes"`
-	ProbeReceive  *uint64 `json:"probe_receive_bytes"`
-	ProbeTCP      *uint64 `json:"probe_tcp_bytes"` // both directions together
+	ProbeBytes
+}
+
+// ProbeBytes are the bytes on the wire of the probe's own transfers since the start, as initiator and responder; null:
+// there is no probe.
+type ProbeBytes struct {
+	ProbeTransmit *uint64 `json:"probe_transmit_bytes"` // with those over TCP
+	ProbeReceive  *uint64 `json:"probe_receive_bytes"`  // with those over TCP
+	ProbeTCP      *uint64 `json:"probe_tcp_bytes"`      // both directions together
 }
 
 // Peer is a configured peer of the probe.

@@ -125,7 +125,9 @@ type Stats struct {
 	Up       bool          // peers are asked and answered as configured
 	Interval time.Duration // time from one round with a peer to the next; 0: no peers
 	Full     time.Duration // time from one full round with a peer to the next; 0: no peers
-	Refused  []Refusal     // refusals by the control channel since the start, in a fixed order
+	// MinOfExpected is the option of that name; 0: no peers, or not judged.
+	MinOfExpected float64
+	Refused       []Refusal // refusals by the control channel since the start, in a fixed order
 }
 
 // Refusal counts the refusals of the control channel for one reason.

@@ -71,7 +71,7 @@ func TestProbeMetrics(t *testing.T) {
 	e.process.node.Run(t, "kill", "-HUP", fmt.Sprint(e.process.PID))
 	m := e.shows(t, want{`probe_rounds_total`: gone, `probe_transport`: gone, `probe_latency_seconds_count`: gone,
 		`probe_latency_seconds_bucket`: gone,
-		`probe_rail_up`:                gone, `probe_gid_info`: gone, `probe_last_success_timestamp_seconds`: gone,
+		`probe_rail_up`:                gone, `probe_gid_info`: gone, `probe_last_result_timestamp_seconds`: gone,
 		`probe_leases`: 0})
 	for _, s := range m {
 		if s.labels["peer"] != "" {

@@ -87,23 +87,13 @@ func (p pair) rounds() {
 		p.labels("stage", "hello", "reason", "peer_unreachable")...)
 	began := float64(p.Begin.Unix())
 	p.gauge("probe_last_round_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
-	p.gauge("probe_last_burst_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
-	p.gauge("probe_last_success_timestamp_seconds", func(t float64) float64 { return began + p.last(good, t) },
-		p.labels()...)
+	p.gauge("probe_last_burst_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...).
+		only(p.rdma)
+	p.gauge("probe_last_result_timestamp_seconds", func(t float64) float64 { return began + t }, p.labels()...)
 	p.counter("probe_verification_failures_total", is(0), p.labels()...)
 	p.gauge("probe_duration_seconds", func(t float64) float64 {
 		return 1.4 + 0.2*p.w.Noise("d", p.n, p.to, int(t/60))
 	}, p.labels()...)
-}
-
-// last returns the time at which a condition was last true, up to 70 minutes before t, to the minute.
-func (p pair) last(when func(float64) bool, t float64) float64 {
-	for at := t; at > t-4200; at -= 60 {
-		if when(at) {
-			return at
-		}
-	}
-	return t - 4200
 }
 
 // figures adds the values of rounds by RDMA, and of their TCP measurements.
@@ -117,8 +107,8 @@ func (p pair) figures() {
 	uneven := func(t float64) float64 { return math.Max(0, 1-least(t)/0.955) }
 	for name, value := range map[string]func(float64) float64{
 		"probe_imbalance_ratio": uneven,
-		"probe_scaling_ratio": func(t float64) float64 { return 0.975 + 0.01*p.w.Noise("scale", p.n, p.to, int(t/60)) },
-		"probe_speedup_ratio": func(t float64) float64 { return sum * mean(t) / 9.6e9 },
+		"probe_scaling_ratio":   func(t float64) float64 { return 0.975 + 0.01*p.w.Noise("scale", p.n, p.to, int(t/60)) },
+		"probe_speedup_ratio":   func(t float64) float64 { return sum * mean(t) / 9.6e9 },
 	} {
 		p.gauge(name, value, p.labels()...).only(p.rdma)
 	}
