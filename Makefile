@@ -64,7 +64,7 @@ golden: deps ## update the expected expositions in exporter/testdata
 docs: deps ## update the generated parts of docs/ and the PrometheusRule
 	go test ./exporter ./doctor/check ./cmd/railscope ./internal/machines -run TestDocs -update
 	go test ./deploy/rules -run 'TestTable|TestPrometheusRule' -update
-	go test ./probe -run TestWeather -update
+	go test ./probe -run 'TestWeather|TestArrivals' -update
 
 rules: deps .bin/promtool ## check and test the alerts, the metrics that they name, the expositions, and the compose file
 	for f in exporter/testdata/*.prom; do .bin/promtool check metrics <$$f || exit 1; done

@@ -136,14 +136,25 @@ func (f *busyFleet) gap(ctx context.Context, n, peer *simNode, r *round.Round) {
 func (f *busyFleet) burst(ctx context.Context, n, peer *simNode) {
 	end, _ := ctx.Deadline()
 	a, b := f.number[n.address], f.number[peer.address]
+	watched := map[*simNode]time.Duration{n: time.Since(f.start), peer: time.Since(f.start)}
 	for ctx.Err() == nil {
 		now := time.Since(f.start)
 		both, ok := f.jobs.together(a, b, now, end.Sub(f.start))
 		if !ok {
 			sleep(ctx, time.Until(end))
+			f.watch(watched)
 			return
 		}
-		sleep(ctx, both.from+simReadings-n.wait(5*time.Millisecond)-now)
+		noticed := simReadings - n.wait(5*time.Millisecond)
+		sleep(ctx, both.from+noticed-now)
+		f.watch(watched)
+		if !n.node.Gaps.Lasts("0", noticed) || !peer.node.Gaps.Lasts("0", noticed) {
+			const long = 100 * time.Millisecond
+			sleep(ctx, min(both.to, both.from+long)-time.Since(f.start))
+			if both.to <= both.from+long {
+				continue
+			}
+		}
 		if !claimBoth(n, peer) {
 			sleep(ctx, 5*time.Millisecond+n.wait(10*time.Millisecond))
 			continue
@@ -164,6 +175,24 @@ func (f *busyFleet) burst(ctx context.Context, n, peer *simNode) {
 		}
 		f.note(n.address, peer.address, true)
 		return
+	}
+}
+
+// watch records the gaps that nodes have seen from their beginning to their end since a time, as their watches do.
+func (f *busyFleet) watch(since map[*simNode]time.Duration) {
+	now := time.Since(f.start)
+	for n, from := range since {
+		for {
+			gap := f.jobs.quiet(f.number[n.address], from)
+			if gap.to >= now {
+				break
+			}
+			if gap.from > from { // its beginning was seen
+				n.node.Gaps.NoteGap("0", (gap.to-gap.from)/simReading*simReading)
+			}
+			from = gap.to + time.Microsecond
+		}
+		since[n] = from
 	}
 }
 
@@ -342,17 +371,19 @@ func TestBusyFleet(t *testing.T) {
 }
 
 // TestBusyFleetSteps: bursts in gaps hardly hold up a job: the 99.9th percentile of its steps of a second or more
-// grows by at most 0.1 %; of 1,024 nodes whose gaps vary ninefold, by 0.2 %, because two nodes may collide in one step.
+// grows by at most 0.1 %.
 func TestBusyFleetSteps(t *testing.T) {
-	if raceEnabled || testing.Short() {
+	if raceEnabled {
 		t.Skip("too slow under the race detector")
 	}
 	ms := time.Millisecond
 	for _, tc := range []struct {
 		nodes  int
 		length time.Duration
-		most   float64
-	}{{8, 4 * time.Hour, 0.001}, {128, time.Hour, 0.001}, {1024, 15 * time.Minute, 0.002}} {
+	}{{8, 4 * time.Hour}, {128, 30 * time.Minute}, {1024, 8 * time.Minute}} {
+		if testing.Short() && tc.nodes > 128 {
+			continue
+		}
 		for _, p := range []pattern{
 			{name: "a gap of 5 ms to 5 s", step: 10 * time.Second, gaps: []time.Duration{158 * ms}, spread: 31},
 			{name: "four gaps of 10 to 90 ms", step: time.Second, gaps: []time.Duration{30 * ms, 30 * ms, 30 * ms, 30 * ms},
@@ -368,7 +399,7 @@ func TestBusyFleetSteps(t *testing.T) {
 				m := f.measures(tc.length)
 				t.Logf("%5d nodes, steps of %v with %s: %d steps delayed, p99.9 grows by %.3f %%; %.1f bursts per pair and hour",
 					tc.nodes, p.step, p.name, len(f.jobs.delayed), 100*grows, m.bursts)
-				if p.step >= time.Second && grows > tc.most {
+				if p.step >= time.Second && grows > 0.001 {
 					t.Errorf("%d nodes, %s: the 99.9th percentile grows by %.3f %%", tc.nodes, p.name, 100*grows)
 				}
 			})

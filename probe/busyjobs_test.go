@@ -2,9 +2,7 @@ package probe
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -38,11 +36,23 @@ type jobs struct {
 }
 
 // chance returns a random number from 0 to 1 that depends on its arguments alone.
-func chance(of ...any) float64 {
-	h := fnv.New64a()
-	fmt.Fprintln(h, of...)
-	return rand.New(rand.NewPCG(h.Sum64(), 1)).Float64()
+func chance(of ...int64) float64 {
+	h := uint64(1)
+	for _, v := range of { // SplitMix64, Steele, Lea and Flood 2014
+		h += uint64(v) + 0x9e3779b97f4a7c15
+		h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+		h = (h ^ h>>27) * 0x94d049bb133111eb
+		h ^= h >> 31
+	}
+	return float64(h>>11) / (1 << 53)
 }
+
+// Kinds of random numbers.
+const (
+	drawShift = iota
+	drawPhase
+	drawGap
+)
 
 // running returns the number of the job that runs on a node at a time, and when that ends; negative: none runs.
 func (j *jobs) running(node int, at time.Duration) (job int, until time.Duration) {
@@ -54,7 +64,7 @@ func (j *jobs) running(node int, at time.Duration) (job int, until time.Duration
 		return group, forever
 	}
 	cycle := time.Duration(float64(j.runs) / j.busy)
-	shift := time.Duration(chance("shift", group) * float64(cycle))
+	shift := time.Duration(chance(drawShift, int64(group)) * float64(cycle))
 	n := (at + shift) / cycle
 	begin := n*cycle - shift
 	if at-begin < j.runs {
@@ -84,14 +94,14 @@ func (j *jobs) quiet(node int, at time.Duration) span {
 func (j *jobs) gap(job int, at, until time.Duration) (span, bool) {
 	phase := time.Duration(0)
 	if j.apart {
-		phase = time.Duration(chance("phase", job) * float64(j.step))
+		phase = time.Duration(chance(drawPhase, int64(job)) * float64(j.step))
 	}
 	for n := (at + phase) / j.step; n*j.step-phase < until; n++ {
 		begin := n*j.step - phase
 		share := j.step / time.Duration(len(j.gaps))
 		for i, length := range j.gaps {
 			if j.spread > 1 {
-				c := 2*chance("gap", job, n, i) - 1
+				c := 2*chance(drawGap, int64(job), int64(n), int64(i)) - 1
 				length = time.Duration(float64(length) * math.Pow(j.spread, c))
 			}
 			s := span{begin + time.Duration(i)*share, begin + time.Duration(i)*share + min(length, share*9/10)}
@@ -118,7 +128,8 @@ func (j *jobs) uses(node int, at time.Duration) float64 {
 // Times of a burst in a gap: the readings that show a rail quiet, the claim of the slot, the burst, and its
 // verification.
 const (
-	simReadings = 25 * time.Millisecond
+	simReading  = 5 * time.Millisecond
+	simReadings = 5 * simReading
 	simClaim    = time.Millisecond
 	simBurst    = time.Millisecond
 	simVerify   = 3 * time.Millisecond

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -28,7 +29,13 @@ func gapRails() (rails []node.LocalRail) {
 // port.
 func TestQuiet(t *testing.T) {
 	rails := gapRails()
-	w := node.NewQuietWatch(nil, rails)
+	gaps := &node.Gaps{}
+	for _, r := range rails {
+		for range 12 {
+			gaps.NoteGap(r.Name, time.Second)
+		}
+	}
+	w := node.NewQuietWatch(&node.Node{Gaps: gaps}, rails)
 	at := time.Unix(1e9, 0)
 	last := map[string]rail.Traffic{}
 	for _, r := range rails {
@@ -73,6 +80,86 @@ func TestQuiet(t *testing.T) {
 		if got := w.Quiet(); !slices.Equal(got, step.want) {
 			t.Errorf("reading %d: quiet %q, want %q", i, got, step.want)
 		}
+	}
+}
+
+// TestLasts: a burst is made where all of the last twelve gaps would have had time for it, or where quiet has lasted.
+func TestLasts(t *testing.T) {
+	const ms = time.Millisecond
+	eleven := slices.Repeat([]time.Duration{60 * ms}, 11)
+	for _, tc := range []struct {
+		why  string
+		gaps []time.Duration
+		age  time.Duration
+		so   time.Duration
+		want bool
+	}{
+		{"nothing is known", nil, 0, 20 * ms, false},
+		{"nothing is known, but it lasts", nil, 0, 100 * ms, true},
+		{"too few", eleven, 0, 20 * ms, false},
+		{"all long", append(eleven, 60*ms), 0, 20 * ms, true},
+		{"late in them", append(eleven, 60*ms), 0, 51 * ms, false},
+		{"early enough", append(eleven, 60*ms), 0, 50 * ms, true},
+		{"one was short", append(eleven, 29*ms), 0, 20 * ms, false},
+		{"one was just long enough", append(eleven, 30*ms), 0, 20 * ms, true},
+		{"a short one, thirteen before", slices.Concat([]time.Duration{29 * ms}, eleven, []time.Duration{60 * ms}), 0, 20 * ms,
+			true},
+		{"one could not be noticed", slices.Concat(eleven, []time.Duration{60 * ms, 19 * ms}), 0, 20 * ms, true},
+		{"of an hour ago", append(eleven, 60*ms), time.Hour, 20 * ms, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var gaps node.Gaps
+			for _, length := range tc.gaps {
+				gaps.NoteGap("0", length)
+			}
+			time.Sleep(tc.age)
+			if got := gaps.Lasts("0", tc.so); got != tc.want {
+				t.Errorf("%s: %v", tc.why, got)
+			}
+			if tc.so < 100*ms && gaps.Lasts("1", tc.so) {
+				t.Errorf("%s: on another rail", tc.why)
+			}
+		})
+	}
+}
+
+// TestGapsSeen: a watch records gaps from their beginning to their end, and not what it saw only a part of.
+func TestGapsSeen(t *testing.T) {
+	rails := gapRails()[:1]
+	gaps := &node.Gaps{}
+	w := node.NewQuietWatch(&node.Node{Gaps: gaps}, rails)
+	at, sent := time.Unix(1e9, 0), uint64(0)
+	read := func(n int, bytes uint64) {
+		for range n {
+			before := map[string]rail.Traffic{"0": {At: at, Port: [2]uint64{rail.Transmit: sent}}}
+			at, sent = at.Add(5*time.Millisecond), sent+bytes
+			w.Note(before, map[string]rail.Traffic{"0": {At: at, Port: [2]uint64{rail.Transmit: sent}}})
+		}
+	}
+	read(5, 0) // the gap had begun
+	for i := range 12 {
+		read(3, 5e6)
+		if gaps.Lasts("0", 25*time.Millisecond) {
+			t.Errorf("after %d gaps", i)
+		}
+		read(7, 0)
+		if got := w.Quiet(); got != nil {
+			t.Errorf("quiet %q after %d gaps", got, i)
+		}
+	}
+	read(1, 5e6)
+	if !gaps.Lasts("0", 25*time.Millisecond) || gaps.Lasts("0", 26*time.Millisecond) {
+		t.Error("after twelve gaps of 35 ms")
+	}
+	for i, want := range [][]string{nil, nil, nil, {"0"}, {"0"}, nil} { // 25 ms and a burst have time, 30 ms not
+		read(1, 0)
+		if got := w.Quiet(); !slices.Equal(got, want) {
+			t.Errorf("reading %d: quiet %q, want %q", i, got, want)
+		}
+	}
+	read(14, 0)
+	if got := w.Quiet(); len(got) != 1 {
+		t.Errorf("after 100 ms: quiet %q", got)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestRoundFallsBack(t *testing.T) {
 		}, failure.StageReach, failure.DeviceFatal},
 		{"the provider crashes", "a", func(d *fakeverbs.Device) { d.CrashAt = 1 }, failure.StageReach,
 			failure.WorkerCrashed},
-		{"the provider crashes in the middle", "a", func(d *fakeverbs.Device) { d.CrashAt = 40 }, failure.StageSolo,
+		{"the provider crashes in the middle", "a", func(d *fakeverbs.Device) { d.CrashAt = 55 }, failure.StageSolo,
 			failure.WorkerCrashed},
 		{"nothing ever completes", "a", func(d *fakeverbs.Device) { d.HangPoll = true }, failure.StageReach,
 			failure.Timeout},

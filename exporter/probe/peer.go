@@ -171,13 +171,13 @@ func (p *peer) countRails(r result.Result) {
 		if rail.Retransmits != nil {
 			p.add(p.rows.railRetransmits, float64(*rail.Retransmits), rail.Rail)
 		}
-		if l := rail.Latency; l != nil && len(l.Samples) > 0 {
+		if met := rail.Latency.Met(); len(met) > 0 {
 			load := idle
 			if rail.Busy {
 				load = busy
 			}
-			p.observeLatency(p.latency, railLoad{"", load}, l.Samples)
-			p.observeLatency(p.railLatency, railLoad{rail.Rail, load}, l.Samples)
+			p.observeLatency(p.latency, railLoad{"", load}, met)
+			p.observeLatency(p.railLatency, railLoad{rail.Rail, load}, met)
 		}
 	}
 }

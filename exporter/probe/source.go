@@ -264,8 +264,8 @@ func roundOf(r result.Result, found []finding.Finding) page.Round {
 		if rail.Expected != nil && !left(rail) {
 			expected += *rail.Expected
 		}
-		if l := rail.Latency; l != nil && len(l.Samples) > 0 {
-			p50, p99 = max(p50, l.Quantile(0.5).Seconds()), max(p99, l.Quantile(0.99).Seconds())
+		if met := rail.Latency.Met(); len(met) > 0 {
+			p50, p99 = max(p50, result.Quantile(met, 0.5).Seconds()), max(p99, result.Quantile(met, 0.99).Seconds())
 			round.P50, round.P99 = &p50, &p99
 		}
 	}

@@ -79,9 +79,9 @@ func newRows() *rows {
 
 	rail := r.Group(figures, "peer", "rail")
 	r.latency = rail.With("load").Row(collector.Histogram, "probe_latency_seconds",
-		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. load=busy: others used the "+
-			"rail in the seconds before. Per rail where the scrape negotiates native histograms; else of all rails, "+
-			"with an empty rail.")
+		"Round-trip time of 8 B RDMA writes at random times, from post to completion: what traffic meets. "+
+			"load=busy: others used the rail in the seconds before. Per rail where the scrape negotiates native "+
+			"histograms; else of all rails, with an empty rail.")
 	r.railUp = rail.Gauge("probe_rail_up",
 		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not. Absent for a rail without a "+
 			"partner because the peer has fewer rails.")

@@ -39,7 +39,11 @@ func (f Flow) BytesPerSecond() float64 {
 
 // Latency holds round trips of 8 B writes, one outstanding, from post to completion, CLOCK_MONOTONIC.
 type Latency struct {
-	Samples []time.Duration // ascending
+	Samples []time.Duration // writes one after another, ascending
+	// Random has the samples of writes at random times, as traffic meets the path, ascending. Writes one after another
+	// miss pauses: the one that waits through a pause is one of many. Samples during which the probe's thread did not
+	// run are missing.
+	Random []time.Duration
 
 	// Adapter and Host split further writes of an interactive round: until the adapter stamped the completion
 	// (adapter, wire and peer), and from then until it was polled. Ascending; nil: the adapter has no readable
@@ -63,6 +67,27 @@ func (l *Latency) Add(samples, adapter []time.Duration) *Latency {
 		slices.Sort(list)
 	}
 	return l
+}
+
+// AddRandom adds samples of writes at random times. Nil stays nil.
+func (l *Latency) AddRandom(samples []time.Duration) *Latency {
+	if l == nil {
+		return nil
+	}
+	l.Random = append(l.Random, samples...)
+	slices.Sort(l.Random)
+	return l
+}
+
+// Met returns the samples that show what traffic meets: those at random times, else all.
+func (l *Latency) Met() []time.Duration {
+	if l == nil {
+		return nil
+	}
+	if len(l.Random) > 0 {
+		return l.Random
+	}
+	return l.Samples
 }
 
 // Quantile returns the sample below which the fraction q of all lies (nearest rank), 0 ≤ q ≤ 1.

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "model.h"
+#include "weather.h"
 
 static int lr_clock_gettime(clockid_t id, struct timespec *t);
 static int lr_nanosleep(const struct timespec *t, struct timespec *rest);
@@ -28,6 +29,7 @@ static int lr_sched_yield(void);
 #define rs_completion lr_rs_completion
 #define rs_rail_arrived lr_rs_rail_arrived
 #define rs_latency lr_rs_latency
+#define rs_arrivals lr_rs_arrivals
 #define rs_copy lr_rs_copy
 #define rs_copied lr_rs_copied
 #define rs_forget_copies lr_rs_forget_copies
@@ -148,53 +150,15 @@ static int lr_sched_yield(void)
 	return 0;
 }
 
-/* Returns a number in [0, 1) for a period of time: splitmix64. */
-static double drawn(uint64_t seed, int64_t period)
-{
-	uint64_t x = seed + (uint64_t)(period + 1) * UINT64_C(0x9e3779b97f4a7c15);
-	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (double)((x ^ x >> 31) >> 11) / (double)(UINT64_C(1) << 53);
-}
-
-/* Returns a rail's share of its rate at a time. */
-static double weather(const struct lr_rail *r, int64_t t)
-{
-	double part = 1;
-	if (r->resumes && t >= r->pauses && t < r->resumes)
-		return 0;
-	if (r->pause_every) { /* at a random time of each period */
-		int64_t period = t / r->pause_every, at = t % r->pause_every;
-		int64_t from = (int64_t)(drawn(r->seed, period) * (double)(r->pause_every - r->pause));
-		if (at >= from && at < from + r->pause)
-			return 0;
-	}
-	if (r->ramp && t < r->ramp)
-		part = r->ramp_from + (1 - r->ramp_from) * (double)t / (double)r->ramp;
-	if (r->cut_every) { /* congestion notification: half of the rate, which then recovers */
-		int64_t since = t % r->cut_every;
-		if (since < r->cut)
-			part *= 0.5 + 0.5 * (double)since / (double)r->cut;
-	}
-	if (r->jitter_every)
-		part *= 1 - r->jitter * drawn(r->seed, t / r->jitter_every);
-	return part;
-}
-
-static int varies(const struct lr_rail *r)
-{
-	return r->resumes || r->pause_every || r->ramp || r->cut_every || r->jitter_every;
-}
-
 enum { STEP = 500 }; /* time in ns for which a varying rate is treated as constant */
 
 /* Returns when a rail that begins to send at t has sent this many bytes. */
 static double finish(const struct lr_rail *r, double t, int64_t bytes)
 {
-	if (!varies(r))
+	if (!lr_varies(r))
 		return t + (double)bytes / r->rate;
 	for (double left = (double)bytes;; t += STEP) {
-		double now = r->rate * weather(r, (int64_t)t);
+		double now = r->rate * lr_weather(r, (int64_t)t);
 		if (left <= now * STEP)
 			return t + (now > 0 ? left / now : 0);
 		left -= now * STEP;
@@ -315,7 +279,7 @@ static void sent(struct port *p, struct flow *f, int64_t t, int64_t bytes, int64
 	struct write done = *w;
 	f->head = (f->head + 1) % PENDING;
 	f->count--;
-	complete(p, &done, end + r->rtt + (int64_t)((double)r->rtt_jitter * drawn(r->seed, p->posts)));
+	complete(p, &done, end + r->rtt + (int64_t)((double)r->rtt_jitter * lr_drawn(r->seed, p->posts)));
 }
 
 static int64_t quantum(const struct port *p, struct flow *f)
@@ -462,47 +426,75 @@ void rs_rail_stop(struct rs_rail *r)
 	(void)r;
 }
 
-void lr_run(const struct lr_model *m, const struct lr_burst *o, struct lr_result *result)
-{
-	struct ibv_context context = {.ops = {.poll_cq = poll_cq, .post_send = post_send}};
-	struct rs_rail rail[LR_RAILS], *rails[LR_RAILS];
+/* The rails of a run. */
+static struct {
+	struct ibv_context context;
+	struct rs_rail rail[LR_RAILS];
 	struct ibv_cq cq[LR_RAILS];
-	static struct ibv_qp qp[LR_RAILS][RS_MAX_QPS];
-	static struct flow flow[LR_RAILS][RS_MAX_QPS];
-	struct ibv_mr mr = {0};
+	struct ibv_qp qp[LR_RAILS][RS_MAX_QPS];
+	struct flow flow[LR_RAILS][RS_MAX_QPS];
+	struct ibv_mr mr;
 	struct rs_stage stage[LR_RAILS];
-	struct rs_part part[LR_RAILS];
-	struct rs_load load[LR_RAILS];
-	struct rs_plan plan = {.window = o->window, .slow = o->slow, .deadline = o->deadline, .writes = o->writes,
-			       .load = load};
+} used;
+
+static void prepare(const struct lr_model *m)
+{
 	for (uint32_t i = 0; i < LR_RAILS; i++)
 		free(sim.port[i].sent); /* left by the previous run */
 	memset(&sim, 0, sizeof sim);
-	memset(flow, 0, sizeof flow);
-	memset(rail, 0, sizeof rail);
+	memset(&used, 0, sizeof used);
+	used.context = (struct ibv_context){.ops = {.poll_cq = poll_cq, .post_send = post_send}};
 	sim.model = m;
 	sim.random = m->random * UINT64_C(0x9e3779b97f4a7c15); /* spreads the bits of a small seed */
 	sim.stalls = m->stall ? m->first : INT64_MAX;
 	if (m->stall && m->random)
 		schedule_stall();
 	for (uint32_t i = 0; i < m->rails; i++) {
+		struct rs_rail *r = &used.rail[i];
 		sim.port[i].is = &m->rail[i];
-		cq[i] = (struct ibv_cq){.context = &context, .cq_context = &sim.port[i]};
-		sim.port[i].flow = flow[i];
-		rail[i].cq = &cq[i];
+		used.cq[i] = (struct ibv_cq){.context = &used.context, .cq_context = &sim.port[i]};
+		sim.port[i].flow = used.flow[i];
+		r->cq = &used.cq[i];
 		for (uint32_t q = 0; q < m->rail[i].qps; q++) {
-			qp[i][q] = (struct ibv_qp){.context = &context, .qp_context = &sim.port[i], .qp_num = q};
-			rail[i].qp[q] = &qp[i][q];
+			used.qp[i][q] = (struct ibv_qp){.context = &used.context, .qp_context = &sim.port[i], .qp_num = q};
+			r->qp[q] = &used.qp[i][q];
 		}
-		rail[i].mr = &mr;
-		rail[i].spec = (struct rs_spec){.qps = m->rail[i].qps, .read = m->rail[i].read, .depth = o->load[i].depth};
+		r->mr = &used.mr;
+		r->spec = (struct rs_spec){.qps = m->rail[i].qps, .read = m->rail[i].read, .depth = 1};
+		r->connected = 1;
+		used.stage[i] = (struct rs_stage){.rate = m->rail[i].copies};
+		r->stage = m->rail[i].copies > 0 ? &used.stage[i] : NULL;
+	}
+}
+
+int32_t lr_latency(const struct lr_model *m, const int64_t *at, uint32_t n, int64_t limit, int64_t *sample,
+		   uint32_t *taken)
+{
+	const int32_t cancelled = 0;
+	struct rs_error e;
+	prepare(m);
+	used.rail[0].ring = used.rail[0].local = RS_PAGE;
+	if (at)
+		e = rs_arrivals(&cancelled, &used.rail[0], 8, at, n, 0, limit, sample, taken);
+	else
+		e = rs_latency(&cancelled, &used.rail[0], 8, n, limit, sample, NULL, taken);
+	return e.status ? e.status : e.err;
+}
+
+void lr_run(const struct lr_model *m, const struct lr_burst *o, struct lr_result *result)
+{
+	struct rs_rail *rails[LR_RAILS];
+	struct rs_part part[LR_RAILS];
+	struct rs_load load[LR_RAILS];
+	struct rs_plan plan = {.window = o->window, .slow = o->slow, .deadline = o->deadline, .writes = o->writes,
+			       .load = load};
+	prepare(m);
+	for (uint32_t i = 0; i < m->rails; i++) {
+		rails[i] = &used.rail[i];
+		rails[i]->spec.depth = o->load[i].depth;
 		load[i] = (struct rs_load){.chunk = o->load[i].chunk, .cap = o->load[i].cap, .rtt = o->load[i].rtt,
 					   .depth = o->load[i].depth};
 		load[i].ring = 2 * load[i].chunk * load[i].depth; /* per queue pair */
-		rail[i].connected = 1;
-		stage[i] = (struct rs_stage){.rate = m->rail[i].copies};
-		rail[i].stage = m->rail[i].copies > 0 ? &stage[i] : NULL;
-		rails[i] = &rail[i];
 	}
 	int32_t cancelled = 0;
 	int64_t progress[LR_RAILS];
@@ -515,7 +507,7 @@ void lr_run(const struct lr_model *m, const struct lr_burst *o, struct lr_result
 		int64_t from = start + part[i].first - m->rail[i].rtt, to = start + part[i].last - m->rail[i].rtt;
 		double could = 0;
 		for (int64_t t = from; t < to; t += STEP)
-			could += m->rail[i].rate * weather(&m->rail[i], t) * (double)(to - t < STEP ? to - t : STEP);
+			could += m->rail[i].rate * lr_weather(&m->rail[i], t) * (double)(to - t < STEP ? to - t : STEP);
 		result->rail[i] = (struct lr_part){.bytes = part[i].bytes, .measured = part[i].measured,
 						   .first = part[i].first, .last = part[i].last, .gap = part[i].gap,
 						   .disturbed = part[i].disturbed, .ramping = part[i].ramping,

@@ -8,7 +8,9 @@ package linerate
 import "C"
 
 import (
+	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/transfer"
@@ -80,9 +82,8 @@ const (
 	copyLate  = 5 * time.Microsecond
 )
 
-// Run makes one burst, and returns its duration in virtual time. It is not safe for concurrent use, because the C code
-// has one clock.
-func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, truth []Truth, elapsed time.Duration) {
+// c returns the model for C.
+func (m Model) c() C.struct_lr_model {
 	c := C.struct_lr_model{
 		rails: C.uint32_t(len(m.Rails)), link_rate: C.double(m.Link / 1e9),
 		post: C.int64_t(postCost), poll: C.int64_t(pollCost), entry: C.int64_t(entryCost), clock: C.int64_t(clockCost),
@@ -110,6 +111,30 @@ func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, truth []Truth,
 			c.rail[i].read = 1
 		}
 	}
+	return c
+}
+
+// Latency returns the times of n writes of 8 B over the first rail, one after another, or of one write at each of the
+// times after the first ones.
+func Latency(m Model, n int, at []time.Duration) ([]time.Duration, error) {
+	c := m.c()
+	samples, taken := make([]time.Duration, max(n, len(at))), C.uint32_t(0)
+	var times *C.int64_t
+	if len(at) > 0 {
+		times = (*C.int64_t)(unsafe.Pointer(&at[0]))
+	}
+	code := C.lr_latency(&c, times, C.uint32_t(len(samples)), C.int64_t(time.Hour),
+		(*C.int64_t)(unsafe.Pointer(&samples[0])), &taken)
+	if code != 0 {
+		return nil, fmt.Errorf("status or error %d", code)
+	}
+	return samples[:taken], nil
+}
+
+// Run makes one burst, and returns its duration in virtual time. It is not safe for concurrent use, because the C code
+// has one clock.
+func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, truth []Truth, elapsed time.Duration) {
+	c := m.c()
 	o := C.struct_lr_burst{
 		window: C.int64_t(b.Window), slow: C.int64_t(b.Slow), deadline: C.int64_t(b.Deadline),
 		writes: C.uint32_t(b.Writes),

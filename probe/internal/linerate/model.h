@@ -79,4 +79,11 @@ struct lr_result {
 
 void lr_run(const struct lr_model *model, const struct lr_burst *burst, struct lr_result *result);
 
+/*
+ * Measures the latency of 8 B writes over the first rail, one after another, or at times after the first ones if at is
+ * not NULL. Returns 0, a status or -errno.
+ */
+int32_t lr_latency(const struct lr_model *model, const int64_t *at, uint32_t n, int64_t limit, int64_t *sample,
+		   uint32_t *taken);
+
 #endif

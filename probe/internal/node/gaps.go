@@ -14,12 +14,19 @@ import (
 
 // Gaps is what a node needs for bursts in gaps of the traffic of others: one place for a round that waits, which asks
 // or answers, with a worker of its own, because the slot's worker measures other peers meanwhile. It remembers over
-// which rails a burst met other traffic. Safe for concurrent use.
+// which rails a burst met other traffic, and how long the last gaps were. Safe for concurrent use.
 type Gaps struct {
 	Place
 
-	mu       sync.Mutex           // protects collided
+	mu       sync.Mutex           // protects all following fields
 	collided map[string]time.Time // end of the last burst that met other traffic, by rail
+	lasted   map[string][]lasted  // last gaps by rail, the latest last
+}
+
+// lasted is a gap, from its beginning to its end.
+type lasted struct {
+	end    time.Time
+	length time.Duration
 }
 
 // Constants of the watch for a gap.
@@ -33,7 +40,40 @@ const (
 	quietMost = 0.05 // share of its capacity that a quiet rail carries at most
 	// KeepCollided is how long no burst is made in a gap over a rail after one met other traffic.
 	KeepCollided = time.Hour
+
+	// A burst is made only if each of the last keepGaps gaps lasted longer than this one has so far, by the time of a
+	// reading, the claim and the burst. A pause that has lasted for longQuiet is no gap of that kind.
+	keepGaps  = 12
+	gapMargin = 10 * time.Millisecond
+	longQuiet = 100 * time.Millisecond
 )
+
+// NoteGap records how long a rail was quiet, from the beginning to the end. Gaps that are too short to be noticed say
+// nothing about those that are not.
+func (g *Gaps) NoteGap(name string, length time.Duration) {
+	if length < quietRows*gapReading {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lasted == nil {
+		g.lasted = map[string][]lasted{}
+	}
+	list := append(g.lasted[name], lasted{time.Now(), length})
+	g.lasted[name] = list[max(0, len(list)-keepGaps):]
+}
+
+// Lasts reports whether a rail that has been quiet for so long is likely to stay quiet for the time of a burst.
+func (g *Gaps) Lasts(name string, so time.Duration) bool {
+	if so >= longQuiet {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := g.lasted[name]
+	return len(list) == keepGaps && time.Since(list[0].end) < KeepCollided &&
+		!slices.ContainsFunc(list, func(p lasted) bool { return p.length < so+gapMargin })
+}
 
 // Collide records that a burst over these rails met other traffic.
 func (g *Gaps) Collide(rails ...string) {
@@ -93,20 +133,27 @@ type QuietWatch struct {
 	Changed chan struct{} // receives after each change
 
 	mu    sync.Mutex // protects quiet
-	quiet map[string]int
+	quiet map[string]quietRun
+}
+
+// quietRun is the time for which a rail has been quiet.
+type quietRun struct {
+	rows  int  // readings in a row
+	whole bool // its beginning was seen
+	long  time.Duration
 }
 
 // NewQuietWatch returns a watch over rails, for which no rail is quiet before Run has seen it.
 func NewQuietWatch(n *Node, rails []LocalRail) *QuietWatch {
-	return &QuietWatch{node: n, rails: rails, Changed: make(chan struct{}, 1), quiet: map[string]int{}}
+	return &QuietWatch{node: n, rails: rails, Changed: make(chan struct{}, 1), quiet: map[string]quietRun{}}
 }
 
-// Quiet returns the names of the rails that are quiet, in order.
+// Quiet returns the names of the rails that are quiet, and are likely to stay so for the time of a burst, in order.
 func (w *QuietWatch) Quiet() (names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.rails {
-		if w.quiet[r.Name] >= quietRows {
+		if q := w.quiet[r.Name]; q.rows >= quietRows && w.node.Gaps.Lasts(r.Name, q.long) {
 			names = append(names, r.Name)
 		}
 	}
@@ -139,21 +186,26 @@ func (w *QuietWatch) Run(ctx context.Context) {
 // Note counts for each rail the readings in a row that showed it quiet. A rail that was not read is not quiet.
 func (w *QuietWatch) Note(before, now map[string]rail.Traffic) {
 	was := w.Quiet()
-	calm := map[string]bool{}
+	calm, took := map[string]bool{}, map[string]time.Duration{}
 	for r, d := range Deltas(w.rails, before, now) {
 		still := d.Seconds > 0 && r.Capacity > 0 && max(d.Out, d.In) <= quietMost*r.Capacity*d.Seconds
 		for _, same := range w.rails {
 			if same.Name == r.Name || now[r.Name].Physical && same.SharedPortKey() == r.SharedPortKey() {
-				calm[same.Name] = still
+				calm[same.Name], took[same.Name] = still, time.Duration(d.Seconds*float64(time.Second))
 			}
 		}
 	}
 	w.mu.Lock()
 	for _, r := range w.rails {
-		w.quiet[r.Name]++
-		if !calm[r.Name] {
-			w.quiet[r.Name] = 0
+		q := w.quiet[r.Name]
+		if calm[r.Name] {
+			w.quiet[r.Name] = quietRun{q.rows + 1, q.whole, q.long + took[r.Name]}
+			continue
 		}
+		if q.whole {
+			w.node.Gaps.NoteGap(r.Name, q.long)
+		}
+		w.quiet[r.Name] = quietRun{whole: true}
 	}
 	w.mu.Unlock()
 	if !slices.Equal(was, w.Quiet()) {

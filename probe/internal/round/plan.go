@@ -96,6 +96,17 @@ const latencyTime = 2 * time.Second // limit of all samples of one rail
 
 const latencyPasses = 2
 
+// Writes at random times, which show what traffic meets: writes one after another miss most of a pause. randomTime is
+// the time of all rails together; that of one rail is long enough for several pauses of 1 ms in 10.
+const (
+	randomPart = 4 // one for each of this many writes one after another
+	railRandom = 50 * time.Millisecond
+	randomTime = 400 * time.Millisecond
+)
+
+// randomSamples returns the number of writes at random times over each rail.
+func (p Plan) randomSamples() int { return p.LatencySamples / randomPart }
+
 const maxBurst = 3 * time.Second // time in which a burst by RDMA starts writes: enough to measure a slow link
 
 const minBurst = 200 * time.Millisecond // least time in which a burst starts writes, however little time is left
@@ -282,7 +293,7 @@ func (p Plan) Bytes(flows, tcp []*Flow) (sum int64) {
 			continue // no traffic
 		}
 		// First writes and latency samples.
-		small := fullPackets*4096*int64(p.QueuePairs) + 8*int64(p.LatencySamples) + 4096
+		small := fullPackets*4096*int64(p.QueuePairs) + 8*int64(p.LatencySamples+p.randomSamples()) + 4096
 		sum += bursts*loadBytes(p.Loads([]*Flow{f})) + small
 	}
 	for _, streams := range overTCP {

@@ -218,33 +218,6 @@ func (s *Session) writeSmall(ctx context.Context, stage failure.Stage, flows []*
 	return nil
 }
 
-// latency measures each flow in two passes over all flows, so that a delay during one pass is not attributed to a
-// rail.
-func (s *Session) latency(ctx context.Context) error {
-	left := s.Plan.LatencySamples
-	for pass := range latencyPasses {
-		n := left / (latencyPasses - pass)
-		left -= n
-		if n == 0 {
-			continue
-		}
-		for _, p := range live(s.Flows) {
-			s.progress(result.Progress{Stage: failure.StageLatency, Rail: p.name()})
-			l, err := s.worker.Current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: smallWrite, N: n,
-				Limit: latencyTime / latencyPasses})
-			switch f := failure.As(failure.StageLatency, err); {
-			case f == nil:
-				p.Result.Latency = p.Result.Latency.Add(l.Samples, l.Adapter)
-			case f.Rail == "":
-				return f // a failure of the worker, not of the flow
-			default:
-				s.fail(p, failure.StageLatency, f)
-			}
-		}
-	}
-	return nil
-}
-
 // newlyFailed returns the connected flows that failed since the last call, by their names in the peer's session.
 // The peer has to stop them.
 func (s *Session) newlyFailed() (names []string) {

@@ -23,8 +23,9 @@ func (r *Round) rdma(ctx context.Context) error {
 		r.reached = true
 		return nil
 	}
-	steps := []func(context.Context) error{s.connect, s.reach, s.fullPacket, beginLoss, s.latency, noteReached,
-		r.waitForRing, r.solos, r.striped, r.confirmBottleneck} // the last three run bursts, which the target verifies
+	// The last three run bursts, which the target verifies.
+	steps := []func(context.Context) error{s.connect, s.reach, s.fullPacket, beginLoss, s.latency, s.arrivals,
+		noteReached, r.waitForRing, r.solos, r.striped, r.confirmBottleneck}
 	for _, step := range steps {
 		earlier := len(r.Res.Failures)
 		err := step(ctx)
@@ -236,6 +237,52 @@ func (r *Round) affordsBurst(ctx context.Context) bool {
 		left = time.Until(end) - releaseTime - time.Duration(len(BaselineStreams))*maxTCP
 	}
 	return r.Res.Bytes+bytes <= r.Plan.Bytes(r.Flows, nil) && left > time.Duration(len(flows)+1)*maxBurst
+}
+
+// latency measures each flow in two passes over all flows, so that a delay during one pass is not attributed to a
+// rail.
+func (s *Session) latency(ctx context.Context) error {
+	left := s.Plan.LatencySamples
+	for pass := range latencyPasses {
+		n := left / (latencyPasses - pass)
+		left -= n
+		args := worker.LatencyArgs{N: n, Limit: latencyTime / latencyPasses}
+		if err := s.latencies(ctx, args, func(to *result.Latency, l worker.Latencies) *result.Latency {
+			return to.Add(l.Samples, l.Adapter)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arrivals measures each flow by writes at random times.
+func (s *Session) arrivals(ctx context.Context) error {
+	over := min(railRandom, randomTime/time.Duration(max(len(s.Flows), 1)))
+	return s.latencies(ctx, worker.LatencyArgs{N: s.Plan.randomSamples(), Over: over, Limit: latencyTime},
+		func(to *result.Latency, l worker.Latencies) *result.Latency { return to.AddRandom(l.Samples) })
+}
+
+// latencies measures each flow once, and adds its samples.
+func (s *Session) latencies(ctx context.Context, args worker.LatencyArgs,
+	add func(to *result.Latency, l worker.Latencies) *result.Latency) error {
+	if args.N == 0 {
+		return nil
+	}
+	for _, p := range live(s.Flows) {
+		s.progress(result.Progress{Stage: failure.StageLatency, Rail: p.name()})
+		args.Rail, args.Size, args.Every = p.name(), smallWrite, p.software()
+		l, err := s.worker.Current.Latency(ctx, args)
+		switch f := failure.As(failure.StageLatency, err); {
+		case f == nil:
+			p.Result.Latency = add(p.Result.Latency, l)
+		case f.Rail == "":
+			return f // a failure of the worker, not of the flow
+		default:
+			s.fail(p, failure.StageLatency, f)
+		}
+	}
+	return nil
 }
 
 // splitLatency measures, in an interactive round, which part of each rail's latency is the adapter's and which the

@@ -93,3 +93,38 @@ func BenchmarkLatency(b *testing.B) {
 		}
 	}
 }
+
+// TestArrivals: one write at each time after the warm-up, not earlier, and none is left out of a device that works on
+// the same processors. Failures are those of TestLatencyFails.
+func TestArrivals(t *testing.T) {
+	e := connected(t, 4096, 1, 8, fakeverbs.Knobs{})
+	at := []time.Duration{0, 20 * time.Millisecond, 21 * time.Millisecond, 60 * time.Millisecond}
+	begin := time.Now()
+	got, err := e.run.Arrivals(e.rails[0], 8, at, true, 5*time.Second)
+	if took := time.Since(begin); err != nil || len(got) != len(at) || took < at[3] || slices.Min(got) <= 0 {
+		t.Errorf("in %v: %v, %v", took, got, err)
+	}
+	// Two writes that begin behind a slow one wait for it.
+	e.fabric.Set("A", "mlx5_0", func(k *fakeverbs.Knobs) { k.Latency = 50 * time.Millisecond })
+	got, err = e.run.Arrivals(e.rails[0], 8, []time.Duration{0, 20 * time.Millisecond}, true, 5*time.Second)
+	if err != nil || len(got) != 2 || got[1] < 79*time.Millisecond {
+		t.Errorf("behind a slow write: %v, %v", got, err)
+	}
+	got, err = e.run.Arrivals(e.rails[0], 8, []time.Duration{0, 0, 0, 0, 0, 0}, true, 120*time.Millisecond)
+	if err != nil || len(got) < 1 || len(got) > 3 {
+		t.Errorf("within 120 ms, 50 ms each: %v, %v", got, err)
+	}
+	for name, tc := range map[string]struct {
+		at   []time.Duration
+		size int
+	}{"no time": {nil, 8}, "no size": {at, 0}} {
+		if _, err := e.run.Arrivals(e.rails[0], tc.size, tc.at, true, time.Second); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	defer time.AfterFunc(50*time.Millisecond, e.run.Cancel).Stop()
+	_, err = e.run.Arrivals(e.rails[0], 8, []time.Duration{0, time.Hour}, true, 2*time.Hour)
+	if reason(err) != failure.Canceled {
+		t.Errorf("canceled while it waits: %v", err)
+	}
+}

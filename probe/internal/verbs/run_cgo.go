@@ -85,6 +85,31 @@ func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, ada
 	return samples[:taken], adapter[:min(len(adapter), int(taken))], r.explain(err)
 }
 
+// Arrivals is like Latency, with one write at each of the times after the warm-up writes, ascending, as arrivals that
+// do not wait for each other. Samples are left out during which this thread did not run for more than a quarter of
+// them, unless every is true: the driver of a software device works on the same processors.
+func (run *Run) Arrivals(r *Rail, size int, at []time.Duration, every bool,
+	limit time.Duration) (samples []time.Duration, err error) {
+	if err := run.usable([]*Rail{r}); err != nil {
+		return nil, err
+	}
+	rings, source := r.ends()
+	if n := len(at); n < 1 || n > 1<<20 || limit <= 0 || size < 1 || size > transfer.MaxChunk ||
+		int64(size) > min(rings, source) || r.spec.Stamps {
+		return nil, misuse(r.spec.Device, "size, times, limit or source out of range")
+	}
+	samples, taken := make([]time.Duration, len(at)), C.uint32_t(0)
+	all := C.int32_t(0)
+	if every {
+		all = 1
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err = check(C.rs_arrivals(run.flag(), r.c, C.int64_t(size), (*C.int64_t)(unsafe.Pointer(&at[0])),
+		C.uint32_t(len(at)), all, C.int64_t(limit), (*C.int64_t)(unsafe.Pointer(&samples[0])), &taken), r.spec.Device)
+	return samples[:taken], r.explain(err)
+}
+
 // Transfers moves the shares of all rails at once, n times in sequence, and returns the times from the first post to
 // the last completion, without a few warm-up transfers. After limit it stops with the samples so far, at least one. A
 // transfer that takes longer than deadline fails with reason Timeout. A failure names the rail of its share, and stops

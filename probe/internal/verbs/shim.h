@@ -116,6 +116,14 @@ struct rs_error rs_rail_close(struct rs_rail *rail);
 struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *rail, int64_t size, uint32_t n, int64_t limit,
 			   int64_t *sample, int64_t *adapter, uint32_t *taken);
 
+/*
+ * Like rs_latency, with one write at each of n times after the first one, ascending: as arrivals that do not wait for
+ * each other. A time that passes while the previous write is under way counts from then. A sample is left out if the
+ * thread was away for more than a quarter of it when it saw the completion, unless every one counts.
+ */
+struct rs_error rs_arrivals(const int32_t *cancelled, struct rs_rail *rail, int64_t size, const int64_t *at, uint32_t n,
+			    int32_t every, int64_t limit, int64_t *sample, uint32_t *taken);
+
 /* One rail's part of a transfer. The caller sets the first two fields. */
 struct rs_share {
 	int64_t chunk;  /* bytes per message */

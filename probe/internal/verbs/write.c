@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { WARMUP = 3 }; /* writes without samples: they fill caches, address translation and ARP */
+enum {
+	WARMUP = 3,              /* writes without samples: they fill caches, address translation and ARP */
+	SPIN = 60 * RS_US,       /* time before an arrival in which the thread does not sleep */
+	MIN_AWAY = 2 * RS_US,    /* longer than two polls and readings of a slow clock */
+	AWAY_PART = 4,           /* part of a sample, as a divisor, up to which its error is accepted */
+};
 
 int64_t rs_now(void)
 {
@@ -187,15 +192,18 @@ static int poll(struct rs_rail *r, struct ibv_wc *wc, uint64_t *stamp)
 	return 1;
 }
 
+/* *t is the time of the last reading of the clock, and gap gets the time between the last two. */
 static struct rs_error await(const int32_t *cancelled, struct rs_rail *r, int64_t posted, int64_t limit, int64_t *t,
-			     uint64_t *stamp)
+			     uint64_t *stamp, int64_t *gap)
 {
 	uint64_t id = r->posts * RS_MAX_QPS; /* ID of the last post, on the first queue pair */
 	int64_t since = 0;                   /* time of the cancel */
 	for (;;) {
 		struct ibv_wc wc;
 		int n = poll(r, &wc, stamp);
+		int64_t last = *t;
 		*t = rs_now();
+		*gap = *t - last;
 		if (n < 0)
 			return rs_fail(r, (struct rs_error){.op = "poll CQ", .err = -EIO});
 		if (n > 0 && wc.wr_id == id)
@@ -249,9 +257,11 @@ static struct rs_error await_copy(const int32_t *cancelled, struct rs_rail *r, i
 	return r->failed;
 }
 
+/* gap, if not NULL, gets how long the thread may have been away before it saw the completion. */
 static struct rs_error measure(const int32_t *cancelled, struct rs_rail *r, int64_t size, int64_t limit, int64_t *t,
-			       int64_t *sample, int64_t *adapter)
+			       int64_t *sample, int64_t *adapter, int64_t *gap)
 {
+	int64_t away = 0;
 	uint64_t before = 0, stamp = 0;
 	struct rs_error e = {0};
 	int64_t asked = adapter ? rs_now() : 0;
@@ -264,8 +274,10 @@ static struct rs_error measure(const int32_t *cancelled, struct rs_rail *r, int6
 		e = await_copy(cancelled, r, size, posted, limit);
 	if (!e.op)
 		e = rs_post(r, 0, size);
+	if (gap)
+		*t = rs_now(); /* the post of a software device takes long, and is part of the latency */
 	if (!e.op)
-		e = await(cancelled, r, posted, limit, t, &stamp);
+		e = await(cancelled, r, posted, limit, t, &stamp, gap ? gap : &away);
 	if (e.op) {
 		rs_rail_stop(r);
 		return e;
@@ -277,6 +289,23 @@ static struct rs_error measure(const int32_t *cancelled, struct rs_rail *r, int6
 	*adapter -= (posted - asked) / 2; /* the clock was read about half way between */
 	*adapter = *adapter < 0 ? 0 : *adapter < *sample ? *adapter : *sample;
 	return e;
+}
+
+/* Waits until t. Sleeps while that is far, because others may need the processor. */
+static void wait_until(const int32_t *cancelled, int64_t t)
+{
+	for (int64_t left = t - rs_now(); left > 0 && !rs_cancelled(cancelled); left = t - rs_now())
+		if (left > 2 * SPIN)
+			nanosleep(&(struct timespec){.tv_nsec = left - SPIN < RS_MS ? left - SPIN : RS_MS}, NULL);
+}
+
+/*
+ * Reports whether the thread may have been away for too large a part of a sample: the write may have completed long
+ * before it was seen.
+ */
+static int unseen(int64_t gap, int64_t sample)
+{
+	return gap > MIN_AWAY && gap * AWAY_PART > sample;
 }
 
 struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, int64_t size, uint32_t n, int64_t limit,
@@ -291,9 +320,37 @@ struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, int64_t 
 		if (rs_cancelled(cancelled))
 			return (struct rs_error){.op = rs_op(r), .err = -ECANCELED};
 		uint32_t at = i < WARMUP ? 0 : i - WARMUP;
-		e = measure(cancelled, r, size, limit, &t, &sample[at], adapter ? &adapter[at] : NULL);
+		e = measure(cancelled, r, size, limit, &t, &sample[at], adapter ? &adapter[at] : NULL, NULL);
 		if (!e.op)
 			*taken = at + 1;
+	}
+	return e;
+}
+
+struct rs_error rs_arrivals(const int32_t *cancelled, struct rs_rail *r, int64_t size, const int64_t *at, uint32_t n,
+			    int32_t every, int64_t limit, int64_t *sample, uint32_t *taken)
+{
+	struct rs_error e = rs_usable(r);
+	int64_t gap, warm, t = rs_now(), posted = t, seen = 1;
+	*taken = 0;
+	rs_forget_copies(r);
+	for (uint32_t i = 0; !e.op && i < WARMUP; i++)
+		e = measure(cancelled, r, size, limit, &t, &warm, NULL, &gap);
+	for (int64_t i = 0, start = t; !e.op && i < n && t - start < limit; i++) {
+		int64_t last = t, planned = start + at[i];
+		wait_until(cancelled, planned);
+		if (rs_cancelled(cancelled))
+			return (struct rs_error){.op = rs_op(r), .err = -ECANCELED};
+		e = measure(cancelled, r, size, limit, &t, &sample[*taken], NULL, &gap);
+		if (e.op)
+			break;
+		int64_t late = planned < last && planned > posted; /* it would have waited behind the previous write */
+		posted = t - sample[*taken];
+		if (seen && late)
+			sample[*taken] = t - planned;
+		seen = every || !unseen(gap, sample[*taken]);
+		if (seen)
+			++*taken;
 	}
 	return e;
 }

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -153,6 +154,20 @@ type LatencyArgs struct {
 	Size  int64         `json:"size"` // bytes of a write
 	N     int           `json:"n"`
 	Limit time.Duration `json:"limit"`
+	// Over is the time over which writes begin at random times, uniformly; 0: each begins after the previous one.
+	Over time.Duration `json:"over,omitempty"`
+	// Every keeps samples during which the thread did not run: the device is software.
+	Every bool `json:"every,omitempty"`
+}
+
+// arrivals returns the times at which the writes begin, ascending.
+func (a LatencyArgs) arrivals() []time.Duration {
+	at := make([]time.Duration, a.N)
+	for i := range at {
+		at[i] = rand.N(a.Over)
+	}
+	slices.Sort(at)
+	return at
 }
 
 // TransfersArgs are the arguments to measure sequential transfers, each over several rails at once.

@@ -177,7 +177,11 @@ func (e *rdmaEngine) latency(args LatencyArgs) (Latencies, error) {
 	defer end()
 	var l Latencies
 	onNode(nodesDir, e.nodes[args.Rail], func() {
-		l.Samples, l.Adapter, err = run.Latency(rail, int(args.Size), args.N, args.Limit)
+		if args.Over > 0 {
+			l.Samples, err = run.Arrivals(rail, int(args.Size), args.arrivals(), args.Every, args.Limit)
+		} else {
+			l.Samples, l.Adapter, err = run.Latency(rail, int(args.Size), args.N, args.Limit)
+		}
 	})
 	if f := failure.As("", err); f != nil {
 		f.Rail = args.Rail

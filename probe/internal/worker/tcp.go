@@ -83,8 +83,20 @@ func (e *tcpEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 func (e *tcpEngine) latency(args LatencyArgs) (l Latencies, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, args.Limit)
 	defer cancel()
-	l.Samples, err = e.conn.Latency(ctx, args.Rail, int(args.Size), args.N)
-	return l, err
+	if args.Over <= 0 {
+		l.Samples, err = e.conn.Latency(ctx, args.Rail, int(args.Size), args.N)
+		return l, err
+	}
+	begin := time.Now()
+	for _, at := range args.arrivals() {
+		time.Sleep(at - time.Since(begin))
+		samples, err := e.conn.Latency(ctx, args.Rail, int(args.Size), 1)
+		if err != nil {
+			return l, err
+		}
+		l.Samples = append(l.Samples, samples...)
+	}
+	return l, nil
 }
 
 func (e *tcpEngine) transfers(TransfersArgs) (Latencies, error) {
