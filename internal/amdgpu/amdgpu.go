@@ -29,7 +29,8 @@ type GPU struct {
 	Display    bool // a display adapter: some of its counters are constants
 	Integrated bool // graphics of a processor, without memory of its own
 
-	dir string // directory of the function
+	dir        string // directory of the function
+	sharesSlot bool   // other GPUs are functions of its slot, as in some guests
 }
 
 // ScanEvery is the time after which the functions on PCI are read again, and the nodes of amdkfd.
@@ -111,7 +112,11 @@ func (f *Finder) scan(bound []string) error {
 		}
 		if slices.Contains(bound, g.PCIAddress) {
 			dir := rail.Function(filepath.Join(f.sysfs, "bus/pci/devices", g.PCIAddress))
-			f.gpus = append(f.gpus, GPU{index, g.PCIAddress, !g.Compute, g.Integrated, dir})
+			slot, _, _ := strings.Cut(g.PCIAddress, ".")
+			shares := slices.ContainsFunc(all, func(o rail.GPU) bool {
+				return o.PCIAddress != g.PCIAddress && strings.HasPrefix(o.PCIAddress, slot+".")
+			})
+			f.gpus = append(f.gpus, GPU{index, g.PCIAddress, !g.Compute, g.Integrated, dir, shares})
 		}
 	}
 	slices.SortFunc(f.gpus, func(a, b GPU) int { return cmp.Compare(a.Index, b.Index) })

@@ -125,6 +125,30 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// TestOneSlot: GPUs that a guest sees as functions of one slot have the nodes of their functions.
+func TestOneSlot(t *testing.T) {
+	tree := machines.NewTree(t)
+	for i := range 2 {
+		address := fmt.Sprintf("0000:11:00.%d", i)
+		tree.Files("devices/pci0000:00/"+address, "vendor", "0x1002", "class", "0x120000")
+		tree.Link("bus/pci/devices/"+address, "devices/pci0000:00/"+address)
+		tree.Link("bus/pci/drivers/amdgpu/"+address, "devices/pci0000:00/"+address)
+		tree.Files(fmt.Sprintf("class/kfd/kfd/topology/nodes/%d", i), "gpu_id", 100+i, "properties",
+			fmt.Sprintf("simd_count 4\nlocation_id %d\n", 0x1100+i))
+	}
+	f := NewFinder(tree.Sys())
+	nodes, err := f.Nodes()
+	gpus, gpusErr := f.GPUs(time.Now())
+	if err != nil || gpusErr != nil || len(gpus) != 2 {
+		t.Fatal(gpus, err, gpusErr)
+	}
+	for i, g := range gpus {
+		if ids := g.IDs(nodes); len(ids) != 1 || ids[0] != uint64(100+i) {
+			t.Errorf("%s has nodes %v", g.PCIAddress, ids)
+		}
+	}
+}
+
 // TestNodes: each GPU of a machine has its own nodes of amdkfd, one for each partition.
 func TestNodes(t *testing.T) {
 	for name, want := range map[string]int{"mi300x-cpx": 8, "mi300x-thor2": 1} {
@@ -175,8 +199,8 @@ func TestParseNode(t *testing.T) {
 		ok   bool
 	}{
 		{mi350x, Node{Location: "0000:83:00", SIMDs: 1024}, true},
-		{"simd_count 4\nlocation_id 65535\ndomain 65536\n", Node{Location: "10000:ff:1f", SIMDs: 4}, true},
-		{"simd_count 4\nlocation_id 33541\n", Node{Location: "0000:83:00", SIMDs: 4}, true}, // the 6th partition
+		{"simd_count 4\nlocation_id 65535\ndomain 65536\n", Node{Location: "10000:ff:1f", Function: 7, SIMDs: 4}, true},
+		{"simd_count 4\nlocation_id 33541\n", Node{Location: "0000:83:00", Function: 5, SIMDs: 4}, true}, // the 6th partition
 		{"", Node{Location: "0000:00:00"}, true},
 		{"simd_count -1\n", Node{}, false},
 		{"simd_count\n", Node{}, false},

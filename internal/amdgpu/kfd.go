@@ -20,7 +20,8 @@ const (
 // Node is a GPU or a partition of one, as amdkfd presents it to ROCm.
 type Node struct {
 	ID       uint64 // gpu_id
-	Location string // PCI address without the function, whose bits hold the partition
+	Location string // PCI address without the function
+	Function uint64 // bits of the function: the partition, or in some guests the function
 	SIMDs    uint64 // 0: a processor
 }
 
@@ -78,14 +79,16 @@ func ParseNode(text string) (n Node, err error) {
 	}
 	// location_id is PCI_DEVID, with the partition in the bits of the function (kfd_topology_add_device).
 	n.Location = fmt.Sprintf("%04x:%02x:%02x", domain, location>>8, location>>3&0x1f)
+	n.Function = location & 7
 	return n, nil
 }
 
-// IDs returns the IDs of the nodes of the GPU: one, or one for each partition.
+// IDs returns the IDs of the nodes of the GPU: one, or one for each partition. Of GPUs that are functions of one slot,
+// as in some guests, each has the node of its function.
 func (g GPU) IDs(nodes []Node) (ids []uint64) {
-	location, _, _ := strings.Cut(g.PCIAddress, ".")
+	location, function, _ := strings.Cut(g.PCIAddress, ".")
 	for _, n := range nodes {
-		if n.Location == location {
+		if n.Location == location && (!g.sharesSlot || strconv.FormatUint(n.Function, 16) == function) {
 			ids = append(ids, n.ID)
 		}
 	}

@@ -23,7 +23,7 @@ type AMD struct {
 	GPUs      int
 	GPUsKnown bool    // all GPUs were read
 	SmallBAR  bool    // memory of one of them is not all visible on PCIe
-	Client    *bool   // amdkfd is a peer memory client; nil: unknown
+	Client    *bool   // amdkfd is a peer memory client that an adapter here can use; nil: unknown
 	Kernel    *Kernel // nil: unknown
 	OwnDriver bool    // AMD's driver for ROCm instead of the kernel's: it exports memory on older kernels, too
 	Config
@@ -39,9 +39,9 @@ func off(option *bool) bool { return option != nil && !*option }
 func (a AMD) Possible() (possible bool, why string, ok bool) {
 	switch {
 	case a.Kernel != nil && a.Kernel.before(kernelMajor, kernelMinor):
-		return false, OldKernel, true
+		return false, OldKernel, !a.Kernel.Backports
 	case a.Kernel != nil && !a.OwnDriver && a.Kernel.before(6, 4): // AMDKFD_IOC_EXPORT_DMABUF, commit fd234e758116
-		return false, NoExport, true
+		return false, NoExport, !a.Kernel.Backports
 	case off(a.P2PDMA):
 		return false, NoP2PDMA, true
 	case off(a.MoveNotify):

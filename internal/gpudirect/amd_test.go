@@ -74,6 +74,17 @@ func TestAMD(t *testing.T) {
 	}{
 		{"Ubuntu 24.04", nil, "dmabuf", AMDDMABuf, "true"},
 		{"client", tree{"sys/kernel/mm/memory_peers/amdkfd/version": "1.0\n"}, "peermem", PeerClient, "true"},
+		{"client beside ionic", tree{"sys/kernel/mm/memory_peers/amdkfd/version": "1.0\n",
+			"sys/class/infiniband/ionic_0/device/driver": "-> ../../../../bus/pci/drivers/ionic"}, "dmabuf", AMDDMABuf,
+			"true"},
+		{"client beside ionic, without dma-buf", tree{"sys/kernel/mm/memory_peers/amdkfd/version": "1.0\n",
+			"boot/config-" + release:                     talos,
+			"sys/class/infiniband/ionic_0/device/driver": "-> ../../../../bus/pci/drivers/ionic"}, "none", NoP2PDMA,
+			"false"},
+		{"client beside ionic and mlx5", tree{"sys/kernel/mm/memory_peers/amdkfd/version": "1.0\n",
+			"sys/class/infiniband/ionic_0/device/driver": "-> ../../../../bus/pci/drivers/ionic",
+			"sys/class/infiniband/mlx5_0/device/driver":  "-> ../../../../bus/pci/drivers/mlx5_core"}, "peermem",
+			PeerClient, "true"},
 		{"client of bnxt", tree{"sys/kernel/memory_peers/amdkfd/version": "1.0\n"}, "peermem", PeerClient, "true"},
 		{"client elsewhere", tree{"sys/memory_peers/amdkfd/version": "1.0\n", "boot/config-" + release: talos},
 			"peermem", PeerClient, "false"},
@@ -94,6 +105,9 @@ func TestAMD(t *testing.T) {
 		{"old amdgpu", tree{"proc/sys/kernel/osrelease": "5.15.0-100-generic\n",
 			"boot/config-5.15.0-100-generic": ubuntu},
 			"none", NoExport, "false"},
+		{"old amdgpu of RHEL", tree{"proc/sys/kernel/osrelease": "5.14.0-503.el9.x86_64\n",
+			"boot/config-5.14.0-503.el9.x86_64": ubuntu},
+			"", "", "unknown"},
 		{"AMD's driver", tree{"proc/sys/kernel/osrelease": "5.15.0-100-generic\n",
 			"boot/config-5.15.0-100-generic": ubuntu, "sys/module/amdgpu/version": "6.7.0\n"},
 			"dmabuf", AMDDMABuf, "true"},
@@ -111,6 +125,12 @@ func TestAMD(t *testing.T) {
 					}
 					if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 						t.Fatal(err)
+					}
+					if target, link := strings.CutPrefix(text, "-> "); link {
+						if err := os.Symlink(target, path); err != nil {
+							t.Fatal(err)
+						}
+						continue
 					}
 					if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 						t.Fatal(err)

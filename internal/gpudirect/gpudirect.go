@@ -28,11 +28,19 @@ const (
 )
 
 // Kernel is a version of Linux.
-type Kernel struct{ Major, Minor int }
+type Kernel struct {
+	Major, Minor int
+	// Backports is set for kernels of RHEL and those built from it, which have drivers of later versions: an early
+	// version says nothing.
+	Backports bool
+}
 
 func (k Kernel) before(major, minor int) bool {
 	return k.Major < major || k.Major == major && k.Minor < minor
 }
+
+// backports matches the release of a kernel of RHEL: "5.14.0-503.11.1.el9_5.x86_64".
+var backports = regexp.MustCompile(`\.el\d`)
 
 // ParseKernel parses /proc/sys/kernel/osrelease.
 func ParseKernel(text string) (Kernel, error) {
@@ -40,7 +48,7 @@ func ParseKernel(text string) (Kernel, error) {
 	if _, err := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil {
 		return Kernel{}, errors.New("not a kernel release")
 	}
-	return Kernel{int(major), int(minor)}, nil
+	return Kernel{int(major), int(minor), backports.MatchString(text)}, nil
 }
 
 // Driver is a version of the NVIDIA driver.
@@ -74,7 +82,7 @@ func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 func Possible(k *Kernel, d *Driver) (possible bool, why string, ok bool) {
 	switch {
 	case k != nil && k.before(kernelMajor, kernelMinor):
-		return false, OldKernel, true
+		return false, OldKernel, !k.Backports
 	case d != nil && d.Major < driverMajor:
 		return false, OldDriver, true
 	case d != nil && !d.Open:

@@ -31,7 +31,8 @@ func TestParseDriver(t *testing.T) {
 
 func TestParseKernel(t *testing.T) {
 	for text, want := range map[string]Kernel{
-		"6.8.0-55-generic\n": {6, 8}, "5.12-rc1": {5, 12}, "4.18.0-553.el8_10.x86_64": {4, 18}, "6.11+": {6, 11},
+		"6.8.0-55-generic\n": {6, 8, false}, "5.12-rc1": {5, 12, false}, "4.18.0-553.el8_10.x86_64": {4, 18, true},
+		"5.14.0-503.11.1.el9_5.x86_64\n": {5, 14, true}, "6.11+": {6, 11, false}, "6.8.0-el1te": {6, 8, false},
 		"": {}, "6": {}, "-1.x": {}, "6.x": {}, "99999.1": {},
 	} {
 		got, err := ParseKernel(text)
@@ -42,7 +43,7 @@ func TestParseKernel(t *testing.T) {
 }
 
 func TestPossible(t *testing.T) {
-	k := func(major, minor int) *Kernel { return &Kernel{major, minor} }
+	k := func(major, minor int) *Kernel { return &Kernel{Major: major, Minor: minor} }
 	d := func(text string) *Driver {
 		d, err := ParseDriver(text)
 		if err != nil {
@@ -64,6 +65,8 @@ func TestPossible(t *testing.T) {
 		{"new enough", k(5, 12), d(open570), answer{true, DMABuf, true}},
 		{"old kernel", k(5, 11), d(open570), answer{false, OldKernel, true}},
 		{"very old kernel", k(4, 18), nil, answer{false, OldKernel, true}},
+		{"an early version with later drivers", &Kernel{4, 18, true}, d(open570), answer{false, OldKernel, false}},
+		{"a later version with later drivers", &Kernel{5, 14, true}, d(open570), answer{true, DMABuf, true}},
 		{"old driver", k(6, 8), d(open510), answer{false, OldDriver, true}},
 		{"proprietary, kernel unknown", nil, d(proprietary550), answer{false, Proprietary, true}},
 		{"kernel unknown", nil, d(open570), answer{true, DMABuf, false}},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,9 @@ func (r *Reader) Read(now time.Time) (a AMD, err error) {
 	}
 	a.OwnDriver = sysfs.Exists(filepath.Join(r.sysfs, "module/amdgpu/version")) == nil // [amdgpu.Finder.Driver]
 	a.Client = r.client()
+	if r.onlyDMABuf() {
+		a.Client = new(false)
+	}
 	if a.Kernel != nil && r.release != release {
 		r.config, r.release = readConfig(r.procfs, r.root, release), release
 	}
@@ -81,6 +85,17 @@ func (r *Reader) client() (known *bool) {
 		}
 	}
 	return known
+}
+
+// onlyDMABuf reports whether no adapter here registers memory of a peer memory client: ionic answers EINVAL
+// (ROCm/mori#509).
+func (r *Reader) onlyDMABuf() bool {
+	dir := filepath.Join(r.sysfs, "class/infiniband")
+	devices, err := sysfs.List(dir)
+	return err == nil && len(devices) > 0 && !slices.ContainsFunc(devices, func(e sysfs.Entry) bool {
+		driver, _ := os.Readlink(filepath.Join(dir, e.Name, "device/driver"))
+		return filepath.Base(driver) != "ionic"
+	})
 }
 
 // readConfig reads the configuration of the running kernel where distributions have it.

@@ -169,13 +169,14 @@ type GPU struct {
 	// integrated graphics, but shares the memory, too.
 	Integrated bool
 	unsure     bool // a display adapter of AMD, or graphics of a processor
+	vga        bool // a display adapter, of either vendor
 	path       string
 }
 
 // GPUs lists the GPUs of NVIDIA and AMD below sysfsRoot, in order, including those in MIG mode, released by NVML,
 // or passed to a virtual machine. Virtual functions, which vGPUs use, are not listed. AMD's display adapters are not
-// listed beside AMD's accelerators, and AMD's integrated graphics are not listed beside any other GPU. All values come
-// from the kernel's memory. The error is about functions that could not be identified.
+// listed beside accelerators of either vendor, and AMD's integrated graphics are not listed beside any other GPU. All
+// values come from the kernel's memory. The error is about functions that could not be identified.
 func GPUs(sysfsRoot string) (list []GPU, err error) {
 	dir := filepath.Join(sysfsRoot, "bus/pci/devices")
 	functions, err := sysfs.List(dir)
@@ -193,7 +194,7 @@ func GPUs(sysfsRoot string) (list []GPU, err error) {
 	}
 	slices.SortFunc(list, func(a, b GPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
 	discrete := slices.ContainsFunc(list, func(g GPU) bool { return !g.Integrated && !g.unsure })
-	accelerator := slices.ContainsFunc(list, func(g GPU) bool { return g.Compute && !g.NVIDIA && !g.Integrated })
+	accelerator := slices.ContainsFunc(list, func(g GPU) bool { return !g.vga && !g.Integrated })
 	return slices.DeleteFunc(list, func(g GPU) bool {
 		return (g.Integrated || g.unsure) && discrete || !g.Compute && accelerator
 	}), err
@@ -219,7 +220,7 @@ func readGPU(dir, address string) (g *GPU, err error) {
 	}
 	g = &GPU{PCIAddress: address, NUMANode: numaNode(path), NVIDIA: vendor == nvidia, path: path}
 	vga := strings.HasPrefix(class, "0x0300")
-	g.Compute = g.NVIDIA || !vga
+	g.Compute, g.vga = g.NVIDIA || !vga, vga
 	if !g.NVIDIA && display {
 		// amdgpu gives the memory's activity of no processor's graphics but an MI300A's (default_attr_update in
 		// drivers/gpu/drm/amd/pm/amdgpu_pm.c, Linux 6.11). Without amdgpu, and in some guests, both files are missing.

@@ -321,6 +321,7 @@ func TestGPUsOfJobs(t *testing.T) {
 		"processor": func(p *pciTree) { p.function(processor, "0x1002", "0x030000", 0) },
 		"hybrid":    func(p *pciTree) { p.function(processor, "0x1002", "0x038000", 0) },
 		"nvidia":    func(p *pciTree) { p.gpu(nvidia, 0) },
+		"geforce":   func(p *pciTree) { p.function(nvidia, "0x10de", "0x030000", 0) },
 	}
 	files := map[string]string{ // with amdgpu
 		"MI300X": accelerator + " gpu_busy_percent mem_busy_percent", "MI300A": accelerator +
@@ -346,7 +347,8 @@ func TestGPUsOfJobs(t *testing.T) {
 		{"radeon processor", true, "0000:21:00.0"},
 		{"nvidia processor", true, "0000:31:00.0 nvidia compute"},
 		{"nvidia processor", false, "0000:31:00.0 nvidia compute"},
-		{"nvidia radeon processor", true, "0000:21:00.0, 0000:31:00.0 nvidia compute"},
+		{"nvidia radeon processor", true, "0000:31:00.0 nvidia compute"},
+		{"geforce radeon processor", true, "0000:21:00.0, 0000:31:00.0 nvidia compute"}, // a machine for both
 		{"nvidia MI300X radeon", true, "0000:11:00.0 compute, 0000:31:00.0 nvidia compute"},
 	} {
 		var p pciTree

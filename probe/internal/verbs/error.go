@@ -80,7 +80,7 @@ func remedy(r failure.Reason) string {
 		failure.NoTimestamps: "the device stamps no completions with a clock that can be read: the time in the " +
 			"adapter is not separated",
 		failure.NoDMABuf: "needs Linux 5.12, rdma-core 34, and drivers of GPU and device with dma-buf (NVIDIA: the " +
-			"open kernel modules)",
+			"open kernel modules; AMD: Linux 6.4, or the driver of ROCm)",
 		failure.NoPeermem: "load the kernel module: modprobe nvidia-peermem",
 		failure.PortDown:  "the link failed during the round: check cable, transceiver and switch port",
 		failure.QPError:   "the device stopped a queue pair: check the kernel log",
