@@ -1,9 +1,11 @@
 package config_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,5 +105,40 @@ func TestPages(t *testing.T) {
 	}
 	if shown < 2 {
 		t.Errorf("only %d configurations found", shown)
+	}
+}
+
+// TestChart: the schema of the chart's values has every key of the probe but those that the chart sets itself, or that
+// a file of the node has.
+func TestChart(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/helm/railscope/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Properties struct {
+			Probe struct {
+				Properties struct {
+					Options struct{ Properties map[string]any }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	has := values.Properties.Probe.Properties.Options.Properties
+	own := []string{"listen", "peers", "token_file", "tls", "name", "insecure", "allow_ring"}
+	for _, k := range config.Keys() {
+		name, ok := strings.CutPrefix(k.Name, "probe.")
+		if !ok || strings.Contains(name, ".") || strings.Contains(name, "[") || slices.Contains(own, name) {
+			continue
+		}
+		if _, ok := has[name]; !ok {
+			t.Errorf("the chart refuses %s", k.Name)
+		}
+	}
+	if len(has) < 15 {
+		t.Errorf("%d options", len(has))
 	}
 }
