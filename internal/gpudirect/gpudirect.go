@@ -82,7 +82,7 @@ func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 func Possible(k *Kernel, d *Driver) (possible bool, why string, ok bool) {
 	switch {
 	case k != nil && k.before(kernelMajor, kernelMinor):
-		return false, OldKernel, !k.Backports
+		return false, OldKernel, true // NVIDIA requires that version
 	case d != nil && d.Major < driverMajor:
 		return false, OldDriver, true
 	case d != nil && !d.Open:

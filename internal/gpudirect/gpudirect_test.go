@@ -65,7 +65,7 @@ func TestPossible(t *testing.T) {
 		{"new enough", k(5, 12), d(open570), answer{true, DMABuf, true}},
 		{"old kernel", k(5, 11), d(open570), answer{false, OldKernel, true}},
 		{"very old kernel", k(4, 18), nil, answer{false, OldKernel, true}},
-		{"an early version with later drivers", &Kernel{4, 18, true}, d(open570), answer{false, OldKernel, false}},
+		{"an early version with later drivers", &Kernel{4, 18, true}, d(open570), answer{false, OldKernel, true}},
 		{"a later version with later drivers", &Kernel{5, 14, true}, d(open570), answer{true, DMABuf, true}},
 		{"old driver", k(6, 8), d(open510), answer{false, OldDriver, true}},
 		{"proprietary, kernel unknown", nil, d(proprietary550), answer{false, Proprietary, true}},
