@@ -296,7 +296,7 @@ func TestGapCollides(t *testing.T) {
 		t.Run(node, func(t *testing.T) {
 			t.Parallel()
 			p := busyPair(t)
-			p.opts.GapBurst = 250 * time.Millisecond // the job begins at the first report of the burst, which may be late
+			p.opts.GapBurst = 250 * time.Millisecond // the first report of a burst may be late
 			stop := p.job("a", 0, 1)
 			go p.whenWaiting(stop)
 			var again func()
