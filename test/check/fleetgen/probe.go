@@ -107,8 +107,10 @@ func (p pair) figures() {
 	uneven := func(t float64) float64 { return math.Max(0, 1-least(t)/0.955) }
 	for name, value := range map[string]func(float64) float64{
 		"probe_imbalance_ratio": uneven,
-		"probe_scaling_ratio":   func(t float64) float64 { return 0.975 + 0.01*p.w.Noise("scale", p.n, p.to, int(t/60)) },
-		"probe_speedup_ratio":   func(t float64) float64 { return sum * mean(t) / 9.6e9 },
+		"probe_scaling_ratio": func(t float64) float64 {
+			return 0.975 + 0.01*p.w.Noise("scale", p.n, p.to, int(t/60))
+		},
+		"probe_speedup_ratio": func(t float64) float64 { return sum * mean(t) / 9.6e9 },
 	} {
 		p.gauge(name, value, p.labels()...).only(p.rdma)
 	}
