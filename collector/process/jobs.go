@@ -46,8 +46,8 @@ func recent[T any](p *atomic.Pointer[dated[T]]) (value T, known bool) {
 func (p *Source) Jobs() (list []Job, known bool) { return recent(&p.jobs) }
 
 // RailsInUse returns the rails on which processes other than railscope have queue pairs that are or were connected, as
-// of the last read, by name, with the groups of these processes ([holder.group]; empty for unknown ones), sorted. known
-// is false without a complete list in the last two minutes. It reads nothing, and is safe for concurrent use.
+// of the last read, by name, with a key of each job, sorted. An unknown process is a job on one rail alone. known is
+// false without a complete list in the last two minutes. It reads nothing, and is safe for concurrent use.
 func (p *Source) RailsInUse() (jobs map[string][]string, known bool) { return recent(&p.used) }
 
 // noteRails keeps the rails in use. A queue pair in an error state was connected: its rail is still expected to
@@ -61,14 +61,16 @@ func (p *Source) noteRails(r *processReading) {
 	for _, q := range r.tallies {
 		of, _ := p.railsOf(q.device, r.rails)
 		for key := range q.owners {
-			o, group := r.holders[key.thread], ""
-			if o != nil {
-				group = o.group
-			}
+			o, name := r.holders[key.thread], railName(of, key.port)
 			probe := o != nil && o.probes(own)
-			if name := railName(of, key.port); name != "" && key.state >= rdmanl.RTS && !r.ended(key.thread) && !probe {
-				used[name] = append(used[name], group)
+			if name == "" || key.state < rdmanl.RTS || r.ended(key.thread) || probe {
+				continue
 			}
+			job := "unknown on rail " + name
+			if o != nil {
+				job = o.group
+			}
+			used[name] = append(used[name], job)
 		}
 	}
 	for name, jobs := range used {

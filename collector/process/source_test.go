@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,33 +130,34 @@ func TestJobs(t *testing.T) {
 		processLines(p)
 		jobs, knownJobs := p.Jobs()
 		used, knownRails := p.RailsInUse()
-		return fmt.Sprintf("%+v %v; %v %v", jobs, knownJobs, slices.Sorted(maps.Keys(used)), knownRails), p
+		text := fmt.Sprintf("%+v %v; %v %v", jobs, knownJobs, used, knownRails)
+		return strings.ReplaceAll(text, "pod 3f1c9e0a-4b7d-4f7a-9c55-0d5d8a4f1b2e", "pod"), p
 	}
 	for name, tt := range map[string]struct {
 		change func(m *processMachine)
 		want   string
 	}{
 		"training on both rails": {func(*processMachine) {},
-			"[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0 1] EnvironmentRead:false Variables:[]}] true; [0 1] true"},
+			"[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0 1] EnvironmentRead:false Variables:[]}] true; map[0:[pod tree 7000] 1:[pod]] true"},
 		"with environments": {func(m *processMachine) {
 			m.environ(t, 4001, "HOME=/", "NCCL_IB_HCA=mlx5_0", "UCX_NET_DEVICES=")
 			m.environ(t, 4002, "NCCL_IB_HCA=mlx5_0", "NCCL_DEBUG=INFO")
 		}, "[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0 1] EnvironmentRead:true " +
-			"Variables:[NCCL_IB_HCA UCX_NET_DEVICES]}] true; [0 1] true"},
+			"Variables:[NCCL_IB_HCA UCX_NET_DEVICES]}] true; map[0:[pod tree 7000] 1:[pod]] true"},
 		"on one of them": {func(m *processMachine) { m.kernel.qps["mlx5_1"] = nil },
-			"[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0] EnvironmentRead:false Variables:[]}] true; [0] true"},
+			"[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0] EnvironmentRead:false Variables:[]}] true; map[0:[pod tree 7000]] true"},
 		"a connection that broke": {func(m *processMachine) {
 			m.kernel.qps["mlx5_1"] = []rdmanl.QP{{Port: 1, State: 6, PID: 4101}}
-		}, "[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0] EnvironmentRead:false Variables:[]}] true; [0 1] true"},
-		"too young": {func(m *processMachine) { m.now = 900_000 + 119*100 }, "[] true; [0 1] true"},
+		}, "[{Name:default/train-0 Comm:python3 GPUs:2 Rails:[0] EnvironmentRead:false Variables:[]}] true; map[0:[pod tree 7000] 1:[pod]] true"},
+		"too young": {func(m *processMachine) { m.now = 900_000 + 119*100 }, "[] true; map[0:[pod tree 7000] 1:[pod]] true"},
 		"an owner that is hidden": {func(m *processMachine) {
 			m.kernel.qps["mlx5_1"] = []rdmanl.QP{{Port: 1, State: rdmanl.RTS}}
-		}, "[] false; [0 1] true"},
+		}, "[] false; map[0:[pod tree 7000] 1:[unknown on rail 1]] true"},
 		"a device that failed": {func(m *processMachine) {
 			m.kernel.err = map[string]error{"mlx5_1": unix.EIO}
-		}, "[] false; [] false"},
+		}, "[] false; map[] false"},
 		"a rail whose device is elsewhere": {func(m *processMachine) { m.kernel.devices = m.kernel.devices[:1] },
-			"[] false; [] false"},
+			"[] false; map[] false"},
 		"its own probe": {func(m *processMachine) {
 			m.task(t, []string{"8000", "8000", "7999", "8000", "0", "1000", "/x", "railscope"})
 			m.kernel.qps["mlx5_0"] = nil
@@ -167,7 +167,7 @@ func TestJobs(t *testing.T) {
 				os.Symlink("7999", self)); err != nil {
 				t.Fatal(err)
 			}
-		}, "[] true; [] true"},
+		}, "[] true; map[] true"},
 	} {
 		m := capture(t, "kubernetes")
 		tt.change(m)

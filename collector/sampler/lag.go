@@ -40,11 +40,11 @@ func (l *lag) verdict(now time.Time) Lag {
 // note adds a minute in which the rail could be compared. A rail that reached more than half of the rate of its equals
 // once does not lag.
 func (l *lag) note(minute Lag, now time.Time) {
-	if now.Sub(l.last) >= peakMinutes*time.Minute {
+	lags := minute.Rate <= lagBelow*minute.Equals
+	if !lags || now.Sub(l.last) >= peakMinutes*time.Minute {
 		*l = lag{}
 	}
-	if minute.Rate > lagBelow*minute.Equals {
-		*l = lag{}
+	if !lags {
 		return
 	}
 	l.streak, l.last = l.streak+1, now
@@ -55,6 +55,13 @@ func (l *lag) note(minute Lag, now time.Time) {
 func (u *use) noteJobs(second int, jobs string) {
 	if jobs != u.jobs || u.jobsFrom == 0 {
 		u.jobs, u.jobsFrom = jobs, second
+	}
+}
+
+// forgetLags drops the evidence against a rail whose link has changed: it may have been repaired.
+func (a *account) forgetLags() {
+	for d := range a.history {
+		a.history[d].lag = lag{}
 	}
 }
 

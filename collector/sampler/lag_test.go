@@ -14,7 +14,7 @@ import (
 func TestLag(t *testing.T) {
 	const gbit, step = 400, 2 * time.Second
 	type load = func(time.Duration) float64
-	job := func(share float64) load { // a fifth of a second at full rate per step
+	job := func(share float64) load { // Each step carries the bytes of 180 ms at the full rate.
 		return pulses(gbit, share, time.Duration(0.18/share*float64(time.Second)), step)
 	}
 	between := func(from, to time.Duration, of load) load {
@@ -109,4 +109,36 @@ func TestLag(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLagRepaired: a rail whose capacity has changed is judged anew, because its link may have been repaired.
+func TestLagRepaired(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		const gbit, step, ended = 400, 2 * time.Second, 6 * time.Minute
+		m := newMachine()
+		var dir string
+		for i, share := range []float64{0.9, 0.3} {
+			of := pulses(gbit, share, time.Duration(0.18/share*float64(time.Second)), step)
+			dir = m.mlx5(fmt.Sprintf("mlx5_%d", i), gbit, [directions]func(time.Duration) float64{idle,
+				func(since time.Duration) float64 { return of(min(since, ended)) }}).Dir
+		}
+		s := m.sampler(DefaultInterval, Options{})
+		lag := func() Lag {
+			var snap Snapshot
+			s.Snapshot(&snap)
+			return snap.Rails[1].Lag[Transmit]
+		}
+		run(t, s, ended+time.Minute, func() {
+			if lag() == (Lag{}) {
+				t.Error("no lag before the repair")
+			}
+			for _, rate := range []string{"200", "400"} { // The link trains anew.
+				m.text(dir+"/ports/1/rate", rate+" Gb/sec (4X EDR)\n")
+				time.Sleep(2 * time.Minute)
+			}
+			if got := lag(); got != (Lag{}) {
+				t.Errorf("after the repair: %+v", got)
+			}
+		})
+	})
 }

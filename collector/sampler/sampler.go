@@ -227,7 +227,10 @@ func (s *Sampler) second() {
 		a.unused = inRole[r.Role] && used[r.Name] == nil
 		a.noteJobs(s.seconds, strings.Join(used[r.Name], "\xff"))
 		a.capacity = c
-		a.lastCapacity = cmp.Or(c, a.lastCapacity)
+		if c > 0 && c != a.lastCapacity {
+			a.lastCapacity = c
+			a.forgetLags()
+		}
 		a.group.Rate = max(a.group.Rate, limits[i].Rate)
 		for d := range a.history {
 			h := &a.history[d]

@@ -245,13 +245,13 @@ func checkRailLags(f *facts.Facts, report reporter) {
 		var text []string
 		for _, l := range f.Live.Lags {
 			if l.Rail == r.Name {
-				text = append(text, fmt.Sprintf("its highest rate was %s, that of its equals %s (median), %s",
+				text = append(text, fmt.Sprintf("at most %s, where they reached %s (median), %s",
 					units.Gigabits(l.Rate), units.Gigabits(l.Equals), l.Direction))
 			}
 		}
 		if len(text) > 0 {
 			report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
-				Evidence: "it carried as much as its equals for the same jobs, more slowly: " +
+				Evidence: "in the last hour it carried as much as its equals for the same jobs, but more slowly: " +
 					strings.Join(text, "; "),
 				Why: "The jobs wait for it. The limit is on its path: at this end, in the network, or at the nodes " +
 					"to which it sends, which see the same.",

@@ -131,9 +131,9 @@ func TestLive(t *testing.T) {
 			[]string{"warning traffic_uneven, node: a rail carries 70 % of the best one's share, transmit"}},
 		{"a rail that lags", &facts.Live{Lags: []facts.Lag{{Rail: "1", Direction: "receive", Rate: 4e9, Equals: 46e9},
 			{Rail: "1", Direction: "transmit", Rate: 5e9, Equals: 46e9}, {Rail: "7", Rate: 1, Equals: 4}}},
-			[]string{"warning rail_lags, rail 1: it carried as much as its equals for the same jobs, more slowly: its " +
-				"highest rate was 32 Gb/s, that of its equals 368 Gb/s (median), receive; its highest rate was 40 Gb/s, " +
-				"that of its equals 368 Gb/s (median), transmit"}},
+			[]string{"warning rail_lags, rail 1: in the last hour it carried as much as its equals for the same jobs, but " +
+				"more slowly: at most 32 Gb/s, where they reached 368 Gb/s (median), receive; at most 40 Gb/s, where they " +
+				"reached 368 Gb/s (median), transmit"}},
 		{"TCP instead of RDMA", &facts.Live{Suspected: []string{"rdma_idle_tcp_busy"}},
 			[]string{"warning rdma_idle_tcp_busy, node: the traffic looks like a fallback to TCP: GPUs are busy, the rails " +
 				"carry no RDMA, and their interfaces carry other traffic"}},
