@@ -63,8 +63,6 @@ func (a Answers) Recent(now time.Time, maxAge time.Duration) (Answers, []Old) {
 				return saved > maxAge.Seconds()
 			case question == "loopback" || question == "gpu":
 				return !fresh[node(s)]
-			case question == "rail_expected" || question == "peak" || question == "peak_age":
-				return false
 			case question == "goodput" && burst[pairOf(s)] > maxAge.Seconds():
 				return true
 			}

@@ -165,6 +165,23 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
+// TestAges: a pair's age is that of its last result, or for an earlier version of its last round. A burst has its own:
+// while jobs fill the rails, rounds reach their peers and make no burst.
+func TestAges(t *testing.T) {
+	asked := map[string]int{}
+	_, err := fleet.Ask(t.Context(), "", time.Now(), func(_ context.Context, expr string, _ time.Time) (model.Vector, error) {
+		for _, word := range []string{"result", "round", "burst"} {
+			if strings.Contains(expr, "railscope_probe_last_"+word+"_timestamp_seconds") {
+				asked[word] = len(expr)
+			}
+		}
+		return nil, nil
+	})
+	if err != nil || asked["result"] == 0 || asked["result"] != asked["round"] || asked["burst"] == asked["result"] {
+		t.Errorf("%v, %v", err, asked)
+	}
+}
+
 // TestPrometheusAddress: credentials are never on a command line, and --http.config.file reads promtool's format.
 func TestPrometheusAddress(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "http.yml")

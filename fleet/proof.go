@@ -70,6 +70,9 @@ const maxUnproved = 4
 
 // proofs says in one sentence how many rails have a proof; empty if no rail is known.
 func (s Shown) proofs() string {
+	if len(s.Rails) == 0 {
+		return ""
+	}
 	by := map[string]int{}
 	var oldest *proof.Proof
 	var without []string
@@ -82,9 +85,6 @@ func (s Shown) proofs() string {
 		if oldest == nil || r.Proof.At.Before(oldest.At) {
 			oldest = r.Proof
 		}
-	}
-	if len(s.Rails) == 0 {
-		return ""
 	}
 	text := fmt.Sprintf("proof of what rails can carry: %d of %s", len(s.Rails)-len(without),
 		terminal.Count(len(s.Rails), "rail"))

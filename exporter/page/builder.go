@@ -175,7 +175,7 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 			r.Traffic[d] = t
 		}
 		last := b.proof(&r, get)
-		r.Proof = Proof{last, last.Text(now)}
+		r.Evidence = Evidence{last, last.Text(now)}
 		s.Rails = append(s.Rails, r)
 	})
 	slices.SortFunc(s.Rails, func(a, b Rail) int { return rail.NaturalCompare(a.Name, b.Name) })

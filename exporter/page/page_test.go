@@ -308,7 +308,7 @@ func TestProofs(t *testing.T) {
 		t.Error(diff)
 	}
 	o.Proof = nil
-	if r := Take(o, e, nil, then()).Rails[0]; r.Proof.Proof != nil {
+	if r := Take(o, e, nil, then()).Rails[0]; r.Proof != nil {
 		t.Errorf("without a probe: %+v", r.Proof)
 	}
 }

@@ -63,14 +63,14 @@ type Rail struct {
 	Counters []Moving // counters of congestion or loss that moved
 	Links    *float64 // carrier changes since the interface was created
 
-	Proof
+	Evidence
 	Unused      bool // no cable
 	NotMeasured bool // no counter for its bytes
 	Notes       []Note
 }
 
-// Proof is the last proof of what a rail can carry.
-type Proof struct {
+// Evidence is the last proof of what a rail can carry.
+type Evidence struct {
 	Proof  *proof.Proof // nil: none
 	Proved string       // Proof in words; empty: none
 }

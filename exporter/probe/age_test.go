@@ -87,6 +87,20 @@ func TestAge(t *testing.T) {
 		t.Errorf("a rail that was never measured: %+v", burst)
 	}
 
+	beside, corrupt := good, good
+	beside.Start, corrupt.Start, beside.Rails = now, now, rails(false, false)
+	for i := range beside.Rails {
+		beside.Rails[i].Busy = true // A burst beside the traffic of others says nothing of the rail.
+	}
+	corrupt.Outcome, corrupt.Failures = result.Failed, []result.Failure{{Stage: "verify", Reason: "data_mismatch"}}
+	for _, r := range []result.Result{beside, corrupt} {
+		other := newPeer("other", p.rows)
+		other.observe(r, nil)
+		if len(other.proofs) > 0 {
+			t.Errorf("%s proves: %+v", r.Outcome, other.proofs)
+		}
+	}
+
 	partial.Start = now
 	p.Observe(partial, nil)
 	now = now.Add(6 * time.Minute) // 16 minutes after the full round

@@ -60,7 +60,7 @@ type dated struct {
 
 func newPeer(name string, rows *rows) *peer {
 	p := &peer{name: name, rows: rows, latency: map[railLoad]*latency{},
-		railLatency: map[railLoad]*latency{}}
+		railLatency: map[railLoad]*latency{}, proofs: map[string]*proof.Proof{}}
 	for _, o := range result.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}
@@ -109,20 +109,15 @@ func (p *peer) observe(r result.Result, found []finding.Finding) {
 	p.keep(r)
 }
 
-// prove notes what the bursts of a round showed of each rail.
+// prove notes how much the bursts of a round showed that each rail can carry.
 func (p *peer) prove(r result.Result) {
-	if p.proofs == nil {
-		p.proofs = map[string]*proof.Proof{}
+	if r.Corrupted() {
+		return
 	}
 	for i := range r.Rails {
-		rate := 0.0
-		for _, flow := range []*result.Flow{r.Rails[i].Solo, r.Rails[i].Striped} {
-			if flow != nil {
-				rate = max(rate, flow.BytesPerSecond())
-			}
-		}
-		if rate > 0 {
-			p.proofs[r.Rails[i].Rail] = &proof.Proof{By: proof.ByBurst, Rate: rate, At: p.ended}
+		rail := &r.Rails[i]
+		if rate, known := rail.Goodput(); known && !rail.BesideOthers(&r) {
+			p.proofs[rail.Rail] = &proof.Proof{By: proof.ByBurst, Rate: rate, At: p.ended}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/finding"
@@ -28,7 +29,7 @@ func TestRecentRounds(t *testing.T) {
 					9 * time.Microsecond}}},
 			{Rail: "1", Expected: &expected,
 				Latency: &result.Latency{Samples: []time.Duration{3 * time.Microsecond, 4 * time.Microsecond,
-					5 * time.Microsecond}}},
+					5 * time.Microsecond}, Random: []time.Duration{6 * time.Microsecond, 70 * time.Microsecond}}},
 		}}
 	p.Observe(ok, nil)
 	p.Observe(result.Result{Peer: "a:1", Start: start.Add(time.Minute), Outcome: result.Fallback, Transport: result.TCP,
@@ -38,12 +39,17 @@ func TestRecentRounds(t *testing.T) {
 		Failures: slices.Repeat([]result.Failure{{Stage: "open", Reason: "made_up", Rail: "1", Detail: "no"}}, 50)}, nil)
 	p.Observe(result.Result{Peer: "a:1", Start: start.Add(2 * time.Minute), Outcome: result.Skipped,
 		Transport: result.NoTransport, Reason: "busy_here"}, nil)
+	var samples uint64
+	p.latencies(false, func(m *dto.Metric) { samples += m.GetHistogram().GetSampleCount() })
+	if samples != 3+2 {
+		t.Errorf("%d latencies, want all of rail 0 and those at random times of rail 1", samples)
+	}
 	peers, probing := p.Peers()
 	if !probing || len(peers) != 2 || peers[0].Name != "b:1" || len(peers[0].Rounds) != 0 || len(peers[1].Rounds) != 3 {
 		t.Fatalf("%v %+v", probing, peers)
 	}
 	skipped, fallback, first := peers[1].Rounds[0], peers[1].Rounds[1], peers[1].Rounds[2]
-	both, p50, p99 := 2.5e10, 4e-6, 9e-6
+	both, p50, p99 := 2.5e10, 6e-6, 70e-6
 	want := page.Round{Start: start, Duration: time.Second, Outcome: "ok", Transport: "rdma", Goodput: &rate,
 		Expected: &both, Imbalance: &even, P50: &p50, P99: &p99}
 	if diff := cmp.Diff(want, first); diff != "" {

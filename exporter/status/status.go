@@ -94,7 +94,7 @@ func verdict(s page.Snapshot) status.Verdict {
 func rail(r page.Rail) status.Rail {
 	out := status.Rail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, PCIAddress: r.PCIAddress,
 		NUMANode: text(r.NUMA), State: text(r.State), Rate: stats.Finite(r.Rate), Capacity: stats.Finite(r.Capacity),
-		Expected: stats.Finite(r.Expected), MTU: stats.Finite(r.MTU), Proof: r.Proof.Proof, Unused: r.Unused,
+		Expected: stats.Finite(r.Expected), MTU: stats.Finite(r.MTU), Proof: r.Proof, Unused: r.Unused,
 		NotMeasured: r.NotMeasured}
 	if r.Up != nil {
 		up := *r.Up == 1

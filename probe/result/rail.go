@@ -75,9 +75,9 @@ func (r *RailResult) Reordered() bool {
 // apart reports whether the rail works, and had no part in the striped burst of a round that made one.
 func (r *RailResult) apart() bool { return r.Failure == nil && r.Striped == nil }
 
-// besideOthers reports whether the burst over the rail was made beside the traffic of others, by when_busy: burst. It
+// BesideOthers reports whether the burst over the rail was made beside the traffic of others, by when_busy: burst. It
 // says nothing of what the rail can carry.
-func (r *RailResult) besideOthers(of *Result) bool { return r.Busy && !of.InGap && r.Striped != nil }
+func (r *RailResult) BesideOthers(of *Result) bool { return r.Busy && !of.InGap && r.Striped != nil }
 
 // Measured reports whether a burst over the rail has a figure.
 func (r *RailResult) Measured() bool { return r.Striped != nil || r.Solo != nil }
@@ -101,9 +101,9 @@ func (r *RailResult) Slowed() bool {
 	return now < SlowedBelow*min(p.Best, *r.Expected)
 }
 
-// goodput returns the best goodput of the rail by RDMA, including what others took meanwhile. known is false if the
+// Goodput returns the best goodput of the rail by RDMA, including what others took meanwhile. known is false if the
 // rail failed or was not measured.
-func (r *RailResult) goodput() (best float64, known bool) {
+func (r *RailResult) Goodput() (best float64, known bool) {
 	if r.Failure != nil {
 		return 0, false
 	}

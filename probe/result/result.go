@@ -266,7 +266,7 @@ func (r Result) Shortfalls() []Shortfall {
 			all = all && one.Striped == nil
 			continue
 		}
-		if one.besideOthers(&r) {
+		if one.BesideOthers(&r) {
 			all = false
 			continue
 		}
@@ -274,7 +274,7 @@ func (r Result) Shortfalls() []Shortfall {
 			sum += *one.Expected
 		}
 		shared := r.EvenAlone && one.Solo == nil
-		if s, ok := one.goodput(); ok && !shared && s < r.MinOfExpected**one.Expected {
+		if s, ok := one.Goodput(); ok && !shared && s < r.MinOfExpected**one.Expected {
 			list = append(list, Shortfall{one.Rail, s, *one.Expected})
 		}
 	}
