@@ -106,7 +106,7 @@ page: deps ## test the live page of the real binary in Chromium
 render: build .bin/prometheus ## render the dashboards with Grafana's components into docs/img (ARGS=demo: query every panel with railscope demo)
 	scripts/render.sh $(ARGS)
 
-lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
+lint: .bin/golangci-lint ## golangci-lint, go vet and the rules of internal/arch over the Go code, shellcheck over the scripts
 	@scripts/need.sh shellcheck=shellcheck
 	scripts/lint.sh
 

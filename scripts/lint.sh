@@ -3,24 +3,17 @@
 set -eu
 
 bad=0
-echo "golangci-lint run"
-.bin/golangci-lint run ./... || bad=1
-(cd test/check && ../../.bin/golangci-lint run ./...) || bad=1
-(cd test/check/kubernetes && ../../../.bin/golangci-lint run ./...) || bad=1
-(cd test/check/npd && ../../../.bin/golangci-lint run ./...) || bad=1
-(cd tools/sbom && ../../.bin/golangci-lint run ./...) || bad=1
-(cd test/storage && ../../.bin/golangci-lint run ./...) || bad=1
-(cd test/etcd && ../../.bin/golangci-lint run ./...) || bad=1
-(cd test/browser && ../../.bin/golangci-lint run ./...) || bad=1
-echo "go mod tidy -diff"
-go mod tidy -diff || bad=1
-(cd test/check && go mod tidy -diff) || bad=1
-(cd test/check/kubernetes && go mod tidy -diff) || bad=1
-(cd test/check/npd && go mod tidy -diff) || bad=1
-(cd tools/sbom && go mod tidy -diff) || bad=1
-(cd test/storage && go mod tidy -diff) || bad=1
-(cd test/etcd && go mod tidy -diff) || bad=1
-(cd test/browser && go mod tidy -diff) || bad=1
+root=$PWD
+for module in . test/check test/check/kubernetes test/check/npd test/storage test/etcd test/browser tools/sbom; do
+	echo "golangci-lint run, go mod tidy -diff: $module"
+	(cd "$module" && "$root"/.bin/golangci-lint run ./...) || bad=1
+	(cd "$module" && go mod tidy -diff) || bad=1
+done
+echo "go vet: tests with tags, and without C"
+go vet -tags "lab dist slurm upgrade" ./... || bad=1
+CGO_ENABLED=0 go vet ./... || bad=1
+echo "the house's own rules: internal/arch"
+go test ./internal/arch || bad=1
 echo "shellcheck"
 files=$(git ls-files --cached --others --exclude-standard) # exits outside a checkout
 # shellcheck disable=SC2046,SC2086 # lists of words
