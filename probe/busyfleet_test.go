@@ -86,9 +86,9 @@ func (f *busyFleet) visit(ctx context.Context, n, peer *simNode, r *round.Round)
 	now := time.Since(f.start)
 	a, b := f.number[n.address], f.number[peer.address]
 	busy = f.jobs.uses(a, now) > n.resp.Opts.BusyAbove || f.jobs.uses(b, now) > n.resp.Opts.BusyAbove
-	part, took := protocol.Measure, time.Second
+	part, took := protocol.Measure, 1200*time.Millisecond // with 200 ms of latencies at random times
 	if busy {
-		part, took = protocol.Reach, 500*time.Millisecond
+		part, took = protocol.Reach, 700*time.Millisecond
 	}
 	return busy, r.Persist(ctx, func() error {
 		l, denied := peer.resp.Grant(ctx, r.LeaseRequest(part), n.ip)
@@ -151,7 +151,7 @@ func (f *busyFleet) burst(ctx context.Context, n, peer *simNode) {
 		if !n.node.Gaps.Lasts("0", noticed) || !peer.node.Gaps.Lasts("0", noticed) {
 			const long = 100 * time.Millisecond
 			sleep(ctx, min(both.to, both.from+long)-time.Since(f.start))
-			if both.to <= both.from+long {
+			if both.to <= both.from+long || !n.node.Gaps.Lasts("0", long) {
 				continue
 			}
 		}
@@ -178,7 +178,7 @@ func (f *busyFleet) burst(ctx context.Context, n, peer *simNode) {
 	}
 }
 
-// watch records the gaps that nodes have seen from their beginning to their end since a time, as their watches do.
+// watch records, as the watches of nodes do, the gaps that they have noticed from beginning to end since a time.
 func (f *busyFleet) watch(since map[*simNode]time.Duration) {
 	now := time.Since(f.start)
 	for n, from := range since {
@@ -187,8 +187,9 @@ func (f *busyFleet) watch(since map[*simNode]time.Duration) {
 			if gap.to >= now {
 				break
 			}
-			if gap.from > from { // its beginning was seen
-				n.node.Gaps.NoteGap("0", (gap.to-gap.from)/simReading*simReading)
+			seen := (gap.to - gap.from) / simReading * simReading
+			if gap.from > from && seen >= 4*simReading {
+				n.node.Gaps.NoteGap("0", seen)
 			}
 			from = gap.to + time.Microsecond
 		}

@@ -101,8 +101,9 @@ func TestRoundByRunning(t *testing.T) {
 	n := serveWithToken(t)
 	var steps atomic.Int32
 	res, err := n.round(t.Context(), n.pair.Address, "", func(result.Progress) { steps.Add(1) })
+	measured := res.Striped != nil || res.Reason == "disturbed" // A busy machine disturbs the bursts.
 	if err != nil || res.Transport != result.RDMA || res.Peer != n.pair.Address || len(res.Rails) != probetest.Rails ||
-		res.Striped == nil && res.Reason != "disturbed" || steps.Load() < 5 { // as on a busy machine
+		!measured || steps.Load() < 5 {
 		t.Fatalf("%v, %d steps: %+v", err, steps.Load(), res)
 	}
 	if n.carried() == 0 {

@@ -38,7 +38,8 @@ func TestJobInSteps(t *testing.T) {
 		limit(t, rail, shape)
 	}
 	const messages, perBlock, blocks = 120, 12, 8
-	const shy = "busy_above: 0.0005" // of 10 Gb/s: the shaped rails are busy while a step lasts
+	// Soft-RoCE says 10 Gb/s: above this share of it, the shaped rails are busy while a step lasts.
+	const shy = "busy_above: 0.0005"
 	answer(t, "interval: 10s", shy)
 	times := map[bool][]time.Duration{}
 	begin := time.Now()

@@ -41,19 +41,15 @@ const (
 	// KeepCollided is how long no burst is made in a gap over a rail after one met other traffic.
 	KeepCollided = time.Hour
 
-	// A burst is made only if each of the last keepGaps gaps lasted longer than this one has so far, by the time of a
-	// reading, the claim and the burst. A pause that has lasted for longQuiet is no gap of that kind.
+	// A burst is made only if each of the last keepGaps gaps was longer than this one is so far, by gapMargin: the time
+	// of a reading, the claim and the burst. After longQuiet the job is pausing, and the gaps of its steps say nothing.
 	keepGaps  = 12
 	gapMargin = 10 * time.Millisecond
 	longQuiet = 100 * time.Millisecond
 )
 
-// NoteGap records how long a rail was quiet, from the beginning to the end. Gaps that are too short to be noticed say
-// nothing about those that are not.
+// NoteGap records the length of a gap that was long enough to be noticed: shorter ones say nothing about those.
 func (g *Gaps) NoteGap(name string, length time.Duration) {
-	if length < quietRows*gapReading {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.lasted == nil {
@@ -63,16 +59,16 @@ func (g *Gaps) NoteGap(name string, length time.Duration) {
 	g.lasted[name] = list[max(0, len(list)-keepGaps):]
 }
 
-// Lasts reports whether a rail that has been quiet for so long is likely to stay quiet for the time of a burst.
-func (g *Gaps) Lasts(name string, so time.Duration) bool {
-	if so >= longQuiet {
+// Lasts reports whether a rail that has been quiet for this long is likely to stay quiet for the time of a burst.
+func (g *Gaps) Lasts(name string, quiet time.Duration) bool {
+	if quiet >= longQuiet {
 		return true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list := g.lasted[name]
 	return len(list) == keepGaps && time.Since(list[0].end) < KeepCollided &&
-		!slices.ContainsFunc(list, func(p lasted) bool { return p.length < so+gapMargin })
+		!slices.ContainsFunc(list, func(p lasted) bool { return p.length < quiet+gapMargin })
 }
 
 // Collide records that a burst over these rails met other traffic.
@@ -139,7 +135,7 @@ type QuietWatch struct {
 // quietRun is the time for which a rail has been quiet.
 type quietRun struct {
 	rows  int  // readings in a row
-	whole bool // its beginning was seen
+	whole bool // the watch saw its beginning
 	long  time.Duration
 }
 
@@ -202,7 +198,7 @@ func (w *QuietWatch) Note(before, now map[string]rail.Traffic) {
 			w.quiet[r.Name] = quietRun{q.rows + 1, q.whole, q.long + took[r.Name]}
 			continue
 		}
-		if q.whole {
+		if q.whole && q.rows >= quietRows {
 			w.node.Gaps.NoteGap(r.Name, q.long)
 		}
 		w.quiet[r.Name] = quietRun{whole: true}

@@ -101,7 +101,7 @@ const latencyPasses = 2
 const (
 	randomPart = 4 // one for each of this many writes one after another
 	railRandom = 50 * time.Millisecond
-	randomTime = 400 * time.Millisecond
+	randomTime = 200 * time.Millisecond
 )
 
 // randomSamples returns the number of writes at random times over each rail.

@@ -271,7 +271,7 @@ func (s *Session) latencies(ctx context.Context, args worker.LatencyArgs,
 	}
 	for _, p := range live(s.Flows) {
 		s.progress(result.Progress{Stage: failure.StageLatency, Rail: p.name()})
-		args.Rail, args.Size, args.Every = p.name(), smallWrite, p.software()
+		args.Rail, args.Size, args.Software = p.name(), smallWrite, p.software()
 		l, err := s.worker.Current.Latency(ctx, args)
 		switch f := failure.As(failure.StageLatency, err); {
 		case f == nil:

@@ -87,8 +87,8 @@ func (run *Run) Latency(r *Rail, size, n int, limit time.Duration) (samples, ada
 
 // Arrivals is like Latency, with one write at each of the times after the warm-up writes, ascending, as arrivals that
 // do not wait for each other. Samples are left out during which this thread did not run for more than a quarter of
-// them, unless every is true: the driver of a software device works on the same processors.
-func (run *Run) Arrivals(r *Rail, size int, at []time.Duration, every bool,
+// them, unless the device is software, whose driver works on the same processors.
+func (run *Run) Arrivals(r *Rail, size int, at []time.Duration, software bool,
 	limit time.Duration) (samples []time.Duration, err error) {
 	if err := run.usable([]*Rail{r}); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (run *Run) Arrivals(r *Rail, size int, at []time.Duration, every bool,
 	}
 	samples, taken := make([]time.Duration, len(at)), C.uint32_t(0)
 	all := C.int32_t(0)
-	if every {
+	if software {
 		all = 1
 	}
 	runtime.LockOSThread()

@@ -118,11 +118,11 @@ struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *rail, int64
 
 /*
  * Like rs_latency, with one write at each of n times after the first one, ascending: as arrivals that do not wait for
- * each other. A time that passes while the previous write is under way counts from then. A sample is left out if the
- * thread was away for more than a quarter of it when it saw the completion, unless every one counts.
+ * each other. If a time passes while the previous write is under way, the sample is at least what was left of that. A sample is left out if the
+ * thread was away for more than a quarter of it when it saw the completion, unless the device is software.
  */
 struct rs_error rs_arrivals(const int32_t *cancelled, struct rs_rail *rail, int64_t size, const int64_t *at, uint32_t n,
-			    int32_t every, int64_t limit, int64_t *sample, uint32_t *taken);
+			    int32_t software, int64_t limit, int64_t *sample, uint32_t *taken);
 
 /* One rail's part of a transfer. The caller sets the first two fields. */
 struct rs_share {

@@ -328,7 +328,7 @@ struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, int64_t 
 }
 
 struct rs_error rs_arrivals(const int32_t *cancelled, struct rs_rail *r, int64_t size, const int64_t *at, uint32_t n,
-			    int32_t every, int64_t limit, int64_t *sample, uint32_t *taken)
+			    int32_t software, int64_t limit, int64_t *sample, uint32_t *taken)
 {
 	struct rs_error e = rs_usable(r);
 	int64_t gap, warm, t = rs_now(), posted = t, seen = 1;
@@ -344,11 +344,12 @@ struct rs_error rs_arrivals(const int32_t *cancelled, struct rs_rail *r, int64_t
 		e = measure(cancelled, r, size, limit, &t, &sample[*taken], NULL, &gap);
 		if (e.op)
 			break;
-		int64_t late = planned < last && planned > posted; /* it would have waited behind the previous write */
+		/* The path did not answer between that time and the previous completion, however fast it is now. */
+		int64_t left = planned > posted ? last - planned : 0;
 		posted = t - sample[*taken];
-		if (seen && late)
-			sample[*taken] = t - planned;
-		seen = every || !unseen(gap, sample[*taken]);
+		if (seen && left > sample[*taken])
+			sample[*taken] = left;
+		seen = software || !unseen(gap, sample[*taken]);
 		if (seen)
 			++*taken;
 	}

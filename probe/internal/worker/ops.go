@@ -156,8 +156,8 @@ type LatencyArgs struct {
 	Limit time.Duration `json:"limit"`
 	// Over is the time over which writes begin at random times, uniformly; 0: each begins after the previous one.
 	Over time.Duration `json:"over,omitempty"`
-	// Every keeps samples during which the thread did not run: the device is software.
-	Every bool `json:"every,omitempty"`
+	// Software keeps samples during which the thread did not run: a software device works on the same processors.
+	Software bool `json:"software,omitempty"`
 }
 
 // arrivals returns the times at which the writes begin, ascending.

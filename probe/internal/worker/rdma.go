@@ -178,7 +178,7 @@ func (e *rdmaEngine) latency(args LatencyArgs) (Latencies, error) {
 	var l Latencies
 	onNode(nodesDir, e.nodes[args.Rail], func() {
 		if args.Over > 0 {
-			l.Samples, err = run.Arrivals(rail, int(args.Size), args.arrivals(), args.Every, args.Limit)
+			l.Samples, err = run.Arrivals(rail, int(args.Size), args.arrivals(), args.Software, args.Limit)
 		} else {
 			l.Samples, l.Adapter, err = run.Latency(rail, int(args.Size), args.N, args.Limit)
 		}
