@@ -250,9 +250,9 @@ func fleetThen() []*panel {
 				"TCP.").
 			query(`8 * cluster:railscope_rail_tcp_bytes:rate5m{<fleet>}`, "TCP {{cluster}}").unit("bps").from(0),
 		graph("Congestion", docRDMA,
-			"Congestion notifications (CNP) that adapters slowed down for. Some are normal; a step is incast, or a "+
-				"path that lost a link.").
-			query(`cluster:railscope_port_cnp_handled:rate5m{<fleet>}`, "CNP {{cluster}}").unit("pps").from(0),
+			"Congestion notifications (CNP) that adapters sent because packets arrived marked. Some are normal; a "+
+				"step is incast, or a path that lost a link.").
+			query(`cluster:railscope_port_cnp_sent:rate5m{<fleet>}`, "CNP {{cluster}}").unit("pps").from(0),
 		graph("Slowest rail", docSampler,
 			"Share of the slowest rail of the worst node relative to the best rail of that node, under load. 100 % "+
 				"is even.").

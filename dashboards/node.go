@@ -145,9 +145,9 @@ func nodeBursts() []*panel {
 func nodeCongestion() []*panel {
 	return []*panel{
 		timeseries("Congestion notifications (CNP)", docRDMA,
-			"Handled: this node slowed down because of congestion. Sent: packets that arrived here were marked. "+
-				"Ignored: congestion control is off on this node, which is a fault.").
-			query(perSecond("port_cnp_handled_total", "<rail>", "instance, rail"), perRail("handled")).
+			"Sent: packets that arrived here were marked, so the path to this node is congested. Ignored: congestion "+
+				"control is off on this node, which is a fault. Those received are not drawn: mlx5 counts "+
+				"retransmissions among them.").
 			query(perSecond("port_cnp_sent_total", "<rail>", "instance, rail"), perRail("sent")).
 			query(perSecond("port_cnp_ignored_total", "<rail>", "instance, rail"), perRail("ignored")).unit("pps").
 			from(0).nothing(uncounted),

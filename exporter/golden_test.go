@@ -15,6 +15,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
+	"github.com/railscope/railscope/collector/events"
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/kmsg"
@@ -54,7 +55,17 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 			Kernel: func() process.Kernel { return queuePairs{root.Dir} }, Budget: budget}),
 		ncclLogs(t, root),
 		kernelLog(t, finder),
+		deviceEvents(finder),
 	}
+}
+
+// deviceEvents returns a source with events of two ports; package events tests what the kernel announces.
+func deviceEvents(finder *rail.Finder) *events.Source {
+	s := events.New(events.Options{Rails: finder.Snapshot})
+	s.Note("mlx5_0", 1, "port_error", 2)
+	s.Note("mlx5_0", 1, "port_active", 2)
+	s.Note("rxe0", 1, "gid_changed", 1)
+	return s
 }
 
 // ports returns the source of the rails of a process that has seen them before.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
+	"github.com/railscope/railscope/collector/events"
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/netdev"
@@ -98,6 +99,7 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 		ports(root, finder, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
 		netdev.New(root.Sys(), rails, budget, nil),
 		pcie.New(root.Sys(), finder.Snapshot, budget), gpudirect.New(root.Sys(), root.Proc(), root.Dir, budget),
+		events.New(events.Options{Rails: finder.Snapshot}),
 	}
 }
 

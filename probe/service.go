@@ -165,6 +165,9 @@ func (s *Service) startLocked(ctx context.Context, opts options.Options, r *targ
 		s.listener.Load().announce()
 		s.running.Go(func() { r.Run(ctx) })
 	}
+	if opts.Events && s.events.Device != nil {
+		s.running.Go(func() { node.WatchDevices(ctx, s.node, s.events.LetGo, s.events.Device) })
+	}
 	if len(opts.Peers)+len(opts.DNS)+len(opts.Files) > 0 {
 		p := schedule.NewProber(s.node, opts, s.observe, s.events)
 		if before != nil {

@@ -136,7 +136,7 @@ func (s *serveSettings) run(ctx context.Context, tracker *shutdownTracker, w io.
 		})
 	}
 	defer onHangup(func() error {
-		n.ReleaseNVML()
+		n.ReleaseDevices()
 		return reload()
 	})()
 	started()

@@ -63,9 +63,9 @@ func (t *table) addCounters(port collector.Group) {
 
 	mlx5.counter("port_cnp_sent_total", "Congestion notifications (CNP) sent: packets received here were marked "+
 		"congested.", "np_cnp_sent", "tx_cnp_pkts", "cnpSent", "cc_tx_cnp_pkts", "tx_rdma_cnp_pkts", "tx_cnp_pkt")
-	mlx5.counter("port_cnp_handled_total", "Congestion notifications (CNP) received that slowed down sending.",
-		"rp_cnp_handled", "rx_cnp_pkts", "cnpHandled", "cc_rx_cnp_pkts", "rx_rdma_cnp_pkts", "rx_cnp_pkt",
-		"received_cnps")
+	mlx5.counter("port_cnp_handled_total", "Congestion notifications (CNP) received that slowed down sending. mlx5: "+
+		"also retransmissions (measured on ConnectX-6, firmware 20.43.4100).", "rp_cnp_handled", "rx_cnp_pkts",
+		"cnpHandled", "cc_rx_cnp_pkts", "rx_rdma_cnp_pkts", "rx_cnp_pkt", "received_cnps")
 	mlx5.counter("port_cnp_ignored_total", "Congestion notifications (CNP) received and ignored; rising means that "+
 		"congestion control is off or misconfigured here.", "rp_cnp_ignored", "cnpIgnored")
 	mlx5.counter("port_ecn_marked_packets_total", "RoCE packets received with the congestion mark (ECN CE).",

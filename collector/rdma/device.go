@@ -126,7 +126,6 @@ func (p *port) readMTU(r *collector.Reading) {
 
 func (p *port) readHWCounters(r *collector.Reading) {
 	if p.readNetlink(r) {
-		r.Add(p.table.hwSource, p.labels("netlink"), 1)
 		p.hwLifespan.Read(r, func() { // not a counter, so netlink does not have it
 			if v, err := sysfs.ReadUint(p.hw.path, "lifespan"); err == nil {
 				r.Add(p.table.lifespan, p.set.labels, p.table.lifespan.From[0].Value(v))
@@ -135,9 +134,6 @@ func (p *port) readHWCounters(r *collector.Reading) {
 		return
 	}
 	p.hw.read(p.table, r)
-	if len(p.hw.list) > 0 {
-		r.Add(p.table.hwSource, p.labels("sysfs"), 1)
-	}
 }
 
 // readNetlink reads the port's hardware counters by netlink, and reports whether that succeeded.

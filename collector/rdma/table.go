@@ -30,7 +30,7 @@ type table struct {
 	up, state, physState, rate, capacity, mtu     *collector.Metric
 	expected, expectedInfo                        *collector.Metric
 	receiveBytes, transmitBytes, ipv4ReceiveBytes *collector.Metric
-	lifespan, saturated, hwSource                 *collector.Metric
+	lifespan, saturated                           *collector.Metric
 	gid, gids, misbound, gidChanges               *collector.Metric
 
 	// rows of virtual functions; the first of their files that exists is read
@@ -99,9 +99,6 @@ func (t *table) addState(port collector.Group) {
 func (t *table) addFacts(port collector.Group) {
 	t.saturated = port.Ref("IBTA spec vol. 1, 16.1.3.5").With("counter").Gauge("port_saturated_info",
 		"1 for a narrow counter at its maximum, where it stays until it is cleared; no series otherwise.")
-	t.hwSource = port.Ref("drivers/infiniband/core/nldev.c stat_get_doit").With("source").Gauge(
-		"port_hw_counters_source_info", "How hw_counters are read: netlink (one request) or sysfs (a file each); "+
-			"always 1.")
 	t.gid = port.With("index", "type", "gid", "netdev").Gauge("gid_info", "An entry of the port's GID table that a "+
 		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the "+
 		"best first; the other entries if there are none. Always 1.", "gids", "gid_attrs/types", "gid_attrs/ndevs")

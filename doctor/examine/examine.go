@@ -30,7 +30,14 @@ const (
 	recent = 50 * time.Millisecond // age of facts that need no new reading
 	// patience limits how long a caller waits: a healthy node answers in milliseconds, a hung device may never answer.
 	patience = time.Second
-	follow   = time.Second // minimum delay before hard facts are read again after an event
+	// follow is when hard facts are read once more after the last event, and the time between two readings in a storm.
+	follow = time.Second
+	// Readings after events take at most this share of the time, and credit more at once.
+	share  = 0.01
+	credit = 200 * time.Millisecond
+	// settles is how often hard facts are read after an event, every again: the GID table follows an address by a work
+	// queue of the kernel (drivers/infiniband/core/roce_gid_mgmt.c).
+	settles = 3
 )
 
 // Options are the dependencies of an [Examiner].
@@ -109,28 +116,45 @@ func (e *Examiner) Run(ctx context.Context) {
 	}
 }
 
-// Follow reads hard facts after each event, at most once a second, until ctx is done. It reads them once more after the
-// last event, because an event may precede the change that it reports.
+// Follow reads hard facts after each event, until ctx is done: at once, up to three times in 50 ms until a finding is
+// raised, and a second after the last event, because an event may precede the change that it reports. In a storm of
+// events it reads once a second.
 func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
+	var late <-chan time.Time // time of the reading after the last event
+	left, at := credit, time.Now()
 	for {
 		select {
 		case <-events:
+		case <-late:
+			late = nil
+			_, took := e.read(ctx, true)
+			left -= took
+			continue
 		case <-ctx.Done():
 			return
 		}
-		for more := true; more && ctx.Err() == nil; {
-			e.read(ctx)
-			select {
-			case <-time.After(follow):
-			case <-ctx.Done():
-			}
-			select {
-			case <-events:
-			default:
-				more = false
+		left, at = min(left+time.Duration(share*float64(time.Since(at))), credit), time.Now()
+		readings := settles
+		if left <= 0 {
+			readings = 1
+			sleep(ctx, follow)
+		}
+		for raised := false; readings > 0 && !raised; readings-- {
+			var took time.Duration
+			raised, took = e.read(ctx, true)
+			left -= took
+			if readings > 1 && !raised {
+				sleep(ctx, again)
 			}
 		}
-		e.read(ctx)
+		late = time.After(follow)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
 
@@ -143,7 +167,7 @@ func (e *Examiner) Now(ctx context.Context) (ports []Port, read bool) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e.read(context.WithoutCancel(ctx))
+		e.read(context.WithoutCancel(ctx), false)
 	}()
 	select {
 	case <-done:
@@ -155,29 +179,36 @@ func (e *Examiner) Now(ctx context.Context) (ports []Port, read bool) {
 	return e.rails, time.Since(e.hard) < patience
 }
 
-// read reads hard facts, unless another caller just did or does so while it waits. It raises findings that a second
-// reading confirms.
-func (e *Examiner) read(ctx context.Context) {
+// read reads hard facts, unless another caller does so while it waits, or without anew, if one just did. It raises
+// findings that a second reading confirms, and reports whether it raised one, and how long the readings took.
+func (e *Examiner) read(ctx context.Context, anew bool) (raised bool, took time.Duration) {
 	asked := time.Now()
 	e.reading.Lock()
 	defer e.reading.Unlock()
 	e.mu.Lock()
-	known := time.Since(e.hard) < recent || e.hard.After(asked)
+	known := !anew && time.Since(e.hard) < recent || e.hard.After(asked)
 	e.mu.Unlock()
 	if known {
-		return
+		return false, 0
 	}
-	for range 2 {
+	for try := range 2 {
 		start, found, judged := e.readHard(ctx)
+		took += time.Since(start)
 		if judged == nil {
-			return
+			return false, took
 		}
+		before := e.unraised(found)
 		e.o.Store.Reread(source, start, found, judged)
-		if !e.unraised(found) {
-			return
+		left := e.unraised(found)
+		if before && !left {
+			return true, took
+		}
+		if !left || try > 0 {
+			break
 		}
 		time.Sleep(again)
 	}
+	return false, took
 }
 
 // readHard reads and judges hard facts. judged is nil if they could not be read.
@@ -262,8 +293,8 @@ func (e *Examiner) add(ctx context.Context, start time.Time, found []finding.Fin
 	})
 	e.reading.Unlock()
 	if e.unraised(hard) {
-		time.Sleep(max(again, recent))
-		e.read(ctx)
+		time.Sleep(again)
+		e.read(ctx, true)
 	}
 }
 

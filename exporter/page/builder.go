@@ -226,7 +226,7 @@ func watchedRows() []watched {
 	return []watched{
 		{"port_ecn_marked_packets_total", "ECN-marked packets", nil},
 		{"port_cnp_sent_total", "congestion notifications (CNP) sent", nil},
-		{"port_cnp_handled_total", "congestion notifications (CNP) received", nil},
+		{"port_cnp_handled_total", "congestion notifications (CNP) received (mlx5: and retransmissions)", nil},
 		{"port_cnp_ignored_total", "congestion notifications (CNP) ignored", nil},
 		{"port_out_of_sequence_packets_total", "out-of-sequence packets", nil},
 		{"port_packet_sequence_errors_total", "packet sequence errors (NAK)", nil},

@@ -118,11 +118,8 @@ func keys(c *Config, extras *[]string) []Key {
 		{Name: "probe.insecure", Form: "`true` or `false`", Default: strconv.FormatBool(p.Security.Insecure),
 			want: "true or false", into: &p.Security.Insecure, Bounds: "not with `token_file` or `tls.client_ca_file`",
 			About: "Answer anyone who reaches the port. Without it, a token or an authority is required."},
-		{Name: "probe.allow_ring", Form: "`true` or `false`", Default: strconv.FormatBool(p.AllowRing),
-			want: "true or false", into: &p.AllowRing,
-			About: "Take part in [rings](benchmarks.md#gradient-synchronisation) that others ask for, towards this " +
-				"node's own peers, within the budget."},
 	}...)
+	list = append(list, allowed(&p.Allowed)...)
 	list = append(list, figures(p)...)
 	words, s := extraWords(), &p.Security
 	return append(list,
@@ -168,6 +165,21 @@ func expectations(e *Expect) []Key {
 	gpus := figure("expect.gpus", &e.GPUs, 1, 128, "", "GPUs that this node should have on PCI.")
 	gpus.Default = "the most that were seen"
 	return []Key{rails, rate, mtu, gpus}
+}
+
+// allowed returns the keys of what the probe may do beside rounds.
+func allowed(a *options.Allowed) []Key {
+	return []Key{
+		{Name: "probe.allow_ring", Form: "`true` or `false`", Default: strconv.FormatBool(a.AllowRing),
+			want: "true or false", into: &a.AllowRing,
+			About: "Take part in [rings](benchmarks.md#gradient-synchronisation) that others ask for, towards this " +
+				"node's own peers, within the budget."},
+		{Name: "probe.events", Form: "`true` or `false`", Default: strconv.FormatBool(a.Events),
+			want: "true or false", into: &a.Events,
+			About: "Keep the RDMA devices open, without queue pairs or memory, to receive their " +
+				"[asynchronous events](events.md). An open device keeps its driver from being unloaded; it is closed " +
+				"during maintenance, and for a minute after `SIGHUP`."},
+	}
 }
 
 // figures returns the keys below probe that a command line can set, too.

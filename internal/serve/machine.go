@@ -134,7 +134,8 @@ func (h *Host) ReadOnce(ctx context.Context, s *Sources, hidden []finding.Silenc
 	g := h.Gatherer(nil)
 	node := h.ProbeNode(nil, g, nil, logger)
 	defer node.Close()
-	list, _, err := s.open(h, users{probe: node, processes: h.newProcesses(s.ProcessLimit)}, logger)
+	list, _, err := s.open(h, users{probe: node, processes: h.newProcesses(s.ProcessLimit),
+		events: h.newEvents()}, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/railscope/railscope/collector/events"
 	"github.com/railscope/railscope/doctor/examine"
 	"github.com/railscope/railscope/doctor/facts"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
@@ -61,6 +62,7 @@ type Node struct {
 	Local    *http.ServeMux // requests of commands on this machine, on the socket
 
 	maintenance *maintenanceWatch // nil: no file to watch
+	events      *events.Source
 	web         exporterhttp.Options
 	tasks       []Task
 	reloading   sync.Mutex
@@ -97,12 +99,14 @@ func New(o Options, cfg *config.Config, logger *slog.Logger) (*Node, error) {
 	}
 	g := n.Gatherer(jobs)
 	probed := n.ProbeNode(past, g, scraping.Maintenance, logger)
-	sources, tasks, err := o.Sources.open(n.Host, users{probed, processes, scraping.Info.Demo}, logger)
+	n.events = n.newEvents()
+	sources, tasks, err := o.Sources.open(n.Host, users{probed, processes, n.events, scraping.Info.Demo}, logger)
 	if err != nil {
 		return nil, err
 	}
 	n.add(tasks...)
-	n.Probe = newProbeController(probed, n.Findings, past, scraping.Info.Demo, logger)
+	n.Probe = newProbeController(probed, n.Findings, past, scraping.Info.Demo, n.noteDevice(*o.Sources.On["events"]),
+		logger)
 	n.add(Task{Name: "the probe", Run: n.Probe.Run})
 	sources = append(sources, n.Probe.metrics)
 	if o.Pusher != nil {
@@ -111,6 +115,9 @@ func New(o Options, cfg *config.Config, logger *slog.Logger) (*Node, error) {
 	}
 	n.Scraper = scrape.New(sources, scraping)
 	n.examine(g, *o.Sources.On["process"])
+	if *o.Sources.On["events"] && sysfs.Live(filepath.Join(n.Sysfs, "class/net")) {
+		n.follow()
+	}
 	n.answer(&o, past)
 	return n, nil
 }
@@ -133,15 +140,26 @@ func (n *Node) warnUnmatched() {
 	}
 }
 
-// examine adds the examination of the node, and what follows events of the kernel.
+// examine adds the examination of the node.
 func (n *Node) examine(g *facts.Gatherer, jobs bool) {
 	n.Examiner = n.newExaminer(g, jobs)
 	n.add(background("examination", n.Examiner.Run))
-	if sysfs.Live(filepath.Join(n.Sysfs, "class/net")) {
-		n.add(background("events of the kernel", func(ctx context.Context) {
-			n.Examiner.Follow(ctx, examine.Events(ctx))
-		}))
+}
+
+// noteDevice returns what notes the events of open devices; nil if nobody counts them.
+func (n *Node) noteDevice(on bool) func(device string, port int, event string, count uint64) {
+	if !on {
+		return nil
 	}
+	return n.events.Note
+}
+
+// follow adds what follows the events of the kernel.
+func (n *Node) follow() {
+	n.add(background("source events", n.events.Run),
+		background("examination after events", func(ctx context.Context) {
+			n.Examiner.Follow(ctx, n.events.Changed())
+		}))
 }
 
 // answer prepares the answers on the web port, and those to commands on this machine.
@@ -198,8 +216,10 @@ func (n *Node) Start(ctx context.Context, opts *options.Options) error {
 	return n.Probe.Start(ctx, opts)
 }
 
-// ReleaseNVML releases NVML for a while, which a reset of a GPU needs.
-func (n *Node) ReleaseNVML() {
+// ReleaseDevices releases NVML and the open RDMA devices for a while, which a reset of a GPU and the unloading of a
+// driver need.
+func (n *Node) ReleaseDevices() {
+	n.Probe.Release(hangupRelease)
 	logResult(n.logger, n.NVML.Release(hangupRelease), "NVML release failed, retried at every read", "NVML released",
 		"for", hangupRelease)
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/common/version"
@@ -110,16 +111,18 @@ type ProbeController struct {
 	simulated bool // the node is part of the demo
 	logger    *slog.Logger
 
-	peers []string          // peers that have series
-	last  map[string]string // summary of the last round by peer; changes are logged
-	opts  *options.Options  // options in use
+	peers []string                  // peers that have series
+	last  map[string]string         // summary of the last round by peer; changes are logged
+	letGo atomic.Pointer[time.Time] // until then no device stays open for its events
+	opts  *options.Options          // options in use
 }
 
 // newProbeController returns the controller of a node, which it closes.
 func newProbeController(node *probe.Node, findings *finding.Store, past *baseline.Keeper, simulated bool,
-	logger *slog.Logger) *ProbeController {
+	device func(device string, port int, event string, count uint64), logger *slog.Logger) *ProbeController {
 	p := &ProbeController{Node: node, findings: findings, past: past, simulated: simulated, logger: logger,
 		last: map[string]string{}}
+	p.Release(0)
 	p.Service = probe.NewService(node, p.observe, options.Events{
 		Answering: func(a net.Addr) { logger.Info("Answering probes", "listen", a.String()) },
 		Stopped: func(err error) {
@@ -139,6 +142,8 @@ func newProbeController(node *probe.Node, findings *finding.Store, past *baselin
 			logger.Warn("Token is too short; make one with: head -c 24 /dev/urandom | base64",
 				"file", path, "bytes", bytes, "wanted", secret.ShortToken)
 		},
+		Device: device,
+		LetGo:  func() bool { return time.Now().Before(*p.letGo.Load()) },
 	})
 	p.metrics = exporterprobe.NewSource(p.Service.Stats)
 	p.metrics.Simulated = simulated
@@ -194,6 +199,12 @@ func (p *ProbeController) Run(ctx context.Context) error {
 
 // Close ends rounds, leases, the listener and the worker process. It may be called twice.
 func (p *ProbeController) Close() { p.Service.Close() }
+
+// Release lets go of the devices that are open for their events, for a while.
+func (p *ProbeController) Release(d time.Duration) {
+	until := time.Now().Add(d)
+	p.letGo.Store(&until)
+}
 
 // sourcePeer is the prefix of the peers' sources of findings.
 const sourcePeer = "peer "

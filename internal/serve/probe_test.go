@@ -22,7 +22,7 @@ import (
 func TestObserveDegraded(t *testing.T) {
 	var out strings.Builder
 	p := newProbeController(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil), false,
-		slog.New(slog.NewTextHandler(&out, nil)))
+		nil, slog.New(slog.NewTextHandler(&out, nil)))
 	round := func(rate int64) result.Result {
 		expected, sum := 1e10, float64(rate)
 		return result.Result{Peer: "b:1", Outcome: result.Degraded, Transport: result.RDMA, MinOfExpected: 0.7,
@@ -47,7 +47,7 @@ level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 func TestFindingsOfRoundsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProbeController(probe.NewNode(probe.NodeOptions{}), finding.NewStore(nil), baseline.New(nil, nil),
-			false, slog.New(slog.DiscardHandler))
+			false, nil, slog.New(slog.DiscardHandler))
 		round := func(peer string, o result.Outcome) {
 			p.observe(result.Result{Peer: peer, Start: time.Now(), Outcome: o, Reason: "tcp_connect"})
 		}

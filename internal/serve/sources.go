@@ -11,6 +11,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
+	"github.com/railscope/railscope/collector/events"
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/kmsg"
@@ -21,6 +22,9 @@ import (
 	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
+	"github.com/railscope/railscope/internal/notice"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/rtnl"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -58,12 +62,13 @@ func SourceList() []SourceInfo {
 			"needs the host's PID namespace", false},
 		{"nccl", "the NCCL log files of --nccl.log: network, GPUDirect RDMA, channels, warnings", false},
 		{"kmsg", "the kernel log: what drivers report about rails, GPUs and PCIe; needs CAP_SYSLOG", false},
+		{"events", "changes of rails that the kernel announces, and that are examined at once", true},
 		{"sampler", "the traffic of rails between scrapes, every --sample.interval", true},
 	}
 }
 
 // Followers returns the sources of events between two reads: a single read shows nothing.
-func Followers() []string { return []string{"nccl", "kmsg", "sampler"} }
+func Followers() []string { return []string{"nccl", "kmsg", "events", "sampler"} }
 
 // DefaultSources returns the settings without flags.
 func DefaultSources() Sources {
@@ -78,6 +83,7 @@ func DefaultSources() Sources {
 type users struct {
 	probe     *probe.Node
 	processes *process.Source
+	events    *events.Source
 	simulated bool // the rounds of the demo do not use its rails, and its job pauses only when a round begins
 }
 
@@ -98,6 +104,7 @@ func (s *Sources) open(h *Host, u users, logger *slog.Logger) (list []collector.
 		"pcie":      pcie.New(h.Sysfs, h.Finder.Snapshot, deviceBudget),
 		"gpu":       gpus,
 		"process":   u.processes,
+		"events":    u.events,
 	}
 	if *s.On["kmsg"] {
 		opened["kmsg"] = h.newKernelLog()
@@ -127,6 +134,12 @@ func (s *Sources) open(h *Host, u users, logger *slog.Logger) (list []collector.
 		}
 	}
 	return list, tasks, nil
+}
+
+// newEvents returns the source of events.
+func (h *Host) newEvents() *events.Source {
+	return events.New(events.Options{Rails: h.Finder.Snapshot, Names: rdmanl.New(deviceBudget).Indices, List: rtnl.List,
+		Listen: notice.Listen})
 }
 
 // newKernelLog returns the source of the kernel log. It saves its position in the store, if there is one.

@@ -4,7 +4,7 @@ import (
 	"net"
 )
 
-// Events are callbacks for the log and the series. All are required.
+// Events are callbacks for the log and the series. All but Device and LetGo are required.
 type Events struct {
 	Answering func(addr net.Addr) // peers are answered at this address
 	Stopped   func(err error)     // peers are not answered: listening failed, and is retried
@@ -21,4 +21,10 @@ type Events struct {
 	// WeakToken is called for a token file whose shortest token is short enough to be guessed: once per content,
 	// and again when options are applied.
 	WeakToken func(path string, bytes int)
+
+	// Device is called for each asynchronous event of an open device; port 0 means the whole device. Without it, no
+	// device is kept open.
+	Device func(device string, port int, event string, count uint64)
+	// LetGo reports whether devices must be closed now. It is asked every second.
+	LetGo func() bool
 }

@@ -48,8 +48,14 @@ type Options struct {
 	ServiceLevel   int            // 0 to 15, or Auto
 	PKey           uint16         // partition on InfiniBand; 0: the first of each port
 	Memory         string         // memory of the transfer: host
-	AllowRing      bool           // the node takes part in rings over its peers: see probe.Ring
+	Allowed                       // what the probe may do beside rounds
 	Extras         []result.Extra // interactive rounds make all, other rounds with solo bursts one, in turn
+}
+
+// Allowed says what the probe may do beside rounds.
+type Allowed struct {
+	AllowRing bool // the node takes part in rings over its peers: see probe.Ring
+	Events    bool // the devices of the rails stay open, for their asynchronous events
 }
 
 // WhenOthers says what a round does about the traffic of others.
@@ -111,6 +117,7 @@ func DefaultOptions() Options {
 		TrafficClass:   Auto,
 		ServiceLevel:   Auto,
 		Memory:         "host",
+		Allowed:        Allowed{Events: true},
 	}
 }
 

@@ -104,10 +104,6 @@ func TestCountersEqualNetlink(t *testing.T) {
 				moved++
 			}
 		}
-		if err := (want{fmt.Sprintf(`port_hw_counters_source_info{rail="%d",source="netlink"}`,
-			rail): 1}).check(m); err != nil {
-			t.Error(err)
-		}
 	}
 	if moved < 4 {
 		t.Errorf("only %d counters are not 0: the comparison proves little", moved)

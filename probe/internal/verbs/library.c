@@ -3,10 +3,12 @@
 #include "library.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NAME(name) #name,
 static const char *const symbols[] = {SYMBOLS(NAME)};
@@ -67,4 +69,56 @@ struct rs_error rs_check(const struct rs_lib *lib)
 	if (!e.op)
 		CALL(lib, ibv_free_device_list)(devices);
 	return e;
+}
+
+struct rs_error rs_open(const struct rs_lib *lib, const char *name, struct ibv_context **context)
+{
+	struct ibv_device **devices;
+	int n;
+	struct rs_error e = rs_list(lib, &devices, &n);
+	if (e.op)
+		return e;
+	e = fault("find device", -ENODEV);
+	for (int i = 0; i < n; i++) {
+		if (strcmp(CALL(lib, ibv_get_device_name)(devices[i]), name))
+			continue;
+		if (devices[i]->transport_type == IBV_TRANSPORT_IWARP) {
+			e = fault("open device", -EPROTONOSUPPORT);
+			break;
+		}
+		errno = 0;
+		*context = CALL(lib, ibv_open_device)(devices[i]);
+		e = fault("open device", *context ? 0 : failed());
+		break;
+	}
+	CALL(lib, ibv_free_device_list)(devices);
+	return e;
+}
+
+struct rs_error rs_watch_open(struct rs_lib lib, const char *name, struct rs_watch *w)
+{
+	*w = (struct rs_watch){.lib = lib};
+	struct rs_error e = rs_open(&w->lib, name, &w->context);
+	if (e.op)
+		return e;
+	w->fd = w->context->async_fd;
+	w->character = w->context->device->dev_name;
+	return fault("watch device", TRY(fcntl(w->fd, F_SETFL, fcntl(w->fd, F_GETFL) | O_NONBLOCK)));
+}
+
+int32_t rs_watch_next(const struct rs_watch *w, int32_t *port)
+{
+	struct ibv_async_event event;
+	if (CALL(&w->lib, ibv_get_async_event)(w->context, &event))
+		return -1;
+	*port = event.event_type >= IBV_EVENT_PORT_ACTIVE ? event.element.port_num : 0;
+	CALL(&w->lib, ibv_ack_async_event)(&event);
+	return (int32_t)event.event_type;
+}
+
+void rs_watch_close(struct rs_watch *w)
+{
+	if (w->context)
+		CALL(&w->lib, ibv_close_device)(w->context);
+	w->context = NULL;
 }

@@ -53,4 +53,7 @@ static inline struct rs_error fault(const char *op, int32_t err)
 /* Lists the devices; the caller frees the list with ibv_free_device_list. */
 struct rs_error rs_list(const struct rs_lib *lib, struct ibv_device ***devices, int *n);
 
+/* Opens a device; the caller closes it with ibv_close_device. */
+struct rs_error rs_open(const struct rs_lib *lib, const char *name, struct ibv_context **context);
+
 #endif

@@ -8,30 +8,6 @@
 
 static const struct rs_error ok;
 
-static struct rs_error open_device(struct rs_rail *r)
-{
-	struct ibv_device **devices;
-	int n;
-	struct rs_error e = rs_list(&r->lib, &devices, &n);
-	if (e.op)
-		return e;
-	e = fault("find device", -ENODEV);
-	for (int i = 0; i < n; i++) {
-		if (strcmp(CALL(&r->lib, ibv_get_device_name)(devices[i]), r->spec.device))
-			continue;
-		if (devices[i]->transport_type == IBV_TRANSPORT_IWARP) {
-			e = fault("open device", -EPROTONOSUPPORT);
-			break;
-		}
-		errno = 0;
-		r->context = CALL(&r->lib, ibv_open_device)(devices[i]);
-		e = fault("open device", r->context ? 0 : failed());
-		break;
-	}
-	CALL(&r->lib, ibv_free_device_list)(devices);
-	return e;
-}
-
 /* Returns the bytes of an enum ibv_mtu, which comes from a driver. */
 static uint32_t mtu_bytes(uint32_t mtu)
 {
@@ -151,7 +127,7 @@ static struct rs_error create_cq(struct rs_rail *r)
 
 static struct rs_error prepare(struct rs_rail *r, struct rs_info *info)
 {
-	struct rs_error e = open_device(r);
+	struct rs_error e = rs_open(&r->lib, r->spec.device, &r->context);
 	if (!e.op)
 		e = query(r, info);
 	if (e.op)

@@ -141,6 +141,20 @@ struct rs_error rs_transfers(const int32_t *cancelled, struct rs_rail **rail, ui
 			     uint32_t times, int64_t limit, int64_t deadline, int64_t *sample, uint32_t *taken,
 			     uint32_t *failed);
 
+/* A device that is open to receive its asynchronous events, without any other object. */
+struct rs_watch {
+	struct rs_lib lib;
+	struct ibv_context *context;
+	const char *character; /* the character device, such as uverbs0 */
+	int32_t fd;            /* readable while an event waits */
+};
+
+/* If it fails, the caller closes it, too. */
+struct rs_error rs_watch_open(struct rs_lib lib, const char *name, struct rs_watch *w);
+/* Returns the type of the next event, enum ibv_event_type, or -1 if none waits. port is 0 for one of the device. */
+int32_t rs_watch_next(const struct rs_watch *w, int32_t *port);
+void rs_watch_close(struct rs_watch *w);
+
 /* One rail's load in a burst. */
 struct rs_load {
 	int64_t chunk;  /* bytes of one write */

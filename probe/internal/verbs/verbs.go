@@ -38,6 +38,18 @@ type Spec struct {
 // PortActive is a port state, from enum ibv_port_state of rdma-core's libibverbs/verbs.h.
 const PortActive = 4
 
+// Event is an asynchronous event, enum ibv_event_type of rdma-core's libibverbs/verbs.h.
+type Event int
+
+// EventDeviceFatal is the event of a device that failed or is being removed.
+const EventDeviceFatal Event = 8
+
+// String returns the name of an event of a device or port; empty for any other.
+func (e Event) String() string {
+	return map[Event]string{EventDeviceFatal: "device_fatal", 9: "port_active", 10: "port_error", 11: "lid_changed",
+		12: "pkey_changed", 13: "sm_changed", 17: "client_reregister", 18: "gid_changed"}[e]
+}
+
 // Info describes an open rail.
 type Info struct {
 	transfer.End     // Addr and RKey are set after memory is registered

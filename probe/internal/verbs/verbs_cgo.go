@@ -63,3 +63,38 @@ func (l *Library) File() string {
 
 // Check lists the devices. It fails if that is impossible for all rails: NoUverbs, DevPerm.
 func (l *Library) Check() error { return check(C.rs_check(&l.c), "") }
+
+// Watch is a device that is open to receive its asynchronous events. It has no protection domain, queue pair or memory.
+// Not safe for concurrent use.
+type Watch struct{ c *C.struct_rs_watch }
+
+// Watch opens a device. The caller closes the watch.
+func (l *Library) Watch(device string) (*Watch, error) {
+	name := C.CString(device)
+	defer C.free(unsafe.Pointer(name))
+	w := &Watch{(*C.struct_rs_watch)(C.calloc(1, C.sizeof_struct_rs_watch))}
+	if err := check(C.rs_watch_open(l.c, name, w.c), device); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// FD returns the descriptor, which is readable while an event waits.
+func (w *Watch) FD() int { return int(w.c.fd) }
+
+// Character returns the name of the character device, such as uverbs0.
+func (w *Watch) Character() string { return C.GoString(w.c.character) }
+
+// Next returns the next event that waits, and the port, or 0 for one of the whole device. ok is false if none waits.
+func (w *Watch) Next() (event Event, port int, ok bool) {
+	var p C.int32_t
+	kind := C.rs_watch_next(w.c, &p)
+	return Event(kind), int(p), kind >= 0
+}
+
+// Close closes the device.
+func (w *Watch) Close() {
+	C.rs_watch_close(w.c)
+	C.free(unsafe.Pointer(w.c))
+}

@@ -33,6 +33,7 @@ const (
 	opTCPInfo   = "tcp_info"
 	opIntake    = "intake"
 	opClose     = "close"
+	opWatch     = "watch"  // never ends: see [Worker.Watch]
 	opCancel    = "cancel" // ends the current request early; has no answer
 )
 
@@ -254,6 +255,7 @@ type response struct {
 	ID       uint64           `json:"id"`
 	Progress []int64          `json:"progress,omitempty"` // bytes completed so far, by rail, in the request's order
 	At       int64            `json:"at,omitempty"`       // CLOCK_MONOTONIC in ns, read just before Progress
+	Event    *DeviceEvent     `json:"event,omitempty"`    // in place of Progress
 	Done     bool             `json:"done,omitempty"`
 	Result   json.RawMessage  `json:"result,omitempty"`
 	Failure  *failure.Failure `json:"failure,omitempty"`

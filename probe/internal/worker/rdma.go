@@ -5,11 +5,14 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/verbs"
@@ -32,6 +35,90 @@ func (v *verbsLibrary) info(path string) (info Info) {
 		_, info.RDMACore, _ = strings.Cut(own, ".")
 	}
 	return info
+}
+
+// watch keeps devices open until each failed or was removed. removed has the character devices of removed ones; an
+// empty name means any. Without such announcements, as failed says, no device stays open.
+func (v *verbsLibrary) watch(path string, devices []string, removed <-chan string, failed <-chan error,
+	send func(DeviceEvent)) error {
+	lib, err := v.load(path)
+	if err != nil {
+		return err
+	}
+	open, ended := map[string]*os.File{}, make(chan string)
+	for _, device := range devices {
+		w, file, err := openWatch(lib, device)
+		if err != nil {
+			send(DeviceEvent{Device: device, Closed: true})
+			continue
+		}
+		character := w.Character()
+		open[character] = file
+		go func() {
+			followDevice(w, file, device, send)
+			ended <- character
+		}()
+	}
+	var why error
+	for len(open) > 0 {
+		select {
+		case name := <-removed:
+			for character, file := range open {
+				if name == character || name == "" {
+					_ = file.Close() // ends followDevice
+				}
+			}
+		case why = <-failed:
+			failed = nil
+			for _, file := range open {
+				_ = file.Close()
+			}
+		case name := <-ended:
+			delete(open, name)
+		}
+	}
+	return why
+}
+
+// openWatch opens a device, and a copy of its descriptor, which the runtime polls.
+func openWatch(lib *verbs.Library, device string) (*verbs.Watch, *os.File, error) {
+	w, err := lib.Watch(device)
+	if err != nil {
+		return nil, nil, err
+	}
+	fd, err := unix.FcntlInt(uintptr(w.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		w.Close()
+		return nil, nil, err
+	}
+	return w, os.NewFile(uintptr(fd), device), nil
+}
+
+// watchPause is the time between two receptions of a device's events: in a storm several are one message.
+const watchPause = 10 * time.Millisecond
+
+// followDevice sends the events of a device until the file is closed or the device failed, and closes the device.
+func followDevice(w *verbs.Watch, file *os.File, device string, send func(DeviceEvent)) {
+	conn, err := file.SyscallConn()
+	for fatal := false; err == nil && !fatal; time.Sleep(watchPause) {
+		counts := map[DeviceEvent]uint64{}
+		err = conn.Read(func(uintptr) bool {
+			for event, port, ok := w.Next(); ok; event, port, ok = w.Next() {
+				counts[DeviceEvent{Device: device, Port: port, Event: event.String()}]++
+				fatal = fatal || event == verbs.EventDeviceFatal
+			}
+			return len(counts) > 0
+		})
+		for e, n := range counts {
+			e.Count = n
+			if e.Event != "" {
+				send(e)
+			}
+		}
+	}
+	_ = file.Close() // before the device: the copy keeps it open, too
+	w.Close()
+	send(DeviceEvent{Device: device, Closed: true})
 }
 
 // rdmaEngine is a session over queue pairs.

@@ -155,6 +155,8 @@ func (s *server) do(req request) (any, error) {
 		return perform(req, s.open)
 	case opClose:
 		return s.close()
+	case opWatch:
+		return perform(req, func(devices []string) (any, error) { return nil, s.watch(req.ID, devices) })
 	}
 	if s.engine == nil {
 		return nil, failure.New("", failure.Other, "%q without a session", req.Op)

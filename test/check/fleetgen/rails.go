@@ -28,7 +28,8 @@ func (n *node) target() {
 	for _, name := range []string{"config_last_reload_successful", "state_saved"} {
 		n.gauge(name, is(1))
 	}
-	for _, source := range []string{"rdma", "netdev", "pcie", "gpu", "sampler", "bond", "process", "kmsg", "nccl"} {
+	for _, source := range []string{"rdma", "netdev", "pcie", "gpu", "sampler", "bond", "process", "kmsg", "nccl",
+		"events"} {
 		n.gauge("source_success", is(1), "source", source)
 		n.gauge("source_read_seconds", func(t float64) float64 {
 			return 0.003 * float64(len(source)) * (1 + 0.2*n.w.Noise(source, n.n, int(t)))

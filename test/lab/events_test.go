@@ -1,0 +1,159 @@
+//go:build lab
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/notice"
+	"github.com/railscope/railscope/internal/rtnl"
+)
+
+// announced returns a channel that has the time of the first announcement of the kernel about rail 1, its device or the
+// bond, since the call.
+func announced(t *testing.T) <-chan time.Time {
+	t.Helper()
+	first := make(chan time.Time, 1)
+	note := func() {
+		select {
+		case first <- time.Now():
+		default:
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	index := strings.TrimSpace(node(1).Run(t, "cat", "/sys/class/net/eth1/ifindex"))
+	go notice.Listen(ctx, notice.Routes(), func(m notice.Message) {
+		c, ok := rtnl.ParseChange(m.Type, m.Data)
+		switch {
+		case !ok:
+		case c.Interface == nil && fmt.Sprint(c.Address.Index) == index,
+			c.Interface != nil && (c.Interface.Name == "eth1" || c.Interface.Name == "bond0"):
+			note()
+		}
+	})
+	go notice.Listen(ctx, notice.Devices(), func(m notice.Message) {
+		if e, ok := notice.ParseDevice(m.Data); ok && e.Subsystem == "infiniband" {
+			note()
+		}
+	})
+	time.Sleep(100 * time.Millisecond) // until both listen
+	return first
+}
+
+// spread describes times.
+func spread(times []time.Duration) string {
+	slices.Sort(times)
+	late := 0
+	for _, d := range times {
+		if d > 100*time.Millisecond {
+			late++
+		}
+	}
+	return fmt.Sprintf("least %v, median %v, worst %v, %d of %d after 100 ms", times[0].Round(time.Millisecond),
+		times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond), late, len(times))
+}
+
+// TestEventsAtOnce measures the time from the kernel's announcement of a hard fault to the finding in metrics and in
+// the status, and to check, of a railscope that nobody asks before. It holds no limit: the nodes are emulated. A device
+// that is removed while railscope has it open does not wait for that.
+func TestEventsAtOnce(t *testing.T) {
+	times := 2
+	if *long {
+		times = 50
+	}
+	address := node(1).address(1) + "/24"
+	for _, f := range []struct{ name, fault, repair, check string }{
+		{"link down", "", "", "port_down"},
+		{"GID removed", "ip address del " + address + " dev eth1", "ip address add " + address + " dev eth1",
+			"gid_link_local"},
+		{"device removed", "rdma link delete rxe1", "rdma link add rxe1 type rxe netdev eth1", "rail_missing"},
+		{"bond failover", "", "", "bond_member_down"},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			freshRails(t, 2)
+			if f.check == "bond_member_down" {
+				bond(t, 1, "active-backup", "primary", "eth1")
+			}
+			set := func(broken bool) {
+				t.Helper()
+				switch {
+				case f.fault == "":
+					if err := node(1).cable(1, !broken); err != nil {
+						t.Fatal(err)
+					}
+				case broken:
+					node(1).Shell(t, f.fault)
+				default:
+					node(1).Shell(t, f.repair)
+				}
+			}
+			t.Cleanup(func() {
+				if f.fault == "" {
+					_ = node(1).cable(1, true)
+				}
+			})
+			state := strings.TrimSpace(node(1).Run(t, "mktemp", "-d"))
+			flags := []string{config(t, 1, withToken, listens), "--state.dir=" + state}
+			warm := launch(t, 1, flags...)
+			eventually(t, commandTime, func() error { return examined(warm, 2) })
+			warm.process.Stop(t)
+			wanted := fmt.Sprintf(`finding{check=%q`, f.check)
+			for _, events := range []bool{true, false} {
+				var inMetrics, inStatus, byCheck []time.Duration
+				n := times
+				if !events {
+					n = 1 // its examinations are a minute apart
+				}
+				for range n {
+					e := launch(t, 1, append(flags, fmt.Sprintf("--%ssource.events", map[bool]string{false: "no-"}[events]))...)
+					eventually(t, commandTime, func() error { return examined(e, 1) })
+					time.Sleep(2 * time.Second)
+					first := announced(t)
+					set(true)
+					at := <-first
+					see := func(path, text string) time.Duration {
+						t.Helper()
+						for {
+							body, err := fetch("http://" + e.node.control() + ":10091" + path)
+							took := time.Since(at)
+							if err == nil && strings.Contains(body, text) {
+								return took
+							}
+							time.Sleep(20 * time.Millisecond) // the node has other work, too
+							if took > 3*time.Minute {
+								t.Fatalf("%s has no %s: %v", path, text, err)
+							}
+						}
+					}
+					inMetrics = append(inMetrics, see("/metrics", wanted))
+					start := time.Now()
+					at = start
+					inStatus = append(inStatus, see("/-/status", f.check))
+					if line, exit := checked(t, state); exit != 1 {
+						t.Errorf("check: %q, exit code %d", line, exit)
+					}
+					byCheck = append(byCheck, time.Since(start))
+					set(false)
+					e.process.Stop(t)
+				}
+				t.Logf("%s, events %v: metrics %s; then the status after %s and check after %s", f.name, events,
+					spread(inMetrics), spread(inStatus), spread(byCheck))
+			}
+		})
+	}
+}
+
+// examined fails until a railscope has examined its node so often.
+func examined(e *exporter, n int) error {
+	body, err := fetch("http://" + e.node.control() + ":10091/-/status")
+	if err == nil && !strings.Contains(body, fmt.Sprintf(`"done": %d`, n)) && !strings.Contains(body, fmt.Sprintf(`"done":%d`, n)) {
+		err = fmt.Errorf("not examined yet")
+	}
+	return err
+}
