@@ -32,9 +32,9 @@ const (
 	patience = time.Second
 	// follow is when hard facts are read once more after the last event, and the time between two readings in a storm.
 	follow = time.Second
-	// Readings after events take at most this share of the time, and credit more at once.
-	share  = 0.01
-	credit = 200 * time.Millisecond
+	// Readings after events take at most this share of the time, and this many are made at once.
+	share  = 0.005
+	atOnce = 20
 	// settles is how often hard facts are read after an event, every again: the GID table follows an address by a work
 	// queue of the kernel (drivers/infiniband/core/roce_gid_mgmt.c).
 	settles = 3
@@ -121,28 +121,34 @@ func (e *Examiner) Run(ctx context.Context) {
 // events it reads once a second.
 func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
 	var late <-chan time.Time // time of the reading after the last event
-	left, at := credit, time.Now()
+	left, at, one := float64(atOnce), time.Now(), time.Duration(0)
+	read := func() (raised bool) {
+		r := e.read(ctx, true)
+		left -= float64(r.n)
+		if r.n > 0 {
+			one = r.took / time.Duration(r.n)
+		}
+		return r.raised
+	}
 	for {
 		select {
 		case <-events:
 		case <-late:
 			late = nil
-			_, took := e.read(ctx, true)
-			left -= took
+			read()
 			continue
 		case <-ctx.Done():
 			return
 		}
-		left, at = min(left+time.Duration(share*float64(time.Since(at))), credit), time.Now()
+		left = min(left+share*float64(time.Since(at))/float64(max(one, time.Millisecond)), atOnce)
+		at = time.Now()
 		readings := settles
 		if left <= 0 {
 			readings = 1
 			sleep(ctx, follow)
 		}
 		for raised := false; readings > 0 && !raised; readings-- {
-			var took time.Duration
-			raised, took = e.read(ctx, true)
-			left -= took
+			raised = read()
 			if readings > 1 && !raised {
 				sleep(ctx, again)
 			}
@@ -179,9 +185,16 @@ func (e *Examiner) Now(ctx context.Context) (ports []Port, read bool) {
 	return e.rails, time.Since(e.hard) < patience
 }
 
+// pass describes one or two readings of hard facts.
+type pass struct {
+	n      int
+	took   time.Duration // sum
+	raised bool          // they raised a finding
+}
+
 // read reads hard facts, unless another caller does so while it waits, or without anew, if one just did. It raises
-// findings that a second reading confirms, and reports whether it raised one, and how long the readings took.
-func (e *Examiner) read(ctx context.Context, anew bool) (raised bool, took time.Duration) {
+// findings that a second reading confirms.
+func (e *Examiner) read(ctx context.Context, anew bool) (r pass) {
 	asked := time.Now()
 	e.reading.Lock()
 	defer e.reading.Unlock()
@@ -189,26 +202,24 @@ func (e *Examiner) read(ctx context.Context, anew bool) (raised bool, took time.
 	known := !anew && time.Since(e.hard) < recent || e.hard.After(asked)
 	e.mu.Unlock()
 	if known {
-		return false, 0
+		return r
 	}
-	for try := range 2 {
+	for r.n < 2 {
 		start, found, judged := e.readHard(ctx)
-		took += time.Since(start)
+		r.n, r.took = r.n+1, r.took+time.Since(start)
 		if judged == nil {
-			return false, took
+			return r
 		}
 		before := e.unraised(found)
 		e.o.Store.Reread(source, start, found, judged)
 		left := e.unraised(found)
-		if before && !left {
-			return true, took
-		}
-		if !left || try > 0 {
-			break
+		if r.n == 2 || !left {
+			r.raised = before && !left
+			return r
 		}
 		time.Sleep(again)
 	}
-	return false, took
+	return r
 }
 
 // readHard reads and judges hard facts. judged is nil if they could not be read.

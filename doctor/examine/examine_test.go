@@ -257,7 +257,8 @@ func TestExaminerAtOnce(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if n := h.read.Load() - before; n > 60+int32((credit+time.Minute/100)/h.took)+settles || n < 60 {
+		n, most := h.read.Load()-before, 60+atOnce+settles+int32(share*float64(time.Minute)/float64(h.took))
+		if n < 60 || n > most {
 			t.Errorf("%d readings in a minute of events", n)
 		}
 		stop()

@@ -114,6 +114,10 @@ func TestEventsAtOnce(t *testing.T) {
 					e := launch(t, 1, append(flags, fmt.Sprintf("--%ssource.events", map[bool]string{false: "no-"}[events]))...)
 					eventually(t, commandTime, func() error { return examined(e, 1) })
 					time.Sleep(2 * time.Second)
+					if len(inMetrics) == 0 && events {
+						t.Logf("the process that keeps the devices open: %s KiB", strings.Fields(node(1).Run(t, "ps", "-o", "rss=", "-C",
+							"railscope-probe")))
+					}
 					first := announced(t)
 					set(true)
 					at := <-first
