@@ -66,7 +66,6 @@ func left(res *result.Result) (list []result.Reason) {
 // TestReached: while others use all rails of an end, the peer is reached over each, within what a lease for that
 // allows. No burst is made, and the round is neither good nor bad.
 func TestReached(t *testing.T) {
-	t.Parallel()
 	for _, tc := range []struct {
 		why, busy string
 		budget    string // end without budget
@@ -79,7 +78,6 @@ func TestReached(t *testing.T) {
 		{"the peer has no budget", "", "b", failure.Budget, "the peer's probe budget"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			t.Parallel()
 			p := newPair(t, 2, nil)
 			if tc.busy != "" {
 				p.job(tc.busy, 0, 1)
@@ -123,7 +121,6 @@ func TestReached(t *testing.T) {
 // TestReachBounds: a lease to reach a node allows neither more memory, nor TCP, nor memory of GPUs, nor more time; nor
 // a claim of the slot.
 func TestReachBounds(t *testing.T) {
-	t.Parallel()
 	p := newPair(t, 1, nil)
 	p.job("b", 0)
 	h := p.holder()
@@ -157,7 +154,6 @@ func TestReachBounds(t *testing.T) {
 // TestGapClaim: a claim of the slot without a verification ends with its lease, which others can have then. A claim of
 // rails that are not quiet takes nothing.
 func TestGapClaim(t *testing.T) {
-	t.Parallel()
 	p := newPair(t, 1, nil)
 	stop := p.job("b", 0)
 	h := p.holder()
@@ -205,7 +201,6 @@ func TestGapClaim(t *testing.T) {
 // TestWholeRound: an older railscope sends over all rails, so it has no lease while others use one of them. To others
 // the grant names that rail.
 func TestWholeRound(t *testing.T) {
-	t.Parallel()
 	p := newPair(t, 2, nil)
 	p.job("b", 1)
 	h := p.holder()
@@ -219,7 +214,6 @@ func TestWholeRound(t *testing.T) {
 
 // TestReachFallback: RDMA that does not work is found while others use the rails, without a transfer over TCP.
 func TestReachFallback(t *testing.T) {
-	t.Parallel()
 	p := newPair(t, 2, nil)
 	p.job("a", 0, 1)
 	for i := range 2 {
@@ -235,10 +229,8 @@ func TestReachFallback(t *testing.T) {
 
 // TestGap: a round waits until the rails of both ends are quiet, and bursts over all of them in the gap.
 func TestGap(t *testing.T) {
-	t.Parallel()
 	for _, node := range []string{"a", "b"} {
 		t.Run(node, func(t *testing.T) {
-			t.Parallel()
 			p := busyPair(t)
 			stop := p.job(node, 0, 1)
 			go p.whenWaiting(stop)
@@ -261,7 +253,6 @@ func TestGap(t *testing.T) {
 
 // TestGapOfOneRail: the other rail is measured at once; the gap has the busy one's figure, alone.
 func TestGapOfOneRail(t *testing.T) {
-	t.Parallel()
 	p := busyPair(t)
 	stop := p.job("b", 1)
 	go p.whenWaiting(stop)
@@ -277,7 +268,6 @@ func TestGapOfOneRail(t *testing.T) {
 // TestNoGap: without a gap, no burst is made, and the wait ends in time; while a job fills one rail, the other's gaps
 // are used.
 func TestNoGap(t *testing.T) {
-	t.Parallel()
 	p := busyPair(t)
 	p.job("a", 0, 1)
 	p.opts.GapWait = 300 * time.Millisecond
@@ -291,10 +281,8 @@ func TestNoGap(t *testing.T) {
 // TestGapCollides: a burst in a gap that meets traffic of others at either end has no figure, and no other is made over
 // that rail for an hour.
 func TestGapCollides(t *testing.T) {
-	t.Parallel()
 	for _, node := range []string{"a", "b"} {
 		t.Run(node, func(t *testing.T) {
-			t.Parallel()
 			p := busyPair(t)
 			p.opts.GapBurst = 250 * time.Millisecond // the first report of a burst may be late
 			stop := p.job("a", 0, 1)
@@ -329,7 +317,6 @@ func TestGapCollides(t *testing.T) {
 
 // TestGapYields: a wait ends when the node is reserved for somebody who waits.
 func TestGapYields(t *testing.T) {
-	t.Parallel()
 	p := busyPair(t)
 	p.job("a", 0, 1)
 	go p.whenWaiting(func() { p.a.Reserved.Take("ring x", "in a ring", time.Minute) })
@@ -344,7 +331,6 @@ func TestGapYields(t *testing.T) {
 
 // TestBurstWhenBusy: with when_busy: burst, the burst is made at once beside the traffic of others.
 func TestBurstWhenBusy(t *testing.T) {
-	t.Parallel()
 	p := busyPair(t)
 	p.opts.WhenBusy = options.WhenBusyBurst
 	p.resp.Opts.WhenBusy = options.WhenBusyBurst

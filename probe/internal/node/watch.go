@@ -33,13 +33,13 @@ func WatchDevices(ctx context.Context, n *Node, letGo func() bool, on func(devic
 	tick := time.NewTicker(watchCheck)
 	defer tick.Stop()
 	for {
-		if devices := wanted(); len(devices) > 0 {
-			watchWhile(ctx, w, devices, tick.C, func() bool { return slices.Equal(wanted(), devices) }, on)
-		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
+		}
+		if devices := wanted(); len(devices) > 0 {
+			watchWhile(ctx, w, devices, tick.C, func() bool { return slices.Equal(wanted(), devices) }, on)
 		}
 	}
 }
