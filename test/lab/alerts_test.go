@@ -55,7 +55,8 @@ func shipped() terms {
 // proves nothing. They are short enough for two of them in each interval, if no other process takes the processor.
 func hastened(t *testing.T) terms {
 	return terms{"12mbit", []string{"events: false", "busy_above: 0.001", "interval: 8s", "burst: 2ms", "depth: 8",
-		"latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"}, 2 * time.Second, minute, hasten(t), []string{"--query.lookback-delta=5s"}}
+		"latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"}, 2 * time.Second, minute, hasten(t),
+		[]string{"--query.lookback-delta=5s"}}
 }
 
 // watch is two nodes with all of railscope enabled that probe each other, and a Prometheus in node 2 that scrapes
