@@ -52,9 +52,9 @@ func shipped() terms {
 
 // hastened returns terms in which a minute is a second. Rails carry so little that emulated CPUs, which others also
 // use, are not the limit. All rounds are full ones, because a solo is valid until the next one and a single solo
-// proves nothing. They are short enough for two of them in each interval, if no other process takes the processor.
+// proves nothing. They are short enough for two of them in each interval.
 func hastened(t *testing.T) terms {
-	return terms{"12mbit", []string{"events: false", "busy_above: 0.001", "interval: 8s", "burst: 2ms", "depth: 8",
+	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "burst: 2ms", "depth: 8",
 		"latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"}, 2 * time.Second, minute, hasten(t),
 		[]string{"--query.lookback-delta=5s"}}
 }

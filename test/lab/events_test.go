@@ -100,7 +100,7 @@ func TestEventsAtOnce(t *testing.T) {
 				}
 			})
 			state := strings.TrimSpace(node(1).Run(t, "mktemp", "-d"))
-			flags := []string{config(t, 1, withToken, listens), "--state.dir=" + state}
+			flags := []string{config(t, 1, withToken, listens, "events: true"), "--state.dir=" + state}
 			warm := launch(t, 1, flags...)
 			eventually(t, commandTime, func() error { return examined(warm, 2) })
 			warm.process.Stop(t)
