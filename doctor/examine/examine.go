@@ -124,7 +124,7 @@ func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
 	left, at, one := float64(atOnce), time.Now(), time.Duration(0)
 	read := func() (raised bool) {
 		r := e.read(ctx, true)
-		left -= float64(r.n)
+		left = max(left-float64(r.n), 0) // a long storm leaves no debt
 		if r.n > 0 {
 			one = r.took / time.Duration(r.n)
 		}
@@ -142,8 +142,8 @@ func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
 		}
 		left = min(left+share*float64(time.Since(at))/float64(max(one, time.Millisecond)), atOnce)
 		at = time.Now()
-		readings := settles
-		if left <= 0 {
+		readings := min(settles, int(left))
+		if readings == 0 {
 			readings = 1
 			sleep(ctx, follow)
 		}

@@ -261,6 +261,24 @@ func TestExaminerAtOnce(t *testing.T) {
 		if n < 60 || n > most {
 			t.Errorf("%d readings in a minute of events", n)
 		}
+		h.took = 200 * time.Millisecond // a slow machine: readings cannot keep to their share of the time
+		for range 600 {
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+			time.Sleep(time.Second)
+		}
+		h.took = 5 * time.Millisecond
+		for _, next := range []*facts.Facts{healthy, down} { // by the second one, readings are known to be fast again
+			time.Sleep(time.Minute)
+			h.now.Store(next)
+			events <- struct{}{}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if h.standing() != "port_down rail 1" {
+			t.Errorf("100 ms after an event that follows a long storm: %s", h.standing())
+		}
 		stop()
 		<-done
 	})
