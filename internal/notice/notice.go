@@ -5,6 +5,7 @@
 package notice
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -53,37 +54,54 @@ const (
 	maxBatch = 256
 )
 
-// Listen calls on for each message of a group until ctx is done, from one goroutine. It fails if the kernel has no such
-// group or refuses the socket.
+// Listen is [Open] and [Listener.Receive].
 func Listen(ctx context.Context, g Group, on func(Message)) error {
-	file, err := open(g)
-	if err != nil {
-		return fmt.Errorf("netlink group %s: %w", g.name, err)
-	}
-	defer file.Close()
-	defer context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Now()) })()
-	socket, err := file.SyscallConn()
+	l, err := Open(g)
 	if err != nil {
 		return err
 	}
+	return l.Receive(ctx, on)
+}
+
+// Listener is a socket of a group.
+type Listener struct {
+	group Group
+	file  *os.File
+}
+
+// Open returns a listener, which has all messages from now on. It fails if the kernel has no such group or refuses the
+// socket.
+func Open(g Group) (*Listener, error) {
+	file, err := open(g)
+	if err != nil {
+		return nil, fmt.Errorf("netlink group %s: %w", g.name, err)
+	}
+	return &Listener{g, file}, nil
+}
+
+// Receive calls on for each message until ctx is done, and closes the listener.
+func (l *Listener) Receive(ctx context.Context, on func(Message)) error {
+	defer l.file.Close()
+	defer context.AfterFunc(ctx, func() { _ = l.file.SetReadDeadline(time.Now()) })()
+	socket, err := l.file.SyscallConn()
 	var failed error
 	buffer := make([]byte, 32<<10)
 	left, filled := burst, time.Now()
-	for ctx.Err() == nil && failed == nil {
-		err := socket.Read(func(fd uintptr) (done bool) {
-			done, failed = receive(int(fd), g, buffer, on)
+	for ctx.Err() == nil && err == nil && failed == nil {
+		err = socket.Read(func(fd uintptr) (done bool) {
+			done, failed = receive(int(fd), l.group, buffer, on)
 			return done || failed != nil
 		})
-		if err != nil {
-			break // the deadline: ctx is done
-		}
 		gained := time.Since(filled) / pause
 		left, filled = max(min(left+int(gained), burst)-1, 0), filled.Add(gained*pause)
 		if left == 0 {
 			wait(ctx, pause)
 		}
 	}
-	return failed
+	if ctx.Err() != nil {
+		return nil
+	}
+	return cmp.Or(failed, err)
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -24,23 +26,55 @@ func WatchDevices(ctx context.Context, n *Node, letGo func() bool, on func(devic
 	}
 	w := newPlace(&n.Opts).Worker
 	defer w.Close()
-	wanted := func() []string {
-		if n.Maintenance() || letGo() {
-			return nil
-		}
-		return watchable(n)
-	}
 	tick := time.NewTicker(watchCheck)
 	defer tick.Stop()
+	var devices []string                 // those that are open, or whose opening failed
+	var closed atomic.Pointer[time.Time] // time at which the first of them was closed; nil: all are open
+	end := func() {}
+	defer func() { end() }()
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if devices := wanted(); len(devices) > 0 {
-			watchWhile(ctx, w, devices, tick.C, func() bool { return slices.Equal(wanted(), devices) }, on)
+		var wanted []string
+		if !n.Maintenance() && !letGo() {
+			wanted = watchable(n)
 		}
+		at := closed.Load()
+		if slices.Equal(wanted, devices) && (at == nil || time.Since(*at) < watchReopen) {
+			continue
+		}
+		end()
+		closed.Store(nil)
+		devices = wanted
+		end = watch(ctx, w, devices, func() { closed.CompareAndSwap(nil, new(time.Now())) }, on)
+	}
+}
+
+// watch watches devices, if there are any. closed is called for each that was closed, and at the end.
+func watch(ctx context.Context, w *worker.Worker, devices []string, closed func(),
+	on func(device string, port int, event string, count uint64)) (end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if len(devices) == 0 {
+			return
+		}
+		_ = w.Watch(ctx, devices, func(e worker.DeviceEvent) { // the next try fails in the same way, or helps
+			if e.Event != "" {
+				on(e.Device, e.Port, e.Event, e.Count)
+			}
+			if e.Closed {
+				closed()
+			}
+		})
+		closed()
+	})
+	return func() {
+		stop()
+		watching.Wait()
 	}
 }
 
@@ -54,52 +88,4 @@ func watchable(n *Node) (devices []string) {
 	}
 	slices.Sort(devices)
 	return slices.Compact(devices)
-}
-
-// watchWhile watches devices while valid returns true, which it asks at each tick. It ends a minute after the first
-// device was closed, or all were.
-func watchWhile(ctx context.Context, w *worker.Worker, devices []string, tick <-chan time.Time, valid func() bool,
-	on func(device string, port int, event string, count uint64)) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ended, closed := make(chan struct{}), make(chan struct{}, len(devices))
-	go func() {
-		defer close(ended)
-		_ = w.Watch(ctx, devices, func(e worker.DeviceEvent) { // the next try fails in the same way, or helps
-			if e.Event != "" {
-				on(e.Device, e.Port, e.Event, e.Count)
-			}
-			if e.Closed {
-				closed <- struct{}{}
-			}
-		})
-	}()
-	var reopen <-chan time.Time
-	for {
-		select {
-		case <-tick:
-			if !valid() {
-				stop()
-			}
-		case <-closed:
-			if reopen == nil {
-				reopen = time.After(watchReopen)
-			}
-		case <-reopen:
-			stop()
-		case <-ended:
-			for ctx.Err() == nil && valid() { // it failed: the next try is not at once
-				select {
-				case <-tick:
-				case <-reopen:
-					return
-				case <-ctx.Done():
-				}
-				if reopen == nil {
-					reopen = time.After(watchReopen)
-				}
-			}
-			return
-		}
-	}
 }

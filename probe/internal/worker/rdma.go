@@ -38,46 +38,62 @@ func (v *verbsLibrary) info(path string) (info Info) {
 }
 
 // watch keeps devices open until each failed or was removed. removed has the character devices of removed ones; an
-// empty name means any. Without such announcements, as failed says, no device stays open.
-func (v *verbsLibrary) watch(path string, devices []string, removed <-chan string, failed <-chan error,
+// empty name means any. Without such announcements, as deaf says, no device stays open. One that hangs while it is
+// opened does not keep the others open.
+func (v *verbsLibrary) watch(path string, devices []string, removed <-chan string, deaf <-chan error,
 	send func(DeviceEvent)) error {
 	lib, err := v.load(path)
 	if err != nil {
 		return err
 	}
-	open, ended := map[string]*os.File{}, make(chan string)
+	type opening struct {
+		character string
+		file      *os.File
+	}
+	opened, ended := make(chan opening), make(chan string)
 	for _, device := range devices {
-		w, file, err := openWatch(lib, device)
-		if err != nil {
-			send(DeviceEvent{Device: device, Closed: true})
-			continue
-		}
-		character := w.Character()
-		open[character] = file
 		go func() {
+			w, file, err := openWatch(lib, device)
+			if err != nil {
+				send(DeviceEvent{Device: device, Closed: true})
+				ended <- ""
+				return
+			}
+			o := opening{w.Character(), file}
+			opened <- o
 			followDevice(w, file, device, send)
-			ended <- character
+			ended <- o.character
 		}()
 	}
-	var why error
-	for len(open) > 0 {
+	files, gone := map[string]*os.File{}, map[string]bool{}
+	for left := len(devices); left > 0; {
 		select {
+		case o := <-opened:
+			files[o.character] = o.file
+			if gone[o.character] || gone[""] {
+				_ = o.file.Close() // ends followDevice
+			}
 		case name := <-removed:
-			for character, file := range open {
-				if name == character || name == "" {
-					_ = file.Close() // ends followDevice
-				}
-			}
-		case why = <-failed:
-			failed = nil
-			for _, file := range open {
-				_ = file.Close()
-			}
+			gone[name] = true
+			closeFiles(files, name)
+		case err = <-deaf:
+			gone[""] = true
+			closeFiles(files, "")
 		case name := <-ended:
-			delete(open, name)
+			delete(files, name)
+			left--
 		}
 	}
-	return why
+	return err
+}
+
+// closeFiles closes the file of a character device; an empty name means all.
+func closeFiles(files map[string]*os.File, name string) {
+	for character, file := range files {
+		if name == character || name == "" {
+			_ = file.Close()
+		}
+	}
 }
 
 // openWatch opens a device, and a copy of its descriptor, which the runtime polls.

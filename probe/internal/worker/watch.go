@@ -54,16 +54,20 @@ func (w *Worker) Watch(ctx context.Context, devices []string, on func(DeviceEven
 		p.exitReason())
 }
 
-// watch opens devices and sends their events. It returns when all of them are closed. A driver whose kernel side cannot
-// take a device away from a program waits for it when the device is removed (ib_uverbs_remove_one), but announces that
-// before: such a device is closed at once.
+// watch opens devices and sends their events. It returns when all of them are closed. A driver that cannot take a device
+// away from a program waits for it when the device is removed (ib_uverbs_remove_one), but announces that before: such a
+// device is closed at once. So the announcements are received before the first device is opened.
 func (s *server) watch(id uint64, devices []string) error {
-	removed := make(chan string, 64) // character devices
+	l, err := notice.Open(notice.Devices())
+	if err != nil {
+		return err
+	}
 	listening, stop := context.WithCancel(context.Background())
 	defer stop()
-	failed := make(chan error, 1)
+	removed := make(chan string, 64) // character devices
+	deaf := make(chan error, 1)
 	go func() {
-		failed <- notice.Listen(listening, notice.Devices(), func(m notice.Message) {
+		deaf <- l.Receive(listening, func(m notice.Message) {
 			e, ok := notice.ParseDevice(m.Data)
 			switch {
 			case m.Lost:
@@ -73,7 +77,7 @@ func (s *server) watch(id uint64, devices []string) error {
 			}
 		})
 	}()
-	return s.verbs.watch(s.library, devices, removed, failed, func(e DeviceEvent) {
+	return s.verbs.watch(s.library, devices, removed, deaf, func(e DeviceEvent) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		_ = writeMessage(s.out, response{ID: id, Event: &e}) // serve notices the end of the connection

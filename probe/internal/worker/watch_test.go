@@ -4,6 +4,9 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -167,4 +170,37 @@ func TestWatchEnds(t *testing.T) {
 	if err := got.end(); err == nil || w.Restarts() != 1 {
 		t.Errorf("killed: %v, %d restarts", err, w.Restarts())
 	}
+}
+
+// TestWatchRemoved: a device is closed when the kernel announces its removal, also one that hangs while others are
+// removed, and all are without announcements.
+func TestWatchRemoved(t *testing.T) {
+	f := fakeverbs.New(t)
+	for i := range 4 {
+		f.Add("a", fakeverbs.Device{Name: fmt.Sprint("mlx5_", i), GIDs: fakeverbs.RoCE("10.0.0.1")})
+	}
+	f.Set("a", "mlx5_3", func(k *fakeverbs.Knobs) { k.HangOpen = true })
+	f.Use(t, "a")
+	removed, deaf, ended := make(chan string), make(chan error), make(chan error, 1)
+	var v verbsLibrary
+	go func() {
+		ended <- v.watch(os.Getenv("RAILSCOPE_LIBIBVERBS"), []string{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"}, removed, deaf,
+			func(DeviceEvent) {})
+	}()
+	onlyContexts(t, f, 3)
+	removed <- "uverbs9"
+	removed <- "uverbs1"
+	onlyContexts(t, f, 2)
+	deaf <- errors.New("no announcements")
+	onlyContexts(t, f, 0)
+	f.Set("a", "mlx5_3", func(k *fakeverbs.Knobs) { k.HangOpen = false })
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("no error")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+	onlyContexts(t, f, 0)
 }
