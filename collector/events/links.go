@@ -16,7 +16,7 @@ const (
 // links are the interfaces of this network namespace, as last announced.
 type links struct {
 	byIndex map[int]*link
-	members map[int][]int // by the index of the bond or bridge; nil: to be found again
+	members map[int][]int // interfaces of each bond or bridge; nil: to be found again
 }
 
 type link struct {
@@ -25,6 +25,17 @@ type link struct {
 }
 
 func newLinks() *links { return &links{byIndex: map[int]*link{}} }
+
+// take notes a change, and returns what it means, and the interfaces above and below, also those of before.
+func (l *links) take(c rtnl.Change) (events []Event, above, below []string) {
+	index := c.Address.Index
+	if c.Interface != nil {
+		index = c.Interface.Index
+	}
+	above, below = l.above(index), l.below(index)
+	events = l.apply(c)
+	return events, append(above, l.above(index)...), append(below, l.below(index)...)
+}
 
 // apply notes a change, and returns what it means for the rails of the interface. Of an announcement that repeats what
 // is known, as the kernel sends them at each change of any attribute, that is nothing.

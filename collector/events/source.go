@@ -1,5 +1,5 @@
-// Package events counts the changes of rails that the kernel announces, and tells others of them at once: so that a
-// fault is known when it happens, and not at the next reading.
+// Package events counts the changes of rails that the kernel announces, and reports them at once: a fault is known when
+// it happens, and not at the next reading.
 //
 //	netlink → internal/notice → source.go: Event of a rail → Changed, and Read → collector.Sample
 //
@@ -42,9 +42,8 @@ const (
 
 // Options configure a [Source].
 type Options struct {
-	Rails func() rail.Snapshot
-	// Names returns the names of RDMA devices by the kernel's index; nil: announcements of RDMA netlink are not used.
-	Names  func() (map[uint32]string, error)
+	Rails  func() rail.Snapshot
+	Names  func() (map[uint32]string, error)                               // [rdmanl.Client.Indices]
 	List   func() ([]rtnl.Change, error)                                   // [rtnl.List]
 	Listen func(context.Context, notice.Group, func(notice.Message)) error // [notice.Listen]
 }
@@ -142,12 +141,13 @@ func report(c chan struct{}) {
 }
 
 // relist learns the interfaces and their addresses anew. What differs from before is not counted: nobody knows how
-// often it changed. Without a listing an interface is known from its next announcement.
+// often it changed. A listing that fails is made again; until then an interface is known from its next announcement.
 func (s *Source) relist() {
 	s.linking.Lock()
 	defer s.linking.Unlock()
 	list, err := s.opts.List()
 	if err != nil {
+		report(s.stale)
 		return
 	}
 	s.links = newLinks()
@@ -163,25 +163,19 @@ func (s *Source) route(m notice.Message) {
 	if !ok {
 		return
 	}
-	index := c.Address.Index
-	if c.Interface != nil {
-		index = c.Interface.Index
-	}
 	s.linking.Lock()
-	before := [...][]string{s.links.above(index), s.links.below(index)}
-	events := s.links.apply(c)
-	names := [...][]string{append(before[0], s.links.above(index)...), append(before[1], s.links.below(index)...)}
+	events, above, below := s.links.take(c)
 	s.linking.Unlock()
 	current := s.currentRails()
-	above, below := current.of(names[0]), current.of(names[1])
+	carriers, addressed := current.of(above), current.of(below)
 	for _, e := range events {
 		if e == LinkUp || e == LinkDown {
-			s.count(above, 1, e)
+			s.count(carriers, 1, e)
 		} else {
-			s.count(below, 1, e)
+			s.count(addressed, 1, e)
 		}
 	}
-	if len(above)+len(below) > 0 {
+	if len(carriers)+len(addressed) > 0 {
 		report(s.changed)
 	}
 }
@@ -212,11 +206,11 @@ func (s *Source) rdma(m notice.Message) {
 		s.names = nil // they may have changed
 		report(s.changed)
 	default:
-		defer report(s.changed)
 		if _, known := s.names[n.Index]; !known {
 			s.names, _ = s.opts.Names() // without them the event is reported, but not counted
 		}
 		s.count([]string{s.currentRails().ports[rail.Key(s.names[n.Index], n.Port)]}, 1, what)
+		report(s.changed)
 	}
 }
 

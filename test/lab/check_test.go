@@ -14,17 +14,21 @@ import (
 type hardFault struct {
 	name, fault, repair string // shell scripts; empty: the cable
 	finding             string
-	line                string // line that check prints
+	line                string   // line that check prints
+	events              []string // events of rail 1 that the kernel announces
 }
 
 func hardFaults() []hardFault {
 	address := node(1).address(1) + "/24"
 	return []hardFault{
-		{"port down", "", "", "critical port_down, rail 1", "railscope: critical: rail 1: port down"},
+		{"port down", "", "", "critical port_down, rail 1", "railscope: critical: rail 1: port down",
+			[]string{"link_down", "port_error"}},
 		{"device removed", "rdma link delete rxe1", "rdma link add rxe1 type rxe netdev eth1",
-			"critical rail_missing, rail 1", "railscope: critical: rail 1: rail missing"},
+			"critical rail_missing, rail 1", "railscope: critical: rail 1: rail missing",
+			[]string{"device_removed"}},
 		{"GID removed", "ip address del " + address + " dev eth1", "ip address add " + address + " dev eth1",
-			"critical gid_link_local, rail 1", "railscope: critical: rail 1: gid link local"},
+			"critical gid_link_local, rail 1", "railscope: critical: rail 1: gid link local",
+			[]string{"address_removed", "gid_changed"}},
 	}
 }
 

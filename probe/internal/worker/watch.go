@@ -54,9 +54,9 @@ func (w *Worker) Watch(ctx context.Context, devices []string, on func(DeviceEven
 		p.exitReason())
 }
 
-// watch opens devices and sends their events. It returns when all of them are closed. A driver that cannot take a device
-// away from a program waits for it when the device is removed (ib_uverbs_remove_one), but announces that before: such a
-// device is closed at once. So the announcements are received before the first device is opened.
+// watch opens devices and sends their events. It returns when all of them are closed. A driver that cannot take a
+// device away from a program waits for it when the device is removed (ib_uverbs_remove_one), but announces that before:
+// such a device is closed at once. So the announcements are received before the first device is opened.
 func (s *server) watch(id uint64, devices []string) error {
 	l, err := notice.Open(notice.Devices())
 	if err != nil {
