@@ -79,7 +79,8 @@ func (n *namespace) ip(lines string) error {
 // that existed before, and a flood of announcements ends in a loss or in right counts.
 func TestEventsOfKernel(t *testing.T) {
 	n := newNamespace(t)
-	if err := n.ip("link set eth0 addrgenmode none\nlink set far addrgenmode none\nlink set eth0 up\nlink set far up"); err != nil {
+	err := n.ip("link set eth0 addrgenmode none up\nlink set far addrgenmode none up")
+	if err != nil {
 		t.Fatal(err)
 	}
 	s := New(Options{

@@ -155,8 +155,8 @@ func TestEvents(t *testing.T) {
 		want     map[string]int // by "rail event"
 		quiet    bool           // nothing is reported
 	}{
-		{"link down", route, []notice.Message{interfaceMessage(newLink, down(2, "eth0"))}, map[string]int{"0 link_down": 1},
-			false},
+		{"link down", route, []notice.Message{interfaceMessage(newLink, down(2, "eth0"))},
+			map[string]int{"0 link_down": 1}, false},
 		{"link down, repeated", route, []notice.Message{interfaceMessage(newLink, down(2, "eth0")),
 			interfaceMessage(newLink, down(2, "eth0"))}, map[string]int{"0 link_down": 1}, false},
 		{"down and up", route, []notice.Message{interfaceMessage(newLink, down(2, "eth0")),
@@ -167,7 +167,8 @@ func TestEvents(t *testing.T) {
 		{"interface of no rail", route, []notice.Message{interfaceMessage(newLink, down(9, "veth9")),
 			interfaceMessage(newLink, up(9, "veth9")), addressMessage(newAddr, 9, 10, 1, 1, 1)}, nil, true},
 		{"container with a rail's index below", route, []notice.Message{interfaceMessage(newLink,
-			rtnl.Interface{Index: 10, Name: "veth10", Lower: 2, Carrier: true}, number(unix.IFLA_LINK_NETNSID, 1))}, nil, true},
+			rtnl.Interface{Index: 10, Name: "veth10", Lower: 2, Carrier: true}, number(unix.IFLA_LINK_NETNSID, 1))},
+			nil, true},
 		{"port of a bridge", route, []notice.Message{func() notice.Message {
 			m := interfaceMessage(newLink, down(2, "eth0"))
 			m.Data[0] = unix.AF_BRIDGE
@@ -191,27 +192,33 @@ func TestEvents(t *testing.T) {
 		{"another event of a bond", route, []notice.Message{interfaceMessage(newLink, up(4, "bond0"),
 			number(unix.IFLA_EVENT, 4))}, nil, false},
 		{"member of a bond", route, []notice.Message{interfaceMessage(newLink,
-			rtnl.Interface{Index: 3, Name: "eth1", Master: 4})}, map[string]int{"1 link_down": 1, "bond link_down": 1}, false},
+			rtnl.Interface{Index: 3, Name: "eth1", Master: 4})},
+			map[string]int{"1 link_down": 1, "bond link_down": 1}, false},
 		{"member leaves its bond", route, []notice.Message{interfaceMessage(newLink, up(3, "eth1")),
 			interfaceMessage(newLink, up(4, "bond0"), failover)}, map[string]int{"bond bond_failover": 1}, false},
-		{"route without attributes", route, []notice.Message{{Type: newLink, Data: make([]byte, 16)}, {Type: newAddr}}, nil,
-			true},
+		{"route without attributes", route, []notice.Message{{Type: newLink, Data: make([]byte, 16)}, {Type: newAddr}},
+			nil, true},
 
 		{"device removed", device, []notice.Message{deviceMessage("remove", "infiniband", "/devices/x/infiniband/mlx5_0",
 			"")}, map[string]int{"0 device_removed": 1}, false},
-		{"device added", device, []notice.Message{deviceMessage("add", "infiniband", "/devices/x/infiniband/mlx5_9", "")},
+		{"device added", device,
+			[]notice.Message{deviceMessage("add", "infiniband", "/devices/x/infiniband/mlx5_9", "")},
 			map[string]int{"gone device_added": 1}, false},
 		{"device renamed", device, []notice.Message{deviceMessage("move", "infiniband", "/devices/x/infiniband/a",
 			"/devices/x/infiniband/mlx5_0")}, nil, false},
 		{"its character device", device, []notice.Message{deviceMessage("remove", "infiniband_verbs",
 			"/devices/x/infiniband_verbs/uverbs0", "")}, nil, true},
-		{"PCI function", device, []notice.Message{deviceMessage("remove", "pci", "/devices/pci0000:00/0000:00:01.0", "")},
+		{"PCI function", device,
+			[]notice.Message{deviceMessage("remove", "pci", "/devices/pci0000:00/0000:00:01.0", "")},
 			nil, false},
-		{"another device", device, []notice.Message{deviceMessage("add", "net", "/devices/x/net/mlx5_0", "")}, nil, true},
+		{"another device", device, []notice.Message{deviceMessage("add", "net", "/devices/x/net/mlx5_0", "")},
+			nil, true},
 		{"of udev", device, []notice.Message{{Data: []byte("libudev\x00\xfe\xed\xca\xfe")}}, nil, true},
 
-		{"interface detached", rdma, []notice.Message{rdmaMessage(3, 7, 1)}, map[string]int{"0 netdev_detached": 1}, false},
-		{"interface attached", rdma, []notice.Message{rdmaMessage(2, 7, 1)}, map[string]int{"0 netdev_attached": 1}, false},
+		{"interface detached", rdma, []notice.Message{rdmaMessage(3, 7, 1)},
+			map[string]int{"0 netdev_detached": 1}, false},
+		{"interface attached", rdma, []notice.Message{rdmaMessage(2, 7, 1)},
+			map[string]int{"0 netdev_attached": 1}, false},
 		{"registered", rdma, []notice.Message{rdmaMessage(0, 7, 0)}, nil, false},
 		{"unknown index", rdma, []notice.Message{rdmaMessage(3, 70, 1)}, nil, false},
 		{"an announcement of a later kernel", rdma, []notice.Message{rdmaMessage(77, 7, 1)}, nil, false},
@@ -225,7 +232,8 @@ func TestEvents(t *testing.T) {
 						Netdev: "bond0"}}, Missing: []rail.Missing{{Name: "gone", Device: "mlx5_9", Port: 1}}},
 					names: map[uint32]string{7: "mlx5_0"}}
 				for _, one := range []notice.Message{interfaceMessage(newLink, up(2, "eth0")), interfaceMessage(newLink,
-					rtnl.Interface{Index: 3, Name: "eth1", Master: 4, Carrier: true}), interfaceMessage(newLink, up(4, "bond0")),
+					rtnl.Interface{Index: 3, Name: "eth1", Master: 4, Carrier: true}),
+					interfaceMessage(newLink, up(4, "bond0")),
 					interfaceMessage(newLink, rtnl.Interface{Index: 5, Name: "vlan5", Lower: 2, Carrier: true}),
 					interfaceMessage(newLink, rtnl.Interface{Index: 6, Name: "vlan6", Lower: 4, Carrier: true}),
 					addressMessage(newAddr, 2, 10, 0, 0, 1)} {
@@ -257,7 +265,8 @@ func TestEvents(t *testing.T) {
 // TestEventsOfDevices: the rows, with events of open devices; a rail whose device is gone keeps its interface.
 func TestEventsOfDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		both := []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, Netdev: "eth0"}, {Name: "1", Device: "mlx5_0", Port: 2}}
+		both := []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, Netdev: "eth0"},
+			{Name: "1", Device: "mlx5_0", Port: 2}}
 		m := &machine{rails: rail.Snapshot{Rails: both}, list: []rtnl.Change{{Interface: new(up(2, "eth0"))}}}
 		s := m.source(t)
 		s.Note("mlx5_0", 2, "port_error", 3)

@@ -64,7 +64,8 @@ func FuzzSplit(f *testing.F) {
 func TestParseDevice(t *testing.T) {
 	for text, want := range map[string]DeviceEvent{
 		"add@/devices/pci0000:00/0000:00:02.0/infiniband/mlx5_0\x00ACTION=add\x00" +
-			"DEVPATH=/devices/pci0000:00/0000:00:02.0/infiniband/mlx5_0\x00SUBSYSTEM=infiniband\x00NAME=mlx5_0\x00SEQNUM=7\x00": {
+			"DEVPATH=/devices/pci0000:00/0000:00:02.0/infiniband/mlx5_0\x00SUBSYSTEM=infiniband\x00" +
+			"NAME=mlx5_0\x00SEQNUM=7\x00": {
 			Action: "add", Subsystem: "infiniband", Name: "mlx5_0"},
 		"move@/devices/x/infiniband/b\x00ACTION=move\x00DEVPATH=/devices/x/infiniband/b\x00SUBSYSTEM=infiniband\x00" +
 			"DEVPATH_OLD=/devices/x/infiniband/a\x00SEQNUM=8": {Action: "move", Subsystem: "infiniband", Name: "b", Old: "a"},
