@@ -115,14 +115,15 @@ func TestEventsAtOnce(t *testing.T) {
 							}
 							time.Sleep(20 * time.Millisecond) // the node has other work, too
 							if took > 3*time.Minute {
-								t.Fatalf("%s has no %s: %v", path, text, err)
+								t.Fatalf("%s has no %s: %v; events:\n%s", path, text, err,
+									strings.Join(regexp.MustCompile(`(?m)^railscope_rail_.*event.*$`).FindAllString(body, -1), "\n"))
 							}
 						}
 					}
 					inMetrics = append(inMetrics, see("/metrics", wanted))
 					for _, event := range f.events {
 						if events {
-							see("/metrics", fmt.Sprintf(`rail_events_total{rail="1",event=%q}`, event))
+							see("/metrics", fmt.Sprintf(`rail_events_total{event=%q,rail="1"}`, event))
 						}
 					}
 					if events && inMetrics[len(inMetrics)-1] > 30*time.Second {
