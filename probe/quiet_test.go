@@ -26,7 +26,7 @@ func gapRails() (rails []node.LocalRail) {
 }
 
 // TestQuiet: a rail is quiet after four readings in a row below 5 % of its capacity, in both directions and on its
-// port.
+// port, and while others become quiet after seven.
 func TestQuiet(t *testing.T) {
 	rails := gapRails()
 	gaps := &node.Gaps{}
@@ -49,12 +49,15 @@ func TestQuiet(t *testing.T) {
 		{want: nil}, {want: nil}, {want: nil},
 		{want: []string{"0", "1", "2", "3"}},
 		{out: map[string]uint64{"0": 250e3, "1": 251e3}, want: []string{"0", "2", "3"}},
-		{in: map[string]uint64{"0": 251e3}, want: []string{"2", "3"}},
-		{want: []string{"2", "3"}},
+		{in: map[string]uint64{"0": 251e3}, want: nil},              // 1 becomes quiet
+		{want: []string{"2", "3"}},                                  // after seven readings they do not wait for it
 		{out: map[string]uint64{"2": 501e3, "3": 501e3}, want: nil}, // the port's, which both functions count
-		{want: []string{"1"}},
-		{want: []string{"0", "1"}},
-		{gone: "1", want: []string{"0"}},
+		{want: nil}, // 0, 2 and 3 become quiet, 1 waits for them
+		{want: nil},
+		{want: nil},
+		{want: []string{"0", "1", "2", "3"}},
+		{gone: "1", want: []string{"0", "2", "3"}},
+		{want: []string{"0"}},
 		{want: []string{"0", "2", "3"}},
 	} {
 		at = at.Add(5 * time.Millisecond)

@@ -120,16 +120,17 @@ type hardly struct {
 	store *finding.Store
 	now   atomic.Pointer[facts.Facts]
 	read  atomic.Int32 // number of readings of hard facts
-	took  time.Duration
+	took  atomic.Int64 // what a reading of hard facts takes, in nanoseconds
 }
 
 func newHardly() *hardly {
-	h := &hardly{store: finding.NewStore(nil), took: 5 * time.Millisecond}
+	h := &hardly{store: finding.NewStore(nil)}
+	h.took.Store(int64(5 * time.Millisecond))
 	h.Examiner = New(Options{Store: h.store, Uses: func() bool { return true },
 		Gather: func(context.Context) *facts.Facts { f := *h.now.Load(); time.Sleep(3 * time.Second); return &f },
 		Hard: func(context.Context) *facts.Facts {
 			h.read.Add(1)
-			time.Sleep(h.took)
+			time.Sleep(time.Duration(h.took.Load()))
 			f := *h.now.Load()
 			return &f
 		}})
@@ -204,7 +205,7 @@ func TestExaminerNow(t *testing.T) {
 		if h.standing() != "port_down rail 1, +rail_missing rail 1" {
 			t.Errorf("after the examination: %s", h.standing())
 		}
-		h.took = time.Hour
+		h.took.Store(int64(time.Hour))
 		time.Sleep(recent)
 		start := time.Now()
 		if _, read := h.Now(t.Context()); read || time.Since(start) > 2*time.Second {
@@ -257,11 +258,11 @@ func TestExaminerAtOnce(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		n, most := h.read.Load()-before, 60+atOnce+settles+int32(share*float64(time.Minute)/float64(h.took))
+		n, most := h.read.Load()-before, 60+atOnce+settles+int32(share*float64(time.Minute)/float64(h.took.Load()))
 		if n < 60 || n > most {
 			t.Errorf("%d readings in a minute of events", n)
 		}
-		h.took = 200 * time.Millisecond // a slow machine: readings cannot keep to their share of the time
+		h.took.Store(int64(200 * time.Millisecond)) // a slow machine: readings cannot keep to their share of the time
 		for range 600 {
 			select {
 			case events <- struct{}{}:
@@ -269,7 +270,7 @@ func TestExaminerAtOnce(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		h.took = 5 * time.Millisecond
+		h.took.Store(int64(5 * time.Millisecond))
 		for _, next := range []*facts.Facts{healthy, down} { // by the second one, readings are known to be fast again
 			time.Sleep(time.Minute)
 			h.now.Store(next)

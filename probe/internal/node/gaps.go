@@ -35,9 +35,10 @@ const (
 	// The readings are as far apart as the counters' period. With a longer one than this, no gap is seen.
 	maxGapPeriod = 20 * time.Millisecond
 	// A reading takes at most this part of the time, because on some adapters it costs firmware commands.
-	gapShare  = 10
-	quietRows = 4    // readings in a row that show a rail quiet
-	quietMost = 0.05 // share of its capacity that a quiet rail carries at most
+	gapShare   = 10
+	quietRows  = 4    // readings in a row that show a rail quiet
+	quietWaits = 7    // those after which a quiet rail does not wait for others that become quiet
+	quietMost  = 0.05 // share of its capacity that a quiet rail carries at most
 	// KeepCollided is how long no burst is made in a gap over a rail after one met other traffic.
 	KeepCollided = time.Hour
 
@@ -144,12 +145,20 @@ func NewQuietWatch(n *Node, rails []LocalRail) *QuietWatch {
 	return &QuietWatch{node: n, rails: rails, Changed: make(chan struct{}, 1), quiet: map[string]quietRun{}}
 }
 
-// Quiet returns the names of the rails that are quiet, and are likely to stay so for the time of a burst, in order.
+// Quiet returns the names of the rails that are quiet, and are likely to stay so for the time of a burst, in order. A
+// job ends a step on its rails within milliseconds: while others of the rails become quiet, none is, for a few readings
+// at most, so that one burst is over all of them.
 func (w *QuietWatch) Quiet() (names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	enough := quietRows
 	for _, r := range w.rails {
-		if q := w.quiet[r.Name]; q.rows >= quietRows && w.node.Gaps.Lasts(r.Name, q.long) {
+		if q := w.quiet[r.Name]; q.rows > 0 && q.rows < quietRows {
+			enough = quietWaits
+		}
+	}
+	for _, r := range w.rails {
+		if q := w.quiet[r.Name]; q.rows >= enough && w.node.Gaps.Lasts(r.Name, q.long) {
 			names = append(names, r.Name)
 		}
 	}
