@@ -72,10 +72,6 @@ func counterChecks() []counterCheck {
 			"Each one stalls a connection for the receiver's timer, up to 655 ms: software at the peer posts " +
 				"receives too late.",
 			"on the peers of %s: processors that are busy or throttled, and receive queues that are too short", nil},
-		{"queue_pairs_failed", info, "queue pairs of the rail failed because the peer did not answer or was not ready",
-			failedPairs, "A connection that exceeds its retries ends its job, unless a killed job left it.",
-			"find the peer in the log of the job (IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR): is it up, and its " +
-				"rail? Here the rail is %s", nil},
 		{"link_errors", warning, "symbol errors that were not corrected, or recoveries, on a link that stays up",
 			linkErrors, "The bit error rate is too high: packets are lost, and the link will fail.",
 			"clean or replace the cable or its transceiver, at both ends: ethtool -m %s, on InfiniBand " +
@@ -194,16 +190,6 @@ func pfcPause(l *facts.Live, rail string) string {
 		return evidence
 	}
 	return ""
-}
-
-func failedPairs(l *facts.Live, rail string) string {
-	silent, busy := counted(l, rail, "port_transport_retries_exceeded_total"),
-		counted(l, rail, "port_rnr_retries_exceeded_total")
-	if silent+busy == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.0f queue pairs failed without an answer, %.0f because the peer was never ready, in %s",
-		silent, busy, minutes(l.Over))
 }
 
 // linkErrors leaves links that went down to link_flapping: link training also counts these errors.

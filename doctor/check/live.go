@@ -50,6 +50,8 @@ func liveChecks() []Check {
 			live(checkNCCLFallback)},
 		{"source_failed", warning, "a source of metrics could not be read completely",
 			live(checkSourceFailed)},
+		{"queue_pairs_failed", info, "queue pairs of the rail failed: what its error counters show",
+			live(checkFailedPairs)},
 		{"config_refused", warning, "the last configuration was refused, the previous one is active",
 			live(checkConfigRefused)},
 	}, list...)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/fingerprint"
 )
 
 // sightings returns the findings of a running railscope.
@@ -91,8 +92,22 @@ func TestLive(t *testing.T) {
 			rise("port_rnr_naks_received_total", 2e3, "1")), []string{"warning rnr_naks, rail 1: 2000 receiver-not-ready " +
 			"NAKs for 1e+06 packets (0.2 %) in 10 min"}},
 		{"queue pairs", increases(rise("port_transport_retries_exceeded_total", 3, "1"),
-			rise("port_rnr_retries_exceeded_total", 1, "1")), []string{"info queue_pairs_failed, rail 1: 3 queue pairs " +
-			"failed without an answer, 1 because the peer was never ready, in 10 min"}},
+			rise("port_rnr_retries_exceeded_total", 1, "1")), []string{"info queue_pairs_failed, rail 1: in 10 " +
+			"min: 3 queue pairs gave up on a silent peer, after 0 timeouts; 1 queue pair gave up on a peer that posted no " +
+			"receive buffers"}},
+		{"a killed peer, and others before", &facts.Live{Over: over, Faults: map[string][]fingerprint.Fault{"1": {
+			{Rose: fingerprint.Counts{fingerprint.Failed: 1, fingerprint.Access: 1}},
+			{Rose: fingerprint.Counts{fingerprint.Timeouts: 2}},
+			{Rose: fingerprint.Counts{fingerprint.Failed: 2, fingerprint.Silent: 2, fingerprint.Timeouts: 12,
+				fingerprint.Adaptive: 16}}}}}, []string{"info queue_pairs_failed, rail 1: in 10 min: 2 queue pairs gave up on a " +
+			"silent peer, after 12 timeouts and 16 adaptive retransmissions; 1 request to which the peer denied access; " +
+			"2 timeouts after which no queue pair failed"}},
+		{"late acknowledgements", &facts.Live{Over: over, Faults: map[string][]fingerprint.Fault{"1": {
+			{Rose: fingerprint.Counts{fingerprint.Timeouts: 2, fingerprint.Adaptive: 3}}}}}, nil},
+		{"a request that this end refuses", increases(rise("port_requester_completion_errors_total", 1, "1")),
+			[]string{"info queue_pairs_failed, rail 1: in 10 min: 1 request failed at this end"}},
+		{"the end of a job", increases(rise("port_requester_completion_errors_total", 64, "1"),
+			rise("port_requester_completion_flush_errors_total", 64, "1")), nil},
 		{"congestion control at work", increases(rise("port_cnp_handled_total", 1e9, "1"),
 			rise("port_ecn_marked_packets_total", 1e9, "1"), rise("port_receive_packets_total", 1e9, "1"),
 			rise("port_transmit_packets_total", 1e9, "1")), nil},

@@ -12,6 +12,7 @@ import (
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/fingerprint"
 )
 
 const (
@@ -50,6 +51,8 @@ type Options struct {
 	// Series calls view with the exporter's series, at most a minute old, and the reasons of failed sources; nil if
 	// there are none.
 	Series func(view func(series facts.Series, failed map[string]string))
+	// Faults returns the faults of a rail that ended in the last 10 minutes; nil: nothing watches its error counters.
+	Faults func(rail string) []fingerprint.Fault
 	// Uses reports whether this process uses RDMA itself. If not, missing permissions of the process are not a fault.
 	Uses func() bool
 	// Store keeps the findings.
@@ -279,11 +282,25 @@ func (e *Examiner) Examine(ctx context.Context) {
 			f.Live = e.history.Live(series, failed,
 				start)
 		})
+		e.addFaults(f)
 	}
 	exam.Unread = check.ServedUnread(f.Unread)
 	e.done++
 	exam.Done = e.done
 	e.add(ctx, start, Judge(f, e.o.Uses()), func(one finding.Finding) bool { return check.Judges(f, one) })
+}
+
+// addFaults adds what the error counters showed.
+func (e *Examiner) addFaults(f *facts.Facts) {
+	if e.o.Faults == nil {
+		return
+	}
+	f.Live.Faults = map[string][]fingerprint.Fault{}
+	for _, r := range f.Rails {
+		if list := e.o.Faults(r.Name); len(list) > 0 {
+			f.Live.Faults[r.Name] = list
+		}
+	}
 }
 
 // add adds the findings of an examination. Its hard facts may be seconds old, so they are read again.

@@ -13,6 +13,7 @@ import (
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/fingerprint"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -57,6 +58,9 @@ func TestExaminer(t *testing.T) {
 			Series: func(view func(facts.Series, map[string]string)) {
 				flaps += 10
 				view(series{"netdev_carrier_changes_total": flaps}, map[string]string{"gpu": "died"})
+			},
+			Faults: func(rail string) []fingerprint.Fault {
+				return map[string][]fingerprint.Fault{"0": {{Rose: fingerprint.Counts{fingerprint.Access: 1}}}}[rail]
 			}})
 		done := make(chan struct{})
 		now.Store(sick)
@@ -66,13 +70,14 @@ func TestExaminer(t *testing.T) {
 			t.Errorf("after the first examination: %q, %+v", got, w.Last())
 		}
 		time.Sleep(10 * time.Second)
-		if got := strings.Join(checks(store), ", "); got != "port_down rail 1, source_failed source gpu" {
+		if got := strings.Join(checks(store), ", "); got != "port_down rail 1, source_failed source gpu, "+
+			"queue_pairs_failed rail 0" {
 			t.Errorf("after the second: %s", got)
 		}
 		uses.Store(true)
 		time.Sleep(2 * time.Minute)
 		if got := strings.Join(checks(store), ", "); got != "memlock node, port_down rail 1, link_flapping rail 0, "+
-			"source_failed source gpu" {
+			"source_failed source gpu, queue_pairs_failed rail 0" {
 			t.Errorf("with a probe, and with a history: %s", got)
 		}
 		now.Store(healthy)

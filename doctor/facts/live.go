@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/railscope/railscope/internal/fingerprint"
 )
 
 // Live holds what only a running railscope knows: the exported values, and how their counters moved.
@@ -21,6 +23,8 @@ type Live struct {
 	GPULoad   map[string]float64 // PCI address → utilisation, 0 to 1
 	Failed    map[string]string  // source → reason of an incomplete read
 	Refused   bool               // whether the last configuration was refused
+	// Faults are the times in which error counters rose and then stood still, by name of the rail.
+	Faults map[string][]fingerprint.Fault
 }
 
 // Increase is the rise of a row's counters with equal labels.
@@ -95,6 +99,12 @@ func LiveRows() map[string][]string {
 		"port_rnr_naks_received_total":          rail,
 		"port_rnr_retries_exceeded_total":       rail,
 		"port_transport_retries_exceeded_total": rail,
+		"port_ack_timeouts_total":               rail,
+
+		"port_requester_completion_errors_total":             rail,
+		"port_requester_completion_flush_errors_total":       rail,
+		"port_requester_remote_invalid_request_errors_total": rail,
+		"port_requester_remote_access_errors_total":          rail,
 	}
 }
 

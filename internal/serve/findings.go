@@ -14,6 +14,7 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/fingerprint"
 )
 
 // newFindings returns the store of findings. It logs each finding once when it is raised and when it is cleared.
@@ -40,7 +41,7 @@ const fresh = 30 * time.Second
 
 // newExaminer returns the examiner, which examines the node every minute, and with jobs also the environments of
 // processes. It reads hard facts by a gatherer of their own, because g may be busy for seconds.
-func (n *Node) newExaminer(g *facts.Gatherer, jobs bool) *examine.Examiner {
+func (n *Node) newExaminer(g *facts.Gatherer, errors *fingerprint.Watch, jobs bool) *examine.Examiner {
 	scope := facts.WithoutJobs
 	if jobs {
 		scope = facts.All
@@ -53,8 +54,9 @@ func (n *Node) newExaminer(g *facts.Gatherer, jobs bool) *examine.Examiner {
 			n.Scraper.Update([]string{"rdma", "netdev", "pcie", "gpu", "sampler", "nccl", "kmsg", "process"}, fresh,
 				func(series *table.Table, failed map[string]string) { view(series, failed) })
 		},
-		Uses:  func() bool { return n.Probe.Service.Stats().Running },
-		Store: n.Findings,
+		Faults: errors.Faults,
+		Uses:   func() bool { return n.Probe.Service.Stats().Running },
+		Store:  n.Findings,
 	})
 }
 

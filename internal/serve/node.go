@@ -27,6 +27,7 @@ import (
 	"github.com/railscope/railscope/internal/baseline"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/fingerprint"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/status"
@@ -142,7 +143,9 @@ func (n *Node) warnUnmatched() {
 
 // examine adds the examination of the node.
 func (n *Node) examine(g *facts.Gatherer, jobs bool) {
-	n.Examiner = n.newExaminer(g, jobs)
+	errors := fingerprint.NewWatch(n.Finder.Rails)
+	n.add(background("error counters", errors.Run))
+	n.Examiner = n.newExaminer(g, errors, jobs)
 	n.add(background("examination", n.Examiner.Run))
 }
 

@@ -86,7 +86,7 @@ func TestTasks(t *testing.T) {
 	dir := t.TempDir()
 	store := state.Open(dir, nil)
 	t.Cleanup(func() { _ = store.Close() })
-	always := []string{"examination", "expectations", "source sampler", "the probe", "unmatched patterns"}
+	always := []string{"error counters", "examination", "expectations", "source sampler", "the probe", "unmatched patterns"}
 	for _, tc := range []struct {
 		name   string
 		change func(*Options)
