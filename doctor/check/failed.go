@@ -23,22 +23,24 @@ func failedCauses() []failedCause {
 	return []failedCause{
 		{fingerprint.SilentPeer, "The peer's process ended, its queue pair failed, or the path is dead: the counters " +
 			"of this end are the same. They do not accuse this node.",
-			[]string{"# the log of the job names the peer (IBV_WC_RETRY_EXC_ERR, status 12): did its process end first?",
-				"# who else counts it tells the rest: several nodes that share a peer, or a leaf switch: railscope fleet"}},
-		{fingerprint.NoReceive, "Software at the peer posted no receive buffers: a process that hangs, or a queue that is " +
-			"too short. The network carried the requests.",
-			[]string{"# the log of the job names the peer (IBV_WC_RNR_RETRY_EXC_ERR, status 13): its receive queues, and " +
-				"what its process was doing"}},
-		{fingerprint.Refused, "The two ends disagree about memory: a wrong rkey, an address out of range, or memory that " +
-			"was released too early. It is software, not the network.",
-			[]string{"# the log of the job names the peer (IBV_WC_REM_ACCESS_ERR, status 10): versions of the library at " +
-				"both ends"}},
+			[]string{"# the log of the job names the peer (IBV_WC_RETRY_EXC_ERR, status 12): did its process end " +
+				"first?",
+				"# who else counts it tells the rest: several nodes that share a peer, or a leaf switch: railscope " +
+					"fleet"}},
+		{fingerprint.NoReceive, "Software at the peer posted no receive buffers: a process that hangs, or a queue " +
+			"that is too short. The network carried the requests.",
+			[]string{"# the log of the job names the peer (IBV_WC_RNR_RETRY_EXC_ERR, status 13): its receive " +
+				"queues, and what its process was doing"}},
+		{fingerprint.Refused, "The two ends disagree about memory: a wrong rkey, an address out of range, or " +
+			"memory that was released too early. It is software, not the network.",
+			[]string{"# the log of the job names the peer (IBV_WC_REM_ACCESS_ERR, status 10): versions of the " +
+				"library at both ends"}},
 		{fingerprint.Rejected, "The peer's adapter does not accept such a request: an operation or a length that its " +
 			"queue pair does not allow. It is software, not the network.",
-			[]string{"# the log of the job names the peer (IBV_WC_REM_INV_REQ_ERR, status 9): versions of the library at " +
-				"both ends"}},
-		{fingerprint.AtThisEnd, "A wrong local key or length, a memory region without the right, or a queue pair that was " +
-			"flushed, as at the end of a job: the counters are the same.",
+			[]string{"# the log of the job names the peer (IBV_WC_REM_INV_REQ_ERR, status 9): versions of the " +
+				"library at both ends"}},
+		{fingerprint.AtThisEnd, "A wrong local key or length, a memory region without the right, or a queue pair " +
+			"that was flushed, as at the end of a job: the counters are the same.",
 			[]string{"# nothing, if a job ended at that time; else its log has the status of the request " +
 				"(IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_WR_FLUSH_ERR)"}},
 	}

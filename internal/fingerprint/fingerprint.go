@@ -27,8 +27,8 @@ const (
 	Counters                // number of counters
 )
 
-// names returns the files below hw_counters of mlx5 (mlx5_ib_counters in drivers/infiniband/hw/mlx5/counters.c), bnxt_re
-// (bnxt_re/hw_counters.c), rxe (sw/rxe/rxe_hw_counters.c), ionic (ionic/ionic_hw_stats.c) and erdma
+// names returns the files below hw_counters of mlx5 (mlx5_ib_counters in drivers/infiniband/hw/mlx5/counters.c),
+// bnxt_re (bnxt_re/hw_counters.c), rxe (sw/rxe/rxe_hw_counters.c), ionic (ionic/ionic_hw_stats.c) and erdma
 // (erdma/erdma_verbs.c).
 func names() [Counters][]string {
 	return [Counters][]string{
@@ -40,7 +40,8 @@ func names() [Counters][]string {
 		RNRNaks:  {"rnr_nak_retry_err", "rnr_naks_rcvd", "rcvd_rnr_err", "req_rx_rnr_retry_err"},
 		NotReady: {"req_rnr_retries_exceeded", "retry_rnr_exceeded_err"},
 		Timeouts: {"local_ack_timeout_err", "to_retransmits", "tx_rdma_ack_timeout", "requester_timeout"},
-		Silent:   {"req_transport_retries_exceeded", "max_retry_exceeded", "retry_exceeded_err", "req_tx_retry_excd_err"},
+		Silent: {"req_transport_retries_exceeded", "max_retry_exceeded", "retry_exceeded_err",
+			"req_tx_retry_excd_err"},
 		Adaptive: {"roce_adp_retrans"},
 	}
 }
@@ -67,8 +68,8 @@ const (
 	AtThisEnd
 	// Repeated: acknowledgements were late, and no queue pair failed.
 	Repeated
-	// Unclear: other requests ended in an error, beside those of the other causes: flushed ones of the same queue pairs,
-	// or [AtThisEnd].
+	// Unclear: other requests ended in an error, beside those of the other causes: flushed ones of the same queue
+	// pairs, or [AtThisEnd].
 	Unclear
 )
 
@@ -160,8 +161,8 @@ func (c Cause) String() string {
 	case Repeated:
 		return plural(c.N, "timeout") + " after which no queue pair failed"
 	}
-	return plural(c.N, "other request") + " ended in an error: flushed ones of the same queue pairs, or a fault at this " +
-		"end; the counters do not tell"
+	return plural(c.N, "other request") + " ended in an error: flushed ones of the same queue pairs, or a fault at " +
+		"this end; the counters do not tell"
 }
 
 func plural(n uint64, what string) string {

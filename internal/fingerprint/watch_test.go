@@ -60,31 +60,32 @@ func scenarios() map[string]struct {
 		"nothing":                       {nil, ""},
 		"a dead queue pair, timeout 14": {silent(fast), oneSilent},
 		"a dead queue pair, timeout 20": {silent(slow), oneSilent},
-		"a killed process with 4 queue pairs": {times(4, silent(fast), 0), "4 queue pairs gave up on a silent peer, after 24 " +
-			"timeouts and 32 adaptive retransmissions"},
-		"4 queue pairs, timeout 20, one after the other": {times(4, silent(slow), time.Second), "4 queue pairs gave up on a " +
-			"silent peer, after 24 timeouts and 32 adaptive retransmissions"},
+		"a killed process with 4 queue pairs": {times(4, silent(fast), 0), "4 queue pairs gave up on a silent " +
+			"peer, after 24 timeouts and 32 adaptive retransmissions"},
+		"4 queue pairs, timeout 20, one after the other": {times(4, silent(slow), time.Second), "4 queue pairs " +
+			"gave up on a silent peer, after 24 timeouts and 32 adaptive retransmissions"},
 		"no receive buffers":   {none, "1 queue pair gave up on a peer that posted no receive buffers"},
 		"a wrong rkey":         {access, "1 request to which the peer denied access"},
 		"an invalid request":   {invalid, "1 request that the peer rejected as invalid"},
 		"local protection":     {local, "1 request failed at this end"},
 		"three bad local keys": {times(3, local, time.Second), "3 requests failed at this end"},
 		"the end of a job on an adapter that counts flushes": {one(Counts{Failed: 64, Flushed: 64}), ""},
-		"a pause of the path":                                {one(Counts{Timeouts: 3, Adaptive: 2}), "3 timeouts after which no queue pair failed"},
+		"a pause of the path": {one(Counts{Timeouts: 3, Adaptive: 2}), "3 timeouts " +
+			"after which no queue pair failed"},
 		"a killed process and a wrong rkey": {append(silent(fast), access...), oneSilent +
 			"; 1 request to which the peer denied access"},
-		"a wrong rkey whose queue pair had 15 more requests": {one(Counts{Failed: 16, Access: 1}), "1 request to which the " +
-			"peer denied access; 15 other requests ended in an error: flushed ones of the same queue pairs, or a fault at " +
-			"this end; the counters do not tell"},
-		"a lossy path that dies": {append(times(9, one(Counts{Timeouts: 1}), time.Second), silent(fast)...), "1 queue pair " +
-			"gave up on a silent peer, after 15 timeouts and 8 adaptive retransmissions (more than they need: packets of " +
-			"others were lost as well)"},
-		"all that can happen, at once": {slices.Concat(silent(fast), none, access, invalid), oneSilent + "; 1 queue pair " +
-			"gave up on a peer that posted no receive buffers; 1 request to which the peer denied access; 1 request that " +
-			"the peer rejected as invalid"},
+		"a wrong rkey whose queue pair had 15 more requests": {one(Counts{Failed: 16, Access: 1}), "1 request to " +
+			"which the peer denied access; 15 other requests ended in an error: flushed ones of the same queue " +
+			"pairs, or a fault at this end; the counters do not tell"},
+		"a lossy path that dies": {append(times(9, one(Counts{Timeouts: 1}), time.Second), silent(fast)...), "1 " +
+			"queue pair gave up on a silent peer, after 15 timeouts and 8 adaptive retransmissions (more than they " +
+			"need: packets of others were lost as well)"},
+		"all that can happen, at once": {slices.Concat(silent(fast), none, access, invalid), oneSilent + "; 1 " +
+			"queue pair gave up on a peer that posted no receive buffers; 1 request to which the peer denied " +
+			"access; 1 request that the peer rejected as invalid"},
 		"a path that comes and goes for 7 minutes": {times(84, silent(fast)[:1], 5*time.Second),
 			"84 timeouts after which no queue pair failed"},
-		"a wrong rkey, and a minute later a killed process": {append(at(silent(fast), time.Minute), access...), oneSilent +
+		"a wrong rkey, a minute before a killed process": {append(at(silent(fast), time.Minute), access...), oneSilent +
 			"; 1 request to which the peer denied access"},
 	}
 }
@@ -185,8 +186,9 @@ func TestWatch(t *testing.T) {
 	t.Logf("%d of %d replays are told right", right, all)
 }
 
-// TestWatchParts: faults are apart when the counters stood still for 10 s between them, and one that goes on is reported
-// after 3 minutes. A driver that was loaded anew has no fault, and nothing is known of a rail without counters.
+// TestWatchParts: faults are apart when the counters stood still for 10 s between them, and one that goes on is
+// reported after 3 minutes. A driver that was loaded anew has no fault, and nothing is known of a rail without
+// counters.
 func TestWatchParts(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		p := newPort(t)
