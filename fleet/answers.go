@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ type query struct {
 // queries returns all queries, those whose answers name nodes first.
 func queries() []query {
 	const by = "by (cluster, node, instance"
-	return []query{
+	list := []query{
 		{"up", `min ` + by + `) (up{job=~".*railscope.*"%s})`, (*reader).addUp},
 		{"transport", `max ` + by + `, peer, transport) (railscope_probe_transport{%s} == 1)`, (*reader).addTransport},
 		{"rail_up", `min ` + by + `, peer, rail) (railscope_probe_rail_up{%s})`, (*reader).addRailUp},
@@ -55,6 +56,10 @@ func queries() []query {
 			`, rail, direction) (railscope_rail_peak_timestamp_seconds{window="1s"%s})`,
 			func(r *reader, s *model.Sample) { r.peak(s, func(p *peak, v float64) { p.age = v }) }},
 	}
+	for _, c := range errorCounters() {
+		list = append(list, c.query(by))
+	}
+	return list
 }
 
 // Questions about ages.
@@ -149,6 +154,7 @@ func (a Answers) State(leaves Topology) State {
 		}
 	}
 	r.prove(a.Time)
+	slices.SortFunc(r.state.Errors, compareCounted)
 	for path := range r.state.Rounds {
 		for _, end := range path.ends() {
 			if name := leaves.of(end); name != "" {

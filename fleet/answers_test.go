@@ -139,9 +139,9 @@ func TestPrometheus(t *testing.T) {
 		}, 1, ""},
 		{"a scalar", func(w http.ResponseWriter, _ *http.Request) {
 			answer(w, map[string]any{"resultType": "scalar", "result": []any{1, "2"}})
-		}, 15, "not a vector"},
-		{"unauthorized", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 15, "401"},
-		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 15, "invalid character"},
+		}, 19, "not a vector"},
+		{"unauthorized", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 19, "401"},
+		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 19, "invalid character"},
 		{"silent", func(_ http.ResponseWriter, r *http.Request) {
 			_ = r.ParseForm() // without it, the server does not notice that the client disconnected
 			<-r.Context().Done()

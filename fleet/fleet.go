@@ -81,6 +81,7 @@ type State struct {
 	GPU      map[Rail]float64 // goodput between GPU memory ÷ goodput between host memory
 	Leaves   map[Rail]string  // switch that a rail is connected to, if known
 	Proofs   []RailProof      // proofs of rails whose ports are up, in order
+	Errors   []Counted        // errors that requesters counted
 }
 
 // NewState returns an empty state.

@@ -22,7 +22,8 @@ type Shown struct {
 	Failed []string  `json:"failed"` // queries that Prometheus did not answer, and why
 	// LeftOut lists the pairs whose last round is older than MaxAge, or of unknown age. They are not judged.
 	LeftOut []Old         `json:"left_out"`
-	Rails   []RailProof   `json:"rails"` // rails whose ports are up
+	Rails   []RailProof   `json:"rails"`  // rails whose ports are up
+	Errors  []Counted     `json:"errors"` // of the last 30 minutes; they blame none of these nodes
 	MaxAge  time.Duration `json:"-"`
 	state   State
 }
@@ -30,7 +31,7 @@ type Shown struct {
 // NewShown judges a state, and adds the time and failures of its answers.
 func NewShown(s State, a Answers) Shown {
 	return Shown{Time: a.Time, Report: Judge(s), Failed: append([]string{}, a.Failed...), LeftOut: []Old{},
-		Rails: append([]RailProof{}, s.Proofs...), state: s}
+		Rails: append([]RailProof{}, s.Proofs...), Errors: append([]Counted{}, s.Errors...), state: s}
 }
 
 // NewRecent judges the answers that are at most maxAge old at the time now; 0 allows any age.
@@ -84,6 +85,9 @@ func (s Shown) WriteTable(w io.Writer, color bool) error {
 	}
 	if text := s.proofs(); text != "" {
 		p.Item(text)
+	}
+	for _, what := range s.errors() {
+		p.Item(what)
 	}
 	for _, b := range s.Blames {
 		p.Line("")
@@ -160,7 +164,7 @@ func (s Shown) WriteHTML(w io.Writer) error {
 	}
 	return t.Execute(w, map[string]any{"Shown": s, "Time": s.Time.UTC().Format(time.DateTime + " UTC"), "Names": names,
 		"Matrix": s.matrix(nodes), "Most": maxMatrix, "LeftOut": s.leftOut(),
-		"Proofs": s.proofs()})
+		"Proofs": s.proofs(), "Errors": s.errors()})
 }
 
 // matrixNodes returns all nodes if they fit, else the nodes of bad paths, blamed ones first.
