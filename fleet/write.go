@@ -23,7 +23,7 @@ type Shown struct {
 	// LeftOut lists the pairs whose last round is older than MaxAge, or of unknown age. They are not judged.
 	LeftOut []Old         `json:"left_out"`
 	Rails   []RailProof   `json:"rails"`  // rails whose ports are up
-	Errors  []Counted     `json:"errors"` // of the last 30 minutes; they blame none of these nodes
+	Errors  []Counted     `json:"errors"` // Errors are those of the last 30 minutes, which blame none of these nodes.
 	MaxAge  time.Duration `json:"-"`
 	state   State
 }

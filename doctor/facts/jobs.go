@@ -35,7 +35,8 @@ const UnreadJobs = "environments of processes"
 // JobVariables returns the variables that are read from an environment.
 func JobVariables() []string {
 	return []string{"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_TLS", "UCX_NET_DEVICES",
-		"NIXL_ETCD_ENDPOINTS", "NIXL_ETCD_NAMESPACE"}
+		"NIXL_ETCD_ENDPOINTS", "NIXL_ETCD_NAMESPACE",
+		"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "UCX_RC_TIMEOUT", "UCX_RC_RETRY_COUNT"}
 }
 
 func wanted(name string) bool { return slices.Contains(JobVariables(), name) }

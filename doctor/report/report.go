@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/deadpath"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
@@ -43,6 +44,8 @@ type Node struct {
 	Bonds  []string `json:"bonds"`
 	GPUs   int      `json:"gpus"`
 	Unread []string `json:"unread"`
+	// DeadPath is how long its jobs wait before they see a dead path; empty for a peer.
+	DeadPath []deadpath.Wait `json:"dead_path"`
 }
 
 // Examine judges this node and, unless nil, the peer, in the order of the checks: each node's, then the pair's. wanted
@@ -144,7 +147,10 @@ func (r *Report) AddUnread(what string) { r.Nodes[0].Unread = append(r.Nodes[0].
 
 func (r *Report) addNode(f *facts.Facts) {
 	n := Node{Node: f.Node, Rails: []string{}, Bonds: []string{}, GPUs: len(f.GPUs),
-		Unread: append([]string{}, f.Unread...)}
+		Unread: append([]string{}, f.Unread...), DeadPath: []deadpath.Wait{}}
+	if len(r.Nodes) == 0 {
+		n.DeadPath = append(n.DeadPath, deadpath.Waits(f)...)
+	}
 	for i := range f.Rails {
 		n.Rails = append(n.Rails, f.Rails[i].String())
 	}
@@ -204,6 +210,11 @@ func (r Report) WriteText(w io.Writer, page Page) error {
 				u = n.Node + ": " + u
 			}
 			unread = append(unread, u)
+		}
+	}
+	for _, n := range r.Nodes {
+		for _, w := range n.DeadPath {
+			p.prose("  ", "  ", w.String())
 		}
 	}
 	for _, f := range finding.Joined(r.Sorted()) {
