@@ -29,7 +29,7 @@ func TestWaits(t *testing.T) {
 	const unmeasured = "; by the specification, not measured on these adapters)"
 	for _, tc := range []struct {
 		why       string
-		kind      string // of two rails; empty: none
+		kind      string // Kind of two rails; empty: there are none.
 		gpus      int
 		installed []string // component, version, …
 		envs      []facts.Env
