@@ -50,6 +50,8 @@ func liveChecks() []Check {
 			live(checkNCCLFallback)},
 		{"source_failed", warning, "a source of metrics could not be read completely",
 			live(checkSourceFailed)},
+		{"rdma_on_lossy_priority", warning, "more than 10 % of the RDMA bytes that the rail sends are on priorities " +
+			"without PFC, while another has it; an information if no rail has PFC", live(checkLossyPriority)},
 		{"queue_pairs_failed", info, "queue pairs of the rail failed: what its error counters show",
 			live(checkFailedPairs)},
 		{"config_refused", warning, "the last configuration was refused, the previous one is active",

@@ -102,6 +102,10 @@ func TestLive(t *testing.T) {
 				fingerprint.Adaptive: 16}}}}}, []string{"info queue_pairs_failed, rail 1: in 10 min: 2 queue pairs gave up on a " +
 			"silent peer, after 12 timeouts and 16 adaptive retransmissions; 1 request to which the peer denied access; " +
 			"2 timeouts after which no queue pair failed"}},
+		{"RDMA in priority 0", increases(rise("port_transmit_bytes_total", 1e12, "1"),
+			rise("port_priority_bytes_total", 1e12, "1", "eth1", "0", "transmit")), []string{"warning rdma_on_lossy_priority, " +
+			"rail 1: at least 100 % of the RDMA bytes that it sent in 10 min were on priorities without PFC (0); PFC is on " +
+			"for 3"}},
 		{"late acknowledgements", &facts.Live{Over: over, Faults: map[string][]fingerprint.Fault{"1": {
 			{Rose: fingerprint.Counts{fingerprint.Timeouts: 2, fingerprint.Adaptive: 3}}}}}, nil},
 		{"a request that this end refuses", increases(rise("port_requester_completion_errors_total", 1, "1")),
@@ -163,6 +167,7 @@ func TestLive(t *testing.T) {
 	} {
 		f := &facts.Facts{Live: tt.live}
 		f.Rails = []facts.Rail{{Name: "0", Device: "mlx5_0", Netdev: "eth0"}, {Name: "1", Device: "mlx5_1", Netdev: "eth1"}}
+		f.QoS = []facts.QoS{{Device: "mlx5_1", Settings: []facts.Setting{{Name: "pfc", Value: "3"}}}}
 		got := sightings(f)
 		slices.Sort(got)
 		if diff := cmp.Diff(tt.want, got); diff != "" {

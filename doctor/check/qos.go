@@ -8,6 +8,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 type qosGroup int
@@ -198,4 +199,98 @@ func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report report
 
 func uniform(list []qosValue) bool {
 	return !slices.ContainsFunc(list, func(v qosValue) bool { return v.value != list[0].value })
+}
+
+// Thresholds for RDMA on priorities without PFC.
+const (
+	lossyAbove = 0.1 // share of the RDMA bytes sent
+	lossyRate  = 1e6 // bytes per second that a rail sends for jobs, below which the share says nothing
+	// Payload of the probe is less than its bytes on the wire.
+	probeWire = 1.3
+)
+
+// lossless returns the priorities with PFC of a rail; known is false if they could not be read, or if global pause
+// makes all of them lossless.
+func lossless(f *facts.Facts, r *facts.Rail) (priorities []string, known bool) {
+	for _, q := range f.QoS {
+		if q.Device != r.Device || q.Port != r.Port {
+			continue
+		}
+		for _, set := range q.Settings {
+			switch {
+			case set.Name == "pause" && set.Value != "rx off tx off":
+				return nil, false
+			case set.Name == "pfc" && set.Value == "none":
+				known = true
+			case set.Name == "pfc":
+				priorities, known = strings.Split(set.Value, ","), true
+			}
+		}
+	}
+	return priorities, known
+}
+
+// sentBy returns the bytes that a rail sent by RDMA in the window without those of the probe, and on which priorities
+// its physical port sent; known is false if its driver does not count them.
+func sentBy(l *facts.Live, name string) (rdma float64, by map[string]float64, known bool) {
+	rdma = counted(l, name, "port_transmit_bytes_total")
+	by, total := map[string]float64{}, 0.0
+	for _, i := range l.Increases {
+		if i.Row == "port_priority_bytes_total" && i.Labels[0] == name && i.Labels[3] == "transmit" {
+			by[i.Labels[2]] += i.By
+			total += i.By
+		}
+	}
+	// Some drivers' priorities are without RDMA.
+	return max(0, rdma-probeWire*counted(l, name, "probe_rail_bytes_total")), by, total >= (1-lossyAbove)*rdma
+}
+
+// checkLossyPriority finds rails that send RDMA on priorities without PFC while another has it. Others use the physical
+// port as well, so that the least that can be RDMA counts: what the rail sent by RDMA, and no lossless priority
+// carried. Where no rail has a lossless priority, that is the fabric's choice.
+func checkLossyPriority(f *facts.Facts, report reporter) {
+	var without []*facts.Rail
+	some := false
+	for _, r := range f.Judged() {
+		on, read := lossless(f, r)
+		rdma, by, counts := sentBy(f.Live, r.Name)
+		some = some || len(on) > 0
+		if !read || !counts || rdma < lossyRate*f.Live.Over.Seconds() {
+			continue
+		}
+		if len(on) == 0 {
+			without = append(without, r)
+			continue
+		}
+		lossy := rdma
+		for _, p := range on {
+			lossy -= by[p]
+		}
+		if lossy <= lossyAbove*rdma {
+			continue
+		}
+		used := slices.DeleteFunc(slices.Sorted(maps.Keys(by)), func(p string) bool {
+			return slices.Contains(on, p) || by[p] < lossyAbove*lossy
+		})
+		report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
+			Evidence: fmt.Sprintf("at least %s of the RDMA bytes that it sent in %s were on priorities without PFC "+
+				"(%s); "+
+				"PFC is on for %s", terminal.Percent(lossy/rdma), minutes(f.Live.Over), listed(used), listed(on)),
+			Why: "Congestion drops packets of such a priority, while the lossless one has room. Queue pairs that a " +
+				"GPU makes ignore the traffic class that NCCL sets (NVIDIA/nccl#2383).",
+			Fix: []string{note("give the jobs the class of a lossless priority (NCCL_IB_TC, UCX_IB_TRAFFIC_CLASS: "+
+				"DSCP "+
+				"x 4), and let %s sort by it: dcb app show dev %[1]s", shellWord(r.Netdev)),
+				"# for queue pairs of GPUs, set it for the whole device: " +
+					fmt.Sprintf("/sys/class/infiniband/%s/tc/%d/traffic_class, where the driver has it", r.Device,
+						r.Port)}})
+	}
+	if len(without) > 0 && !some {
+		subject, where := subjects(without)
+		report(finding.Finding{Severity: info, Subject: subject, Where: where,
+			Evidence: "RDMA is sent, and PFC is on for no priority of any rail",
+			Why: "RoCE works without it if congestion control (ECN) is on along the whole path: then nothing " +
+				"is wrong.",
+			Fix: []string{"# nothing, if the fabric is meant to be without PFC"}})
+	}
 }

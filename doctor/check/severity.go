@@ -54,6 +54,7 @@ func otherSeverities() map[string][]finding.Severity {
 		"host_bottleneck":        {critical},
 		"imbalance":              {warning},
 		"shared_bottleneck":      {warning, critical},
+		"rdma_on_lossy_priority": {info},
 	}
 }
 

@@ -79,10 +79,13 @@ func LiveRows() map[string][]string {
 		"netdev_carrier_changes_total":      netdev,
 		"port_link_downed_total":            rail,
 		"port_transmit_packets_total":       rail,
+		"port_transmit_bytes_total":         rail,
+		"probe_rail_bytes_total":            rail,
 		"port_packet_sequence_errors_total": rail,
 		"port_retransmitted_packets_total":  rail,
 		"port_adaptive_retransmits_total":   rail,
 
+		"port_priority_bytes_total":       {"rail", "netdev", "priority", "direction"},
 		"port_pause_seconds_total":        {"rail", "netdev", "priority", "direction"},
 		"port_global_pause_seconds_total": {"rail", "netdev", "direction"},
 		"port_pause_storm_events_total":   {"rail", "netdev", "severity"},

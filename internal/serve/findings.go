@@ -51,8 +51,8 @@ func (n *Node) newExaminer(g *facts.Gatherer, errors *fingerprint.Watch, jobs bo
 		Gather: func(ctx context.Context) *facts.Facts { return g.Gather(ctx, scope) },
 		Hard:   func(ctx context.Context) *facts.Facts { return hard.Gather(ctx, facts.Hard) },
 		Series: func(view func(facts.Series, map[string]string)) {
-			n.Scraper.Update([]string{"rdma", "netdev", "pcie", "gpu", "sampler", "nccl", "kmsg", "process"}, fresh,
-				func(series *table.Table, failed map[string]string) { view(series, failed) })
+			n.Scraper.Update([]string{"rdma", "netdev", "pcie", "gpu", "sampler", "nccl", "kmsg", "process", "probe"},
+				fresh, func(series *table.Table, failed map[string]string) { view(series, failed) })
 		},
 		Faults: errors.Faults,
 		Uses:   func() bool { return n.Probe.Service.Stats().Running },

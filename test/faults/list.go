@@ -61,6 +61,7 @@ const (
 	pinned = "proc/2001/comm = vllm; proc/2001/status = " +
 		"Name:\\tvllm\\nTgid:\\t2001\\nPid:\\t2001\\nCpus_allowed_list:\\t"
 	pauses = "kernel/statistics/ens2np0 = tx_prio3_pause_duration "
+	prio0  = "kernel/statistics/ens2np0 = tx_prio0_bytes "
 	lost   = "gone sys/class/infiniband/mlx5_1"
 	xid    = "kernel/kmsg = "
 )
@@ -342,6 +343,10 @@ func List() []Fault {
 		{Name: "symbol errors of a link that was pulled", Machine: "hgx", Later: true,
 			Before: ens2 + "carrier_changes = 2; " + mlx1 + "counters/symbol_error = 7",
 			Change: ens2 + "carrier_changes = 4; " + mlx1 + "counters/symbol_error = 47"},
+		{Name: "RDMA on a priority without PFC", Want: "warning rdma_on_lossy_priority, rail 1", Machine: "hgx",
+			Later:  true,
+			Before: mlx1 + "counters/port_xmit_data = 1000; " + prio0 + "4000",
+			Change: mlx1 + "counters/port_xmit_data = 250001000; " + prio0 + "1000004000"},
 		{Name: "a pause storm", Want: "critical pfc_storm, rail 1", Machine: "hgx", Later: true,
 			Before: pauses + "7", Change: pauses + "1000000007"},
 		{Name: "an adapter above its critical temperature", Want: "warning temperature_critical, rail 1",
