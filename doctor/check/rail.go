@@ -107,6 +107,9 @@ func checkPortDown(f *facts.Facts, r *facts.Rail, report reporter) {
 			hands(f, "# a port in DOWN has no link: check its cable")...)
 	case n.Carrier != nil && !*n.Carrier:
 		out.Evidence += fmt.Sprintf("; %s has no carrier", n.Name)
+		if n.NoLink != "" {
+			out.Evidence += ", by its driver because " + n.NoLink
+		}
 		out.Fix = hands(f, noCarrier(n.Name))
 	case n.Name != "":
 		out.Fix = append(bounce(n.Name), "# if that does not help, see dmesg")

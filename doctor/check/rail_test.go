@@ -120,6 +120,9 @@ var faults = []fault{
 		"rail 1 (mlx5_1, ens2np0)", "ens2np0 is administratively down", []string{"ip link set dev ens2np0 up"}},
 	{"cable pulled", "port_down", finding.Critical, "hgx", doctortest.File(ens2+"carrier", "0") + doctortest.File(mlx1+"state",
 		"1: DOWN") + doctortest.File(mlx1+"phys_state", "2: Polling"), "rail 1", "ens2np0 has no carrier", nil},
+	{"no cable, by the driver", "port_down", finding.Critical, "hgx", doctortest.File(ens2+"carrier", "0") +
+		doctortest.File(mlx1+"state", "1: DOWN") + doctortest.File("kernel/nolink/ens2np0", "there is no cable"), "rail 1",
+		"ens2np0 has no carrier, by its driver because there is no cable", nil},
 	{"down with carrier", "port_down", finding.Critical, "hgx", doctortest.File(mlx1+"state", "1: DOWN"), "rail 1", `"1: DOWN"`,
 		[]string{"ip link set dev ens2np0 down && ip link set dev ens2np0 up"}},
 	{"no subnet manager", "port_down", finding.Critical, "hgx",

@@ -97,7 +97,8 @@ func Apply(t testing.TB, root sysfstest.Root, change string) {
 func options(root sysfstest.Root) facts.Options {
 	k := kernel{root}
 	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: Rails(root.Sys()),
-		Kernel: &facts.Kernel{Addresses: k.addresses, Path: k.path, Gateways: k.gateways}}
+		Kernel: &facts.Kernel{Addresses: k.addresses, Path: k.path, Gateways: k.gateways,
+			LinkReason: k.linkReason}}
 }
 
 // Rails finds the rails of a captured tree.
@@ -134,8 +135,9 @@ func (k kernel) prefixes(dir string) map[int][]netip.Prefix {
 func (k kernel) addresses() (map[int][]netip.Prefix, error) { return k.prefixes("addresses"), nil }
 
 // Kernel answers for a whole node: from addresses, routes, kernel/pfc (a bit per priority), kernel/pause (received and
-// sent) and kernel/open (the error of opening a device). Without a file, PFC is on for priority 3, global pause is off
-// and a device opens. With kernel/live, what the files lack does not exist.
+// sent), kernel/nolink (why an interface has no link) and kernel/open (the error of opening a device). Without a file,
+// PFC is on for priority 3, global pause is off and a device opens. With kernel/live, what the files lack does not
+// exist.
 func Kernel(root sysfstest.Root) *facts.Kernel {
 	k := kernel{root}
 	return &facts.Kernel{Live: k.answer("live", "") != "", Addresses: k.addresses, Path: k.path, Gateways: k.gateways,
@@ -148,6 +150,7 @@ func Kernel(root sysfstest.Root) *facts.Kernel {
 			_, err = fmt.Sscan(cmp.Or(k.answer("pause", netdev), "0 0"), &on[0], &on[1])
 			return on[0] > 0, on[1] > 0, err
 		},
+		LinkReason: k.linkReason,
 		OpenDevice: func(path string) error {
 			for _, errno := range []unix.Errno{unix.EACCES, unix.EPERM} {
 				if errno.Error() == k.answer("open", filepath.Base(path)) {
@@ -163,6 +166,8 @@ func (k kernel) answer(dir, name string) string {
 	text, _ := sysfs.ReadString(k.root.Dir, "kernel", dir, name)
 	return text
 }
+
+func (k kernel) linkReason(netdev string) (string, error) { return k.answer("nolink", netdev), nil }
 
 func (k kernel) gateways(index int) ([]netip.Prefix, error) {
 	return k.prefixes("gateways")[index], nil

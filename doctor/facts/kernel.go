@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/rdmanl"
 )
@@ -26,6 +27,7 @@ type Kernel struct {
 	Gateways   func(index int) ([]netip.Prefix, error)          // IPv4 destinations reached through a gateway
 	PFC        func(netdev string) (uint8, error)               // priorities with PFC, one bit each
 	Pause      func(netdev string) (rx, tx bool, err error)     // whether global pause frames are honored, and sent
+	LinkReason func(netdev string) (string, error)              // why an interface has no link; empty if unknown
 	OpenDevice func(path string) error                          // opens a device for reading and writing, and closes it
 
 	// QueuePairs calls each for every queue pair of a device. The kernel queries the firmware about each of them.
@@ -37,7 +39,8 @@ type Kernel struct {
 func runningKernel(sysfs string, timeout time.Duration) Kernel {
 	k := rtnetlink{timeout}
 	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, PFC: kernelPFC,
-		Pause: kernelPause, OpenDevice: openDevice, RDMA: rdmadev.New(sysfs), UCXInfo: runUCXInfo,
+		Pause: kernelPause, LinkReason: ethtool.ReadLinkReason, OpenDevice: openDevice, RDMA: rdmadev.New(sysfs),
+		UCXInfo:    runUCXInfo,
 		QueuePairs: rdmanl.NewForDumps(timeout).QueuePairs}
 }
 

@@ -97,13 +97,15 @@ type Adapter struct {
 
 // Netdev is one network interface. Pointers are nil if the kernel does not report the value.
 type Netdev struct {
-	Name      string         `json:"name"`
-	Index     int            `json:"index"`
-	Up        *bool          `json:"up"`      // administrative state
-	Carrier   *bool          `json:"carrier"` // unknown while the interface is down
-	MTU       int            `json:"mtu"`     // bytes; 0 if unknown
-	Master    string         `json:"master"`  // bond or bridge that it belongs to
-	Slot      string         `json:"slot"`    // PCI slot without the function; empty if none
+	Name    string `json:"name"`
+	Index   int    `json:"index"`
+	Up      *bool  `json:"up"`      // administrative state
+	Carrier *bool  `json:"carrier"` // unknown while the interface is down
+	MTU     int    `json:"mtu"`     // bytes; 0 if unknown
+	// NoLink is why it has no carrier, by its driver; empty if that does not tell.
+	NoLink    string         `json:"no_link,omitempty"`
+	Master    string         `json:"master"` // bond or bridge that it belongs to
+	Slot      string         `json:"slot"`   // PCI slot without the function; empty if none
 	Ups       *uint64        `json:"carrier_ups"`
 	Downs     *uint64        `json:"carrier_downs"`       // carrier losses since it was created
 	Addresses []netip.Prefix `json:"addresses" max:"256"` // without link-local ones

@@ -142,6 +142,10 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	}
 	if carrier := r.uint(dir, "carrier"); carrier != nil {
 		n.Carrier = new(*carrier == 1)
+		if *carrier == 0 && g.kernel.LinkReason != nil {
+			reason, _ := g.kernel.LinkReason(name) // many drivers do not tell
+			n.NoLink = clean(reason)
+		}
 	}
 	port := rail.NewPort(g.o.Sysfs, rail.Rail{Netdev: name}, nil)
 	defer port.Close()

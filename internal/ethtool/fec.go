@@ -32,7 +32,7 @@ func (d *Device) FECMode() (string, error) {
 
 // From include/uapi/linux/ethtool_netlink.h; golang.org/x/sys/unix lacks them.
 const (
-	attrFECHeader        = 1
+	attrHeader           = 1
 	attrFECStats         = 5
 	attrFECCorrected     = 2
 	attrFECUncorrectable = 3
@@ -45,28 +45,16 @@ type FECBlocks struct{ Corrected, Uncorrectable *uint64 }
 // ReadFECBlocks asks the kernel by ethtool netlink (net/ethtool/fec.c); mlx5 needs several firmware commands. The
 // error is EOPNOTSUPP or EINVAL if the driver has no FEC, or the kernel lacks the request, as before Linux 5.13.
 func ReadFECBlocks(name string) (FECBlocks, error) {
-	conn, err := netlink.Dial(unix.NETLINK_GENERIC, nil)
+	conn, err := dial()
 	if err != nil {
-		return FECBlocks{}, fmt.Errorf("open a socket for ethtool netlink: %w", err)
+		return FECBlocks{}, err
 	}
 	defer conn.Close()
 	return readFECBlocks(conn, name)
 }
 
 func readFECBlocks(conn *netlink.Conn, name string) (b FECBlocks, err error) {
-	family, err := familyID(conn)
-	if err == nil {
-		err = generic(conn, family, unix.ETHTOOL_MSG_FEC_GET, func(ae *netlink.AttributeEncoder) {
-			ae.Nested(attrFECHeader, func(header *netlink.AttributeEncoder) error {
-				header.String(unix.ETHTOOL_A_HEADER_DEV_NAME, name)
-				header.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, unix.ETHTOOL_FLAG_STATS)
-				return nil
-			})
-		}, b.decode)
-	}
-	if errors.Is(err, unix.ENOENT) { // the family does not exist
-		err = unix.EOPNOTSUPP
-	}
+	err = query(conn, name, unix.ETHTOOL_MSG_FEC_GET, unix.ETHTOOL_FLAG_STATS, b.decode)
 	if err != nil {
 		return FECBlocks{}, fmt.Errorf("ethtool netlink FEC of %s: %w", name, err)
 	}
@@ -86,6 +74,35 @@ func (b *FECBlocks) decode(data []byte) (err error) {
 		case attrFECUncorrectable:
 			b.Uncorrectable = &total
 		}
+	}
+	return err
+}
+
+// dial opens a socket for ethtool netlink.
+func dial() (*netlink.Conn, error) {
+	conn, err := netlink.Dial(unix.NETLINK_GENERIC, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket for ethtool netlink: %w", err)
+	}
+	return conn, nil
+}
+
+// query sends one request about an interface. The error is EOPNOTSUPP if the family does not exist.
+func query(conn *netlink.Conn, name string, cmd byte, flags uint32, decode func(data []byte) error) error {
+	family, err := familyID(conn)
+	if err == nil {
+		err = generic(conn, family, cmd, func(ae *netlink.AttributeEncoder) {
+			ae.Nested(attrHeader, func(header *netlink.AttributeEncoder) error {
+				header.String(unix.ETHTOOL_A_HEADER_DEV_NAME, name)
+				if flags != 0 {
+					header.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, flags)
+				}
+				return nil
+			})
+		}, decode)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return unix.EOPNOTSUPP
 	}
 	return err
 }
