@@ -141,8 +141,10 @@ func Add(list, more []Cause) []Cause {
 func (c Cause) String() string {
 	switch c.Kind {
 	case SilentPeer:
-		text := fmt.Sprintf("%s gave up on a silent peer, after %s", plural(c.N, "queue pair"),
-			plural(c.Timeouts, "timeout"))
+		text := plural(c.N, "queue pair") + " gave up on a silent peer"
+		if c.Timeouts > 0 { // some drivers do not count them
+			text += ", after " + plural(c.Timeouts, "timeout")
+		}
 		if c.Adaptive > 0 {
 			text += fmt.Sprintf(" and %s", plural(c.Adaptive, "adaptive retransmission"))
 		}

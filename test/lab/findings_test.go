@@ -5,6 +5,7 @@ package lab
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,4 +102,37 @@ func findsFault(t *testing.T, e *exporter, f faults.Fault) {
 			t.Errorf("also %s", one)
 		}
 	}
+}
+
+// TestQueuePairsFail: a receiver is killed while data is sent to it. The sender's counters say what happened, and the
+// finding accuses the peer or the path.
+func TestQueuePairsFail(t *testing.T) {
+	if !*long {
+		t.Skip("two minutes: -long")
+	}
+	freshRails(t, 2)
+	state := strings.TrimSpace(node(1).Run(t, "mktemp", "-d"))
+	serve(t, 1, "--state.dir="+state)
+	time.Sleep(30 * time.Second) // after two examinations and some readings
+	// Soft-RoCE repeats for ever with a retry count of 7, which is what perftest sets without rdma_cm.
+	argv := []string{"ib_write_bw", "-R", "--retry_count=3", "-F", "-s", "65536", "-n", "2000000", "-t", "8", "-Q", "8"}
+	server := node(2).Start(t, argv...)
+	time.Sleep(2 * time.Second)
+	client := node(1).Start(t, append(argv, node(2).address(1))...)
+	time.Sleep(5 * time.Second)
+	if !client.Running() {
+		t.Fatalf("the sender ended: %s %s", client.Stdout, client.Stderr)
+	}
+	node(2).Run(t, "kill", "-9", strconv.Itoa(server.PID))
+	start := time.Now()
+	client.end(t, time.Minute)
+	t.Logf("the sender ended after %v: %s %s", time.Since(start).Round(time.Millisecond), client.Stdout, client.Stderr)
+	eventually(t, 3*time.Minute, func() error {
+		out, _ := node(1).Try(railscope, "doctor", "--state.dir="+state, "--format=json", "--only=queue_pairs_failed")
+		if !strings.Contains(out.Stdout, "1 queue pair gave up on a silent peer") {
+			return fmt.Errorf("no finding: %s %s", out.Stdout, out.Stderr)
+		}
+		t.Logf("after %v: %s", time.Since(start).Round(time.Second), out.Stdout)
+		return nil
+	})
 }

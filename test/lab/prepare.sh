@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# prepare.sh: put into $LAB what two lab nodes boot and run: Debian's kernel of the series $KERNEL with its modules, an
-# initial RAM disk, and a real Prometheus. Installs only what is missing. Needs root only where a package is missing.
+# prepare.sh: put into $LAB what two lab nodes boot and run: Debian's kernel of the series $KERNEL with its modules
+# (backports: the newest one that Debian has), an initial RAM disk, and a real Prometheus. Installs only what is missing. Needs root only where a package is missing.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 # shellcheck source=/dev/null
@@ -43,7 +43,31 @@ update() {
   updated=1
 }
 
-if [[ ! -e kernel.version ]]; then
+# backports unpacks the newest kernel of the next release's backports into root, from the mirror that apt has, with lists
+# of its own.
+backports() {
+  local uri kv deb
+  uri=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\) .*/\2/p' /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -1 || true)
+  mkdir -p apt/lists/partial apt/archives/partial
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri ${SUITE:-trixie}-backports main" >apt/list
+  local apt=(-o "Dir::State::Lists=$LAB/apt/lists" -o "Dir::Etc::sourcelist=$LAB/apt/list" -o Dir::Etc::sourceparts=/dev/null
+    -o "Dir::Cache=$LAB/apt" -o APT::Sandbox::User=root)
+  apt-get "${apt[@]}" update -qq
+  kv=$(apt-cache "${apt[@]}" depends linux-image-amd64 | sed -n 's/.*Depends: linux-image-\([0-9].*\)/\1/p' | head -1)
+  (cd apt && apt-get "${apt[@]}" download -qq "linux-base-$kv" "linux-modules-$kv" "linux-binary-$kv")
+  rm -rf root
+  mkdir -p root/lib root/boot
+  for deb in apt/*.deb; do dpkg -x "$deb" root; done
+  rm -rf apt
+  mv root/usr/lib/modules root/lib/
+  cp "root/lib/modules/$kv/vmlinuz" "root/boot/vmlinuz-$kv"
+  depmod -b root "$kv"
+  echo "$kv" >kernel.version
+}
+
+if [[ ! -e kernel.version && $KERNEL == backports ]]; then
+  backports
+elif [[ ! -e kernel.version ]]; then
   update
   package=linux-image-$KERNEL-amd64
   [[ $KERNEL != 6.1 ]] || package=linux-image-amd64 # Debian 12's own series
