@@ -17,12 +17,13 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Wait is how long queue pairs of one setting wait for a peer that does not answer.
 type Wait struct {
-	Library  string  `json:"library"` // NCCL or UCX
+	Library  string  `json:"library"` // NCCL, RCCL or UCX
 	Timeout  int     `json:"timeout"` // T, 1 to 31; 0: for ever
 	Retries  int     `json:"retries"` // R, 0 to 7
 	From     string  `json:"from"`    // where the setting is from
@@ -46,10 +47,13 @@ const (
 // Waits returns the waits of the node's jobs, each setting once, or of the defaults if no job has its own. A library
 // that the node does not use has none.
 func Waits(f *facts.Facts) (list []Wait) {
-	if len(f.Rails) == 0 {
+	if !slices.ContainsFunc(f.Rails, repeats) {
 		return nil
 	}
-	nccl := ncclDefault(f)
+	nccl, ncclName := ncclDefault(f), "NCCL"
+	if f.GPUDirect.AMD {
+		ncclName = "RCCL"
+	}
 	if len(f.GPUs) == 0 && versionsOf(f, "nccl") == nil && versionsOf(f, "rccl") == nil {
 		nccl = nil
 	}
@@ -62,7 +66,7 @@ func Waits(f *facts.Facts) (list []Wait) {
 		usual                  *setting
 		parse                  func(string) (int, bool)
 	}{
-		{"NCCL", ncclTimeout, ncclRetries, nccl, parseSmall(31)},
+		{ncclName, ncclTimeout, ncclRetries, nccl, parseSmall(31)},
 		{"UCX", ucxTimeout, ucxRetries, ucx, parseTime},
 	} {
 		for _, s := range settings(f, library.timeout, library.retries, library.usual, library.parse) {
@@ -73,6 +77,9 @@ func Waits(f *facts.Facts) (list []Wait) {
 	}
 	return list
 }
+
+// repeats reports whether queue pairs of a rail have a timeout and a retry count: those of EFA and of iWARP have none.
+func repeats(r facts.Rail) bool { return r.Provider != "efa" && r.LinkLayer != rail.IWARP }
 
 // settings returns the settings of files and processes, which precede the usual ones. A value that cannot be read is
 // left to the library, which ignores it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/deadpath"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/rail"
 )
 
 // TestWaits: by the variables of the jobs, or by the defaults of the libraries; as measured where the adapter and the
@@ -50,6 +51,16 @@ func TestWaits(t *testing.T) {
 		{"a job, and its floor", "mlx5_core MT4123", 8, nil, []facts.Env{process(8, "NCCL_IB_TIMEOUT", "14")},
 			[]string{"NCCL sees a dead path after 3.50 to 3.76 s (timeout 14 and 7 retries: process python3 and 7 more; " +
 				"measured on ConnectX-6, firmware 20.43.4100)"}},
+		{"the ends of the floor, and beside them", "mlx5_core MT4123", 8, nil, []facts.Env{process(1, "NCCL_IB_TIMEOUT", "10"),
+			process(1, "NCCL_IB_TIMEOUT", "16"), process(1, "NCCL_IB_TIMEOUT", "9"), process(1, "NCCL_IB_TIMEOUT", "17"),
+			process(1, "NCCL_IB_TIMEOUT", "20", "NCCL_IB_RETRY_CNT", "6")}, []string{
+			"NCCL sees a dead path after 3.50 to 3.76 s (timeout 10 and 7 retries: process python3; measured on ConnectX-6, " +
+				"firmware 20.43.4100)",
+			"NCCL sees a dead path after 3.50 to 3.76 s (timeout 16 and 7 retries: process python3; measured on ConnectX-6, " +
+				"firmware 20.43.4100)",
+			"NCCL sees a dead path after 0.017 to 0.067 s (timeout 9 and 7 retries: process python3" + unmeasured,
+			"NCCL sees a dead path after 4.29 to 17.2 s (timeout 17 and 7 retries: process python3" + unmeasured,
+			"NCCL sees a dead path after 30.1 to 120 s (timeout 20 and 6 retries: process python3" + unmeasured}},
 		{"a setting that was not measured", "mlx5_core MT4123", 8, nil, []facts.Env{process(1, "NCCL_IB_TIMEOUT", "22",
 			"NCCL_IB_RETRY_CNT", "3")}, []string{"NCCL sees a dead path after 68.7 to 275 s (timeout 22 and 3 retries: " +
 			"process python3" + unmeasured}},
@@ -101,5 +112,29 @@ func TestOneOther(t *testing.T) {
 	if w := deadpath.Waits(f); len(w) != 1 || w[0].Measured != "" ||
 		w[0].Least != (8*4096*time.Nanosecond<<20).Seconds() || w[0].Most != 4*w[0].Least {
 		t.Errorf("%+v", w)
+	}
+}
+
+// TestOtherFabrics: EFA and iWARP have no retry count. AMD's library is RCCL.
+func TestOtherFabrics(t *testing.T) {
+	for _, tc := range []struct {
+		rail facts.Rail
+		amd  bool
+		want string
+	}{
+		{facts.Rail{Provider: "efa"}, false, ""},
+		{facts.Rail{LinkLayer: rail.IWARP}, false, ""},
+		{facts.Rail{Provider: "bnxt_re"}, true, "RCCL"},
+		{facts.Rail{Provider: "mlx5", LinkLayer: "InfiniBand"}, false, "NCCL"},
+	} {
+		f := &facts.Facts{}
+		f.GPUs, f.Rails, f.GPUDirect.AMD = make([]facts.GPU, 1), []facts.Rail{tc.rail}, tc.amd
+		got := ""
+		for _, w := range deadpath.Waits(f) {
+			got += w.Library
+		}
+		if got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.rail, got, tc.want)
+		}
 	}
 }
