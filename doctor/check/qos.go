@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
@@ -34,6 +35,8 @@ const (
 		"load."
 	whyTrust = "Trust selects the field by which the adapter sorts packets into priorities: RoCE without a VLAN tag " +
 		"has only its DSCP, so with pcp all of it is in priority 0, without PFC."
+	whyDSCP = "The adapter sorts packets into priorities by their DSCP: with another table RoCE is in another " +
+		"priority, without PFC."
 	whyPause = "Global pause replaces PFC and stops all priorities at once, also those that PFC would let pass."
 	whyDCQCN = "Rails share a job's load: one that reacts differently to congestion is slower, or displaces the others."
 	whyClass = "The traffic class selects the queue of adapter and switch: another one leaves the lossless queue."
@@ -47,6 +50,8 @@ func qosRows() []qosRow {
 	rows := []qosRow{
 		{qosPFC, "pfc", "PFC priorities", whyPFC, []string{"dcb pfc set dev NETDEV prio-pfc all:off ENABLED"}},
 		{qosPFC, "trust", "trust", whyTrust, []string{"mlnx_qos -i NETDEV --trust=VALUE"}},
+		{qosPFC, "dscp", "priorities by DSCP", whyDSCP, []string{"# dcb app replace dev NETDEV dscp-prio " +
+			"DSCP:PRIORITY, for each of VALUE (priority=DSCPs)"}},
 		{qosPFC, "pause", "global pause", whyPause, []string{"ethtool -A NETDEV WORDS"}},
 		{qosDCQCN, "roce_np", "DCQCN notification point priorities", whyDCQCN, fixECN("roce_np")},
 		{qosDCQCN, "roce_rp", "DCQCN reaction point priorities", whyDCQCN, fixECN("roce_rp")},
@@ -243,6 +248,95 @@ func sentBy(l *facts.Live, name string) (rdma float64, by map[string]float64, kn
 	}
 	// Some drivers' priorities are without RDMA.
 	return max(0, rdma-probeWire*counted(l, name, "probe_rail_bytes_total")), by, total >= (1-lossyAbove)*rdma
+}
+
+// leadsTo returns the priority into which a rail sorts a traffic class; known is false where that is up to the driver.
+func leadsTo(f *facts.Facts, r *facts.Rail, class uint8) (priority string, known bool) {
+	for _, q := range f.QoS {
+		if q.Device != r.Device || q.Port != r.Port {
+			continue
+		}
+		for _, set := range q.Settings {
+			switch {
+			case set.Name == "trust" && set.Value == "pcp": // the DSCP is ignored, and RoCE has no VLAN tag
+				return "0", true
+			case set.Name == "dscp":
+				priority, known = priorityOf(set.Value, int(class>>2))
+			}
+		}
+	}
+	return priority, known
+}
+
+// priorityOf finds a DSCP in a text of [facts.DCB], such as "0=0-7 3=24,26". DSCPs that are not in it have priority 0.
+func priorityOf(classes string, dscp int) (priority string, known bool) {
+	if classes == "none" {
+		return "", false
+	}
+	for word := range strings.FieldsSeq(classes) {
+		p, list, _ := strings.Cut(word, "=")
+		for part := range strings.SplitSeq(list, ",") {
+			first, last, isRange := strings.Cut(part, "-")
+			from, err := strconv.Atoi(first)
+			to, errTo := from, error(nil)
+			if isRange {
+				to, errTo = strconv.Atoi(last)
+			}
+			if err == nil && errTo == nil && from <= dscp && dscp <= to {
+				return p, true
+			}
+		}
+	}
+	return "0", true
+}
+
+// checkClassMismatch finds jobs whose traffic class leads to a priority without PFC, while another one has it.
+func checkClassMismatch(f *facts.Facts, report reporter) {
+	for _, variable := range []string{"NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"} {
+		groups := map[string]*jobGroup{}
+		for _, env := range f.Jobs.Envs {
+			class, err := strconv.ParseUint(strings.TrimSpace(env.Vars[variable]), 0, 8)
+			if err != nil { // not set, or UCX's auto
+				continue
+			}
+			var rails []*facts.Rail
+			to, on := "", []string(nil)
+			for _, r := range f.Judged() {
+				priority, known := leadsTo(f, r, uint8(class))
+				with, read := lossless(f, r)
+				if known && read && len(with) > 0 && !slices.Contains(with, priority) {
+					rails, to, on = append(rails, r), priority, with
+				}
+			}
+			if len(rails) == 0 {
+				continue
+			}
+			value := fmt.Sprint(class)
+			g := groups[value]
+			if g == nil {
+				g = &jobGroup{value: value}
+				g.verdict.fix = rails[0].Netdev
+				g.verdict.what = fmt.Sprintf("DSCP %d is priority %s on %s; PFC is on for %s", class>>2, to,
+					railsOf(rails), listed(on))
+				groups[value] = g
+			}
+			g.envs, g.processes = append(g.envs, env), g.processes+env.Count
+			if env.File != "" {
+				g.files++
+			}
+		}
+		for _, value := range slices.Sorted(maps.Keys(groups)) {
+			g := groups[value]
+			where, _ := g.holders(variable)
+			report(finding.Finding{Subject: g.subject(),
+				Where: fmt.Sprintf("%s=%s in %s: %s", variable, value, where, terminal.PlainName(g.verdict.what)),
+				Evidence: fmt.Sprintf("the traffic class of %s leads to a priority without PFC, and another one "+
+					"has it "+
+					"(%s)", variable, g.count()), Why: whyClass,
+				Fix: []string{note("start the job with the class of the lossless priority in %s (DSCP x 4), or change "+
+					"the table: dcb app show dev %s", variable, shellWord(g.verdict.fix))}})
+		}
+	}
 }
 
 // checkLossyPriority finds rails that send RDMA on priorities without PFC while another has it. Others use the physical

@@ -187,8 +187,14 @@ func TestSystemChecks(t *testing.T) {
 			"sys/kernel/iommu_groups/20/type": "DMA-FQ\n", "sys/kernel/iommu_groups/24/type": "DMA\n"}},
 		{name: "relaxed_ordering_off", fixture: pcieSwitch, change: spaces(0x2900, 0)},
 		{name: "pfc", fixture: hgx, with: func(o *facts.Options) {
-			o.Kernel.PFC = only[uint8]("enp77s0np0", 0, nil, 1<<3)
+			o.Kernel.DCB = only("enp77s0np0", facts.DCB{}, nil, facts.DCB{PFC: 1 << 3})
 		}},
+		{name: "pfc dscp", fixture: hgx, with: func(o *facts.Options) {
+			table := map[uint8]uint8{26: 3}
+			o.Kernel.DCB = only("enp77s0np0", facts.DCB{PFC: 8}, nil, facts.DCB{PFC: 8, DSCP: table})
+		}},
+		{name: "class_mismatch", fixture: hgx, change: doctortest.Job("NCCL_IB_TC=0"), with: sorting},
+		{name: "class_mismatch of UCX", fixture: hgx, change: doctortest.Job("UCX_IB_TRAFFIC_CLASS=0x0"), with: sorting},
 		{name: "pfc pause", fixture: hgx, with: func(o *facts.Options) {
 			o.Kernel.Pause = func(netdev string) (bool, bool, error) {
 				return netdev == "enp60s0np0", netdev == "enp60s0np0", nil
@@ -287,7 +293,7 @@ func peerCases(t *testing.T, got *txtar.Archive) {
 		with   func(*facts.Options)
 	}{
 		{name: "peer_pfc", with: func(o *facts.Options) {
-			o.Kernel.PFC = func(string) (uint8, error) { return 1<<3 | 1<<4, nil }
+			o.Kernel.DCB = func(string) (facts.DCB, error) { return facts.DCB{PFC: 1<<3 | 1<<4}, nil }
 		}},
 		{name: "peer_dcqcn", change: doctortest.Tree{
 			"sys/kernel/debug/mlx5/0000:1a:00.0/cc_params/np_cnp_dscp": "26",
@@ -411,10 +417,10 @@ func TestSystemUnread(t *testing.T) {
 			o.Kernel.OpenDevice = func(string) error { return unix.EIO }
 		}, []string{"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs2"}},
 		{"PFC fails on one rail", nil, func(o *facts.Options) {
-			o.Kernel.PFC = only("enp26s0np0", 0, errors.New("no answer"), uint8(8))
+			o.Kernel.DCB = only("enp26s0np0", facts.DCB{}, errors.New("no answer"), facts.DCB{PFC: 8})
 		}, []string{"PFC and DCQCN of mlx5_0/1: no answer; compare with: dcb"}},
 		{"no DCB at all", nil, func(o *facts.Options) {
-			o.Kernel.PFC = func(string) (uint8, error) { return 0, unix.EOPNOTSUPP }
+			o.Kernel.DCB = func(string) (facts.DCB, error) { return facts.DCB{}, unix.EOPNOTSUPP }
 		}, nil},
 		{"a GPU without information", doctortest.Tree{"proc/driver/nvidia/gpus/0000:18:00.0/information": "\n"}, nil,
 			[]string{"GPUDirect: ROOT/proc/driver/nvidia/gpus/0000:18:00.0/information has no model"}},
@@ -477,5 +483,16 @@ func TestProviderABI(t *testing.T) {
 			!strings.Contains(list[0].Evidence, tt.want)) {
 			t.Errorf("%s: %s", name, findingsText(list))
 		}
+	}
+}
+
+// sorting sorts DSCP 24 to 31 into priority 3, which has PFC.
+func sorting(o *facts.Options) {
+	o.Kernel.DCB = func(string) (facts.DCB, error) {
+		d := facts.DCB{PFC: 8, DSCP: map[uint8]uint8{}}
+		for dscp := range uint8(64) {
+			d.DSCP[dscp] = dscp / 8
+		}
+		return d, nil
 	}
 }

@@ -141,10 +141,7 @@ func (k kernel) addresses() (map[int][]netip.Prefix, error) { return k.prefixes(
 func Kernel(root sysfstest.Root) *facts.Kernel {
 	k := kernel{root}
 	return &facts.Kernel{Live: k.answer("live", "") != "", Addresses: k.addresses, Path: k.path, Gateways: k.gateways,
-		PFC: func(netdev string) (bits uint8, err error) {
-			_, err = fmt.Sscan(cmp.Or(k.answer("pfc", netdev), "8"), &bits)
-			return bits, err
-		},
+		DCB: k.dcb,
 		Pause: func(netdev string) (rx, tx bool, err error) {
 			var on [2]int
 			_, err = fmt.Sscan(cmp.Or(k.answer("pause", netdev), "0 0"), &on[0], &on[1])
@@ -165,6 +162,24 @@ func Kernel(root sysfstest.Root) *facts.Kernel {
 func (k kernel) answer(dir, name string) string {
 	text, _ := sysfs.ReadString(k.root.Dir, "kernel", dir, name)
 	return text
+}
+
+// dcb answers from kernel/pfc and kernel/dscp: lines of a DSCP and its priority.
+func (k kernel) dcb(netdev string) (d facts.DCB, err error) {
+	_, err = fmt.Sscan(cmp.Or(k.answer("pfc", netdev), "8"), &d.PFC)
+	if err != nil {
+		return d, err
+	}
+	d.DSCP = map[uint8]uint8{}
+	for line := range strings.Lines(k.answer("dscp", netdev)) {
+		var dscp, priority uint8
+		_, err = fmt.Sscan(line, &dscp, &priority)
+		if err != nil {
+			return d, err
+		}
+		d.DSCP[dscp] = priority
+	}
+	return d, nil
 }
 
 func (k kernel) linkReason(netdev string) (string, error) { return k.answer("nolink", netdev), nil }
@@ -215,7 +230,7 @@ func System(t testing.TB, name string, changes ...Tree) facts.Options {
 		Rails:  Rails(root.Sys()),
 		Kernel: &facts.Kernel{
 			OpenDevice: func(string) error { return nil },
-			PFC:        func(string) (uint8, error) { return 1 << 3, nil },
+			DCB:        kernel{root}.dcb,
 			Pause:      func(string) (rx, tx bool, err error) { return false, false, nil },
 		}}
 }

@@ -77,20 +77,53 @@ func TestAskPFC(t *testing.T) {
 				return []netlink.Message{{Header: h, Data: tt.answer}}, nil
 			})
 			defer conn.Close()
-			got, err := queryPFC(conn, "eth0")
-			if got != tt.want || !errors.Is(err, tt.fails) {
-				t.Errorf("%#x, %v; want %#x, %v", got, err, tt.want, tt.fails)
+			got, err := queryDCB(conn, "eth0")
+			if got.PFC != tt.want || !errors.Is(err, tt.fails) {
+				t.Errorf("%#x, %v; want %#x, %v", got.PFC, err, tt.want, tt.fails)
 			}
 		})
 	}
 }
 
-// TestKernelPFC queries the running kernel for interfaces without PFC.
-func TestKernelPFC(t *testing.T) {
-	if _, err := kernelPFC("lo"); err == nil || !unsupported(err) {
+// TestDSCP: entries of the application table by DSCP; others, and values out of range, are none. Of two priorities of
+// one DSCP the higher counts.
+func TestDSCP(t *testing.T) {
+	app := func(selector, priority byte, protocol uint16) []byte {
+		return attr(1, append([]byte{selector, priority}, binary.NativeEndian.AppendUint16(nil, protocol)...)...)
+	}
+	table := func(entries ...[]byte) []byte { return attr(3|unix.NLA_F_NESTED, bytes.Join(entries, nil)...) }
+	var all [][]byte
+	for dscp := range uint16(64) {
+		all = append(all, app(5, byte(dscp/8), dscp))
+	}
+	for _, tt := range []struct {
+		name  string
+		table []byte
+		want  string
+	}{
+		{"no table", nil, "none"},
+		{"an empty one", table(), "none"},
+		{"two", table(app(5, 3, 26), app(5, 6, 48)), "3=26 6=48"},
+		{"ranges", table(app(5, 3, 24), app(5, 3, 25), app(5, 3, 26), app(5, 3, 30), app(5, 0, 63)), "0=63 3=24-26,30"},
+		{"twice", table(app(5, 3, 26), app(5, 5, 26), app(5, 4, 26)), "5=26"},
+		{"other selectors", table(app(1, 3, 0x8915), app(4, 3, 4791)), "none"},
+		{"out of range", table(app(5, 8, 26), app(5, 3, 64), attr(1, 5, 3), attr(2, 5, 3, 26, 0)), "none"},
+		{"the default of mlx5", table(all...), "0=0-7 1=8-15 2=16-23 3=24-31 4=32-39 5=40-47 6=48-55 7=56-63"},
+	} {
+		name := attr(dcbAttrIfname, 'e', 't', 'h', '0', 0)
+		d, err := decodeDCB(dcbAnswer(name, ieee(attr(2, pfcBytes(8)...), tt.table)), "eth0")
+		if got := d.classes(); got != tt.want || err != nil || d.PFC != 8 {
+			t.Errorf("%s: %q, PFC %#x, %v; want %q", tt.name, got, d.PFC, err, tt.want)
+		}
+	}
+}
+
+// TestKernelDCB queries the running kernel for interfaces without PFC.
+func TestKernelDCB(t *testing.T) {
+	if _, err := kernelDCB("lo"); err == nil || !unsupported(err) {
 		t.Errorf("lo: %v", err)
 	}
-	if _, err := kernelPFC("absent0"); err == nil || !unsupported(err) {
+	if _, err := kernelDCB("absent0"); err == nil || !unsupported(err) {
 		t.Errorf("absent0: %v", err)
 	}
 	if _, _, err := kernelPause("lo"); err == nil || !unsupported(err) {
@@ -120,13 +153,15 @@ func TestReadPause(t *testing.T) {
 	}
 }
 
-func FuzzDecodePFC(f *testing.F) {
+func FuzzDecodeDCB(f *testing.F) {
 	name := attr(dcbAttrIfname, 'e', 't', 'h', '0', 0)
 	f.Add(dcbAnswer(name, ieee(attr(2, pfcBytes(8)...))))
 	f.Add(dcbAnswer(name, ieee(attr(2, pfcBytes(8)[:7]...))))
+	f.Add(dcbAnswer(name, ieee(attr(2, pfcBytes(8)...), attr(3, attr(1, 5, 3, 26, 0)...))))
 	f.Add([]byte{0, 21, 0, 0, 0xff, 0xff, 13, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		enabled, err := decodePFC(data, "eth0")
+		dcb, err := decodeDCB(data, "eth0")
+		enabled := dcb.PFC
 		if err != nil && enabled != 0 && len(data) < dcbPFCSize {
 			t.Errorf("%#x of %d bytes", enabled, len(data))
 		}

@@ -76,7 +76,7 @@ func TestSystemFactsSize(t *testing.T) {
 	for range maxEnvs {
 		env := Env{Vars: map[string]string{}}
 		for _, name := range JobVariables() {
-			env.Vars[name] = strings.Repeat("v", maxValue)
+			env.Vars[name] = strings.Repeat("v", longest(name))
 		}
 		for range MaxNamed {
 			env.Processes = append(env.Processes, Process{1 << 22, wide[:16]})

@@ -25,6 +25,7 @@ const (
 	maxProcesses = 1 << 18
 	maxEnvs      = 32
 	maxValue     = 1024 // bytes of a variable; longer ones are not judged
+	maxNumber    = 32   // bytes of a variable that is a number or a time
 	maxStuck     = 4    // processes that hang in the kernel, each with a thread; beyond that no others are read
 	MaxNamed     = 8    // processes listed per environment
 )
@@ -36,14 +37,24 @@ const UnreadJobs = "environments of processes"
 func JobVariables() []string {
 	return []string{"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_TLS", "UCX_NET_DEVICES",
 		"NIXL_ETCD_ENDPOINTS", "NIXL_ETCD_NAMESPACE",
-		"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "UCX_RC_TIMEOUT", "UCX_RC_RETRY_COUNT"}
+		"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "UCX_RC_TIMEOUT", "UCX_RC_RETRY_COUNT",
+		"NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"}
 }
 
 func wanted(name string) bool { return slices.Contains(JobVariables(), name) }
 
+// longest returns the maximum length of a variable's value in bytes.
+func longest(name string) int {
+	if slices.Contains([]string{"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "UCX_RC_TIMEOUT", "UCX_RC_RETRY_COUNT",
+		"NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"}, name) {
+		return maxNumber
+	}
+	return maxValue
+}
+
 // judgeable returns the variables that can be judged: complete, printable, and without passwords in URLs.
 func judgeable(vars map[string]string) map[string]string {
-	maps.DeleteFunc(vars, func(_, value string) bool { return len(value) > maxValue })
+	maps.DeleteFunc(vars, func(name, value string) bool { return len(value) > longest(name) })
 	for name, value := range vars {
 		vars[name] = terminal.PlainName(value)
 	}

@@ -210,12 +210,12 @@ func TestOneHang(t *testing.T) {
 	s.Budget = 200 * time.Millisecond
 	never, stuck := make(chan struct{}), new(atomic.Int32)
 	defer close(never)
-	s.Kernel.PFC = func(netdev string) (uint8, error) {
+	s.Kernel.DCB = func(netdev string) (facts.DCB, error) {
 		if netdev == "enp77s0np0" {
 			stuck.Add(1)
 			<-never
 		}
-		return 1 << 3, nil
+		return facts.DCB{PFC: 1 << 3}, nil
 	}
 	g := facts.New(s)
 	for _, scope := range []facts.Scope{facts.All, facts.WithoutJobs, facts.All, facts.WithoutJobs} {

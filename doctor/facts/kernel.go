@@ -25,7 +25,7 @@ type Kernel struct {
 	Addresses  func() (map[int][]netip.Prefix, error)           // addresses of every interface, with their subnets
 	Path       func(from, to netip.Addr) (index int, err error) // interface by which a packet leaves; 0 if none
 	Gateways   func(index int) ([]netip.Prefix, error)          // IPv4 destinations reached through a gateway
-	PFC        func(netdev string) (uint8, error)               // priorities with PFC, one bit each
+	DCB        func(netdev string) (DCB, error)                 // priorities of packets, and PFC
 	Pause      func(netdev string) (rx, tx bool, err error)     // whether global pause frames are honored, and sent
 	LinkReason func(netdev string) (string, error)              // why an interface has no link; empty if unknown
 	OpenDevice func(path string) error                          // opens a device for reading and writing, and closes it
@@ -38,7 +38,7 @@ type Kernel struct {
 
 func runningKernel(sysfs string, timeout time.Duration) Kernel {
 	k := rtnetlink{timeout}
-	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, PFC: kernelPFC,
+	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, DCB: kernelDCB,
 		Pause: kernelPause, LinkReason: ethtool.ReadLinkReason, OpenDevice: openDevice, RDMA: rdmadev.New(sysfs),
 		UCXInfo:    runUCXInfo,
 		QueuePairs: rdmanl.NewForDumps(timeout).QueuePairs}

@@ -74,9 +74,12 @@ func (g *Gatherer) readFlowControl(r *reader, v rail.Rail, q *QoS) {
 			r.say("%s: %v; compare with: dcb pfc show dev %s", qosLane(v), firstLine(err), v.Netdev)
 		}
 	}
-	if g.kernel.PFC != nil {
-		enabled, err := g.kernel.PFC(v.Netdev)
-		add("pfc", priorities(func(p int) bool { return enabled>>p&1 == 1 }), "dcb pfc show dev", err)
+	if g.kernel.DCB != nil {
+		dcb, err := g.kernel.DCB(v.Netdev)
+		add("pfc", priorities(func(p int) bool { return dcb.PFC>>p&1 == 1 }), "dcb pfc show dev", err)
+		if err == nil {
+			add("dscp", dcb.classes(), "dcb app show dev", nil)
+		}
 	}
 	if g.kernel.Pause != nil {
 		rx, tx, err := g.kernel.Pause(v.Netdev)
@@ -123,66 +126,119 @@ const (
 	dcbAttrIfname  = 1
 	dcbAttrIEEE    = 13
 	dcbAttrIEEEPFC = 2
+	dcbAttrIEEEApp = 3             // table of entries
+	dcbAttrApp     = 1             // entry: struct dcb_app
+	dcbSelectDSCP  = 5             // IEEE_8021QAZ_APP_SEL_DSCP
 	dcbHead        = 4             // struct dcbmsg: family, command, padding
 	dcbPFCSize     = 8 + 8*8 + 8*8 // struct ieee_pfc: pfc_cap, pfc_en, mbc, delay, then 2 × 8 u64
 	dcbWait        = time.Second   // timeout for the kernel's reply, which arrives at once or never
 	pauseSize      = 4 * 4         // struct ethtool_pauseparam: cmd, autoneg, rx_pause, tx_pause
 )
 
-// kernelPFC returns the priorities with PFC on an interface, one bit each, as `dcb pfc show` does. It fails with
-// EOPNOTSUPP if the driver has no DCB. The netlink library of the routes does not support DCB.
-func kernelPFC(netdev string) (enabled uint8, err error) {
+// DCB is what sorts an interface's packets into priorities, and which of these are lossless.
+type DCB struct {
+	PFC  uint8           // priorities with PFC, one bit each
+	DSCP map[uint8]uint8 // priority by DSCP; without an entry the driver decides
+}
+
+// classes returns the priority of each DSCP as text, such as "0=0-7 3=24,26"; none without entries.
+func (d DCB) classes() string {
+	var list []string
+	for priority := range uint8(8) {
+		var of []string
+		for dscp := 0; dscp < 64; {
+			end := dscp
+			for end < 64 && d.leads(end, priority) {
+				end++
+			}
+			if end == dscp {
+				dscp++
+				continue
+			}
+			text := strconv.Itoa(dscp)
+			if end > dscp+1 {
+				text += "-" + strconv.Itoa(end-1)
+			}
+			of, dscp = append(of, text), end
+		}
+		if len(of) > 0 {
+			list = append(list, fmt.Sprintf("%d=%s", priority, strings.Join(of, ",")))
+		}
+	}
+	return cmp.Or(strings.Join(list, " "), "none")
+}
+
+func (d DCB) leads(dscp int, priority uint8) bool {
+	p, ok := d.DSCP[uint8(dscp)]
+	return ok && p == priority
+}
+
+// kernelDCB queries an interface's priorities, as `dcb pfc show` and `dcb app show` do. It fails with EOPNOTSUPP if the
+// driver has no DCB. The netlink library of the routes does not support DCB.
+func kernelDCB(netdev string) (d DCB, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err == nil {
 		defer conn.Close()
 		err = conn.SetDeadline(time.Now().Add(dcbWait))
 	}
 	if err == nil {
-		enabled, err = queryPFC(conn, netdev)
+		d, err = queryDCB(conn, netdev)
 	}
 	if err != nil {
 		err = fmt.Errorf("query PFC of %s: %w", netdev, err)
 	}
-	return enabled, err
+	return d, err
 }
 
-// queryPFC sends one DCB_CMD_IEEE_GET (dcbnl_ieee_get in net/dcb/dcbnl.c), which needs no privilege.
-func queryPFC(conn *netlink.Conn, netdev string) (uint8, error) {
+// queryDCB sends one DCB_CMD_IEEE_GET (dcbnl_ieee_get in net/dcb/dcbnl.c), which needs no privilege.
+func queryDCB(conn *netlink.Conn, netdev string) (DCB, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.String(dcbAttrIfname, netdev)
 	attrs, err := ae.Encode()
 	if err != nil {
-		return 0, err
+		return DCB{}, err
 	}
 	replies, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETDCB, Flags: netlink.Request},
 		Data: append([]byte{unix.AF_UNSPEC, dcbCmdIEEEGet, 0, 0}, attrs...)})
 	if err != nil {
-		return 0, err
+		return DCB{}, err
 	}
 	for _, m := range replies {
-		if enabled, err := decodePFC(m.Data, netdev); err == nil {
-			return enabled, nil
+		if d, err := decodeDCB(m.Data, netdev); err == nil {
+			return d, nil
 		}
 	}
-	return 0, unix.EOPNOTSUPP // DCB without PFC
+	return DCB{}, unix.EOPNOTSUPP // DCB without PFC
 }
 
-func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
+func decodeDCB(data []byte, netdev string) (d DCB, err error) {
 	if len(data) < dcbHead || data[1] != dcbCmdIEEEGet {
-		return 0, fmt.Errorf("%d bytes are not a DCB reply", len(data))
+		return DCB{}, fmt.Errorf("%d bytes are not a DCB reply", len(data))
 	}
 	attrs := data[dcbHead:]
 	name := unix.ByteSliceToString(nlattr.Last(attrs, dcbAttrIfname, &err))
-	pfc := nlattr.Last(nlattr.Last(attrs, dcbAttrIEEE, &err), dcbAttrIEEEPFC, &err)
+	ieee := nlattr.Last(attrs, dcbAttrIEEE, &err)
+	pfc := nlattr.Last(ieee, dcbAttrIEEEPFC, &err)
+	d.DSCP = map[uint8]uint8{}
+	for typ, app := range nlattr.All(nlattr.Last(ieee, dcbAttrIEEEApp, &err), &err) {
+		if typ != dcbAttrApp || len(app) < 4 || app[0] != dcbSelectDSCP {
+			continue
+		}
+		dscp := binary.NativeEndian.Uint16(app[2:])
+		if dscp < 64 && app[1] < 8 { // with several entries, the kernel uses the highest priority
+			d.DSCP[uint8(dscp)] = max(d.DSCP[uint8(dscp)], app[1])
+		}
+	}
 	switch {
 	case err != nil:
-		return 0, err
+		return DCB{}, err
 	case name != netdev:
-		return 0, fmt.Errorf("the reply is about %q", clean(name))
+		return DCB{}, fmt.Errorf("the reply is about %q", clean(name))
 	case len(pfc) < dcbPFCSize: // the kernel's struct may grow at its end
-		return 0, fmt.Errorf("%s has no PFC: %w", netdev, unix.EOPNOTSUPP)
+		return DCB{}, fmt.Errorf("%s has no PFC: %w", netdev, unix.EOPNOTSUPP)
 	}
-	return pfc[1], nil
+	d.PFC = pfc[1]
+	return d, nil
 }
 
 func readPause(ioctl ethtool.Ioctl, netdev string) (rx, tx bool, err error) {

@@ -318,6 +318,9 @@ func List() []Fault {
 			Change: job + `UCX_TLS=tcp,cuda_copy,cuda_ipc\0`},
 		{Name: "UCX_NET_DEVICES names nothing", Want: "critical ucx_net_devices, process python3",
 			Machine: "system-hgx", Change: job + `UCX_NET_DEVICES=mlx5_9:1\0`},
+		{Name: "a job in a class without PFC", Want: "warning class_mismatch, process python3", Machine: "system-hgx",
+			Change: "kernel/dscp/enp26s0np0 = 26 3; kernel/dscp/enp60s0np0 = 26 3; kernel/dscp/enp77s0np0 = 26 3; " +
+				job + `NCCL_IB_TC=0\0`},
 		{Name: "an invalid address of etcd for NIXL", Want: "warning nixl_etcd, process python3", Machine: "system-hgx",
 			Change: job + `NIXL_ETCD_ENDPOINTS=http://etcd-0\0`},
 
