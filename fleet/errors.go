@@ -57,49 +57,62 @@ func (c errorCounter) query(by string) query {
 		}}
 }
 
-// errors says who counts errors, and who is to blame by that: one sentence for each kind.
+// errors says who counts errors, and who is to blame by that: one sentence for each kind in each cluster.
 func (s Shown) errors() (list []string) {
-	for _, c := range errorCounters() {
-		var rails []Rail
-		nodes, total := map[Node]bool{}, 0.0
-		for _, one := range s.Errors {
-			if one.Kind == c.kind {
-				rails, total = append(rails, one.Rail), total+one.Count
-				nodes[one.Node] = true
+	clusters := map[string]bool{}
+	for _, one := range s.Errors {
+		clusters[one.Cluster] = true
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
+		for _, c := range errorCounters() {
+			if text := s.errorsOf(cluster, c); text != "" {
+				list = append(list, text)
 			}
 		}
-		if len(rails) == 0 {
-			continue
-		}
-		names := slices.SortedFunc(maps.Keys(nodes), Node.Compare)
-		shown := make([]string, 0, maxNamed)
-		for _, n := range names[:min(len(names), maxNamed)] {
-			shown = append(shown, n.String())
-		}
-		by := strings.Join(shown, ", ")
-		if more := len(names) - len(shown); more > 0 {
-			by += fmt.Sprintf(" and %d more", more)
-		}
-		list = append(list, fmt.Sprintf("%.0f %s in 30 min, counted by %s on %s (%s): %s", total, c.what,
-			terminal.Count(len(names), "node"), terminal.Count(len(rails), "rail"), by, s.who(c.kind, rails, nodes)))
 	}
 	return list
+}
+
+// errorsOf says who in a cluster counts a kind of error; empty: nobody.
+func (s Shown) errorsOf(cluster string, c errorCounter) string {
+	var rails []Rail
+	nodes, total := map[Node]bool{}, 0.0
+	for _, one := range s.Errors {
+		if one.Kind == c.kind && one.Cluster == cluster {
+			rails, total = append(rails, one.Rail), total+one.Count
+			nodes[one.Node] = true
+		}
+	}
+	if len(rails) == 0 {
+		return ""
+	}
+	names := slices.SortedFunc(maps.Keys(nodes), Node.Compare)
+	shown := make([]string, 0, maxNamed)
+	for _, n := range names[:min(len(names), maxNamed)] {
+		shown = append(shown, n.String())
+	}
+	by := strings.Join(shown, ", ")
+	if more := len(names) - len(shown); more > 0 {
+		by += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%.0f %s in 30 min, counted by %s on %s (%s): %s", total, c.what,
+		terminal.Count(len(names), "node"), terminal.Count(len(rails), "rail"), by, s.who(c.kind, rails, len(nodes)))
 }
 
 // maxNamed is the number of nodes that a sentence names.
 const maxNamed = 4
 
 // who says what the rails that count a kind of error have in common. That never is a fault of their nodes.
-func (s Shown) who(kind ErrorKind, rails []Rail, nodes map[Node]bool) string {
+func (s Shown) who(kind ErrorKind, rails []Rail, nodes int) string {
 	if kind != SilentPeer {
 		return "not the network; software at these nodes or at the peers that the logs of their jobs name"
 	}
 	for _, b := range s.Blames {
-		if slices.Contains([]Kind{PeerDown, Leaf, RailDown, DeadPath}, b.Kind) {
+		if slices.Contains([]Kind{PeerDown, Leaf, RailDown, DeadPath}, b.Kind) && b.Cluster == rails[0].Cluster {
 			return fmt.Sprintf("%s (%s) explains them", b.Subject(), strings.ReplaceAll(string(b.Kind), "_", " "))
 		}
 	}
-	if len(nodes) == 1 {
+	if nodes == 1 {
 		return "no other node counts them: a peer that it alone talks to, or its own link"
 	}
 	leaves, names := map[string]bool{}, map[string]bool{}

@@ -82,6 +82,28 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestErrorsOfClusters: a fault of one cluster explains nothing in another one.
+func TestErrorsOfClusters(t *testing.T) {
+	state := fleettest.New(fleettest.Options{Clusters: []string{"a", "b"}, Nodes: 12, Rails: 4, Fanout: 4,
+		Loopback: true,
+		Faults:   []fleettest.Fault{{Kind: fleet.PeerDown, Node: fleet.Node{Cluster: "a", Name: fleettest.Name(5)}}}})
+	for _, cluster := range []string{"a", "b"} {
+		state.Errors = append(state.Errors, fleet.Counted{Kind: fleet.SilentPeer, Count: 1,
+			Rail: fleet.Rail{Node: fleet.Node{Cluster: cluster, Name: fleettest.Name(1)}, Rail: "0"}})
+	}
+	var table bytes.Buffer
+	if err := fleet.NewShown(state, fleet.Answers{}).WriteTable(&table, false); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(table.String()), " ")
+	for _, want := range []string{"(a/node-0001): a/node-0005 (peer down) explains them",
+		"(b/node-0001): no other node counts them"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nwant %s", table.String(), want)
+		}
+	}
+}
+
 // TestErrorAnswers: an answer of Prometheus names the rails that count, in order, as whole numbers.
 func TestErrorAnswers(t *testing.T) {
 	sample := func(node, rail string, v model.SampleValue) *model.Sample {

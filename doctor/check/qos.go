@@ -250,7 +250,8 @@ func sentBy(l *facts.Live, name string) (rdma float64, by map[string]float64, kn
 	return max(0, rdma-probeWire*counted(l, name, "probe_rail_bytes_total")), by, total >= (1-lossyAbove)*rdma
 }
 
-// leadsTo returns the priority into which a rail sorts a traffic class; known is false where that is up to the driver.
+// leadsTo returns the priority into which a rail sorts a traffic class; known is false where that is up to the
+// driver, or where something other than the class decides: the VLAN tag, or the class of the whole device.
 func leadsTo(f *facts.Facts, r *facts.Rail, class uint8) (priority string, known bool) {
 	for _, q := range f.QoS {
 		if q.Device != r.Device || q.Port != r.Port {
@@ -258,8 +259,8 @@ func leadsTo(f *facts.Facts, r *facts.Rail, class uint8) (priority string, known
 		}
 		for _, set := range q.Settings {
 			switch {
-			case set.Name == "trust" && set.Value == "pcp": // the DSCP is ignored, and RoCE has no VLAN tag
-				return "0", true
+			case set.Name == "trust" && set.Value == "pcp", set.Name == "traffic_class" && set.Value != "unset":
+				return "", false
 			case set.Name == "dscp":
 				priority, known = priorityOf(set.Value, int(class>>2))
 			}

@@ -193,8 +193,8 @@ func TestSystemChecks(t *testing.T) {
 			table := map[uint8]uint8{26: 3}
 			o.Kernel.DCB = only("enp77s0np0", facts.DCB{PFC: 8}, nil, facts.DCB{PFC: 8, DSCP: table})
 		}},
-		{name: "class_mismatch", fixture: hgx, change: doctortest.Job("NCCL_IB_TC=0"), with: sorting},
-		{name: "class_mismatch of UCX", fixture: hgx, change: doctortest.Job("UCX_IB_TRAFFIC_CLASS=0x0"), with: sorting},
+		{name: "class_mismatch", fixture: hgx, change: ownClass("NCCL_IB_TC=0"), with: sorting},
+		{name: "class_mismatch of UCX", fixture: hgx, change: ownClass("UCX_IB_TRAFFIC_CLASS=0x0"), with: sorting},
 		{name: "pfc pause", fixture: hgx, with: func(o *facts.Options) {
 			o.Kernel.Pause = func(netdev string) (bool, bool, error) {
 				return netdev == "enp60s0np0", netdev == "enp60s0np0", nil
@@ -484,6 +484,16 @@ func TestProviderABI(t *testing.T) {
 			t.Errorf("%s: %s", name, findingsText(list))
 		}
 	}
+}
+
+// ownClass starts a job, and lets each queue pair have its own traffic class.
+func ownClass(variable string) doctortest.Tree {
+	tree := doctortest.Job(variable)
+	for nic, device := range map[string]string{nic0: "mlx5_0", nic2: "mlx5_2",
+		"sys/devices/pci0000:30/0000:30:01.0/0000:3c:00.0/": "mlx5_1"} {
+		tree[nic+"infiniband/"+device+"/tc"] = ""
+	}
+	return tree
 }
 
 // sorting sorts DSCP 24 to 31 into priority 3, which has PFC.

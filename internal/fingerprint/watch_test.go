@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,11 +109,13 @@ func texts(list []Fault) string {
 type port struct {
 	t      *testing.T
 	dir    string
+	read   atomic.Pointer[string] // directory that the watch reads
 	values Counts
 }
 
 func newPort(t *testing.T) *port {
-	p := &port{t: t, dir: t.TempDir()}
+	p := &port{t: t}
+	p.move(t.TempDir())
 	if err := os.MkdirAll(filepath.Join(p.dir, "ports/1/hw_counters"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -146,8 +149,14 @@ func (p *port) add(rose Counts) {
 	p.write()
 }
 
+// move gives the rail another device.
+func (p *port) move(dir string) {
+	p.dir = dir
+	p.read.Store(&dir)
+}
+
 func (p *port) rails() ([]rail.Rail, error) {
-	return []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, Dir: p.dir}}, nil
+	return []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, Dir: *p.read.Load()}}, nil
 }
 
 // TestWatch replays faults as they come in time, at any phase of the readings: what is said of them is right.
@@ -235,7 +244,7 @@ func TestWatchParts(t *testing.T) {
 		p.write()
 		time.Sleep(2 * time.Minute)
 		expect("a counter that was not read for a while", 3, 4, 36, 3)
-		p.dir = newPort(t).dir
+		p.move(newPort(t).dir)
 		time.Sleep(30 * time.Second)
 		expect("another device", 3, 4, 36, 3)
 		if got := w.Faults("1"); got != nil {

@@ -60,6 +60,10 @@ const (
 	// pinned is a process; the processors on which it may run must follow.
 	pinned = "proc/2001/comm = vllm; proc/2001/status = " +
 		"Name:\\tvllm\\nTgid:\\t2001\\nPid:\\t2001\\nCpus_allowed_list:\\t"
+	// ownClass lets each queue pair of system-hgx have its own traffic class.
+	ownClass = "gone sys/devices/pci0000:10/0000:10:01.0/0000:1a:00.0/infiniband/mlx5_0/tc; " +
+		"gone sys/devices/pci0000:30/0000:30:01.0/0000:3c:00.0/infiniband/mlx5_1/tc; " +
+		"gone sys/devices/pci0000:40/0000:40:01.0/0000:4d:00.0/infiniband/mlx5_2/tc; "
 	pauses = "kernel/statistics/ens2np0 = tx_prio3_pause_duration "
 	prio0  = "kernel/statistics/ens2np0 = tx_prio0_bytes "
 	lost   = "gone sys/class/infiniband/mlx5_1"
@@ -319,6 +323,9 @@ func List() []Fault {
 		{Name: "UCX_NET_DEVICES names nothing", Want: "critical ucx_net_devices, process python3",
 			Machine: "system-hgx", Change: job + `UCX_NET_DEVICES=mlx5_9:1\0`},
 		{Name: "a job in a class without PFC", Want: "warning class_mismatch, process python3", Machine: "system-hgx",
+			Change: ownClass + "kernel/dscp/enp26s0np0 = 26 3; kernel/dscp/enp60s0np0 = 26 3; " +
+				"kernel/dscp/enp77s0np0 = 26 3; " + job + `NCCL_IB_TC=0\0`},
+		{Name: "a job whose class the device replaces", Machine: "system-hgx",
 			Change: "kernel/dscp/enp26s0np0 = 26 3; kernel/dscp/enp60s0np0 = 26 3; kernel/dscp/enp77s0np0 = 26 3; " +
 				job + `NCCL_IB_TC=0\0`},
 		{Name: "an invalid address of etcd for NIXL", Want: "warning nixl_etcd, process python3", Machine: "system-hgx",
