@@ -158,12 +158,16 @@ func guidsAgree(s sighting, r *Record) bool {
 	return s.NodeGUID == "" || r.NodeGUID == "" || s.NodeGUID == r.NodeGUID
 }
 
-// sameName matches a port without place and GUID, and a reservation that was made without them.
+// sameName matches a port without place and GUID, as all are while the kernel adds the device, and a reservation that was
+// made without them.
 func sameName(s sighting, r *Record) bool {
-	if s.Device != r.Device || r.Place != "" || r.NodeGUID != "" {
+	switch {
+	case s.Device != r.Device:
 		return false
+	case r.Reserved:
+		return r.Place == "" && r.NodeGUID == ""
 	}
-	return r.Reserved || s.Port == r.Port && s.Place == "" && s.NodeGUID == ""
+	return s.Port == r.Port && s.Bond == r.Bond && s.Place == "" && s.NodeGUID == ""
 }
 
 // endReservations drops reservations of devices that answered and have no rail, such as virtual functions.

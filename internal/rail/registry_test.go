@@ -126,6 +126,12 @@ var four = "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c mlx5_3@5c=d"
 // TestRailsKeepTheirNames: rails keep their names through changes of the node.
 func TestRailsKeepTheirNames(t *testing.T) {
 	for name, worlds := range map[string][]world{
+		"nothing but its name is known while the kernel adds a device": {
+			{when: "start", sees: "rxe0@18=a rxe1@3a=b", want: "rxe0:0 rxe1:1"},
+			{when: "deleted", sees: "", want: "missing:0 missing:1"},
+			{when: "added again", sees: "rxe0@18=a rxe1", want: "rxe0:0 rxe1:1"},
+			{when: "complete", sees: "rxe0@18=a rxe1@3a=b", want: "rxe0:0 rxe1:1"},
+		},
 		"a device that is slow at the start": {
 			{when: "slow", sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
 			{when: "answers", sees: "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2"},

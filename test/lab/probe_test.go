@@ -163,21 +163,26 @@ func ended(t *testing.T, p *process) report {
 // is checks outcome, transport and reason of a round.
 func (r report) is(t *testing.T, outcome, transport, reason string) {
 	t.Helper()
-	code := 1
-	if outcome == "ok" {
-		code = 0
-	}
-	if r.Outcome != outcome || r.Transport != transport || r.Reason != reason || r.code != code || r.Verified !=
+	if r.Outcome != outcome || r.Transport != transport || r.Reason != reason || !r.exits() || r.Verified !=
 		(transport != "none") {
-		t.Errorf("want %s by %s, reason %q, exit code %d, and verified; got: %v", outcome, transport, reason, code, r)
+		t.Errorf("want %s by %s, reason %q, its exit code, and verified; got: %v", outcome, transport, reason, r)
 	}
+}
+
+// exits reports whether the exit code is that of the outcome. A good round of which a burst was disturbed, as on
+// emulated processors, is incomplete: 3.
+func (r report) exits() bool {
+	if r.Outcome == "ok" {
+		return r.code == 0 || r.code == 3
+	}
+	return r.code == 1
 }
 
 // byRDMA reports whether a round used RDMA over all rails, at any speed: without shaping, two processors decide how
 // even they are.
 func (r report) byRDMA() bool {
-	return (r.Outcome == "ok" || r.Outcome == "degraded") && (r.Outcome == "ok") == (r.code == 0) &&
-		r.Transport == "rdma" && r.Verified && len(r.Failures) == 0
+	return (r.Outcome == "ok" || r.Outcome == "degraded") && r.exits() && r.Transport == "rdma" && r.Verified &&
+		len(r.Failures) == 0
 }
 
 // worked checks that the round used RDMA over all rails.
