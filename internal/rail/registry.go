@@ -158,8 +158,8 @@ func guidsAgree(s sighting, r *Record) bool {
 	return s.NodeGUID == "" || r.NodeGUID == "" || s.NodeGUID == r.NodeGUID
 }
 
-// sameName matches a port without place and GUID, as all are while the kernel adds the device, and a reservation that was
-// made without them.
+// sameName matches a port without place and GUID, as all are while the kernel adds the device, and a reservation that
+// was made without them.
 func sameName(s sighting, r *Record) bool {
 	switch {
 	case s.Device != r.Device:
