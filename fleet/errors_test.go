@@ -36,11 +36,13 @@ func TestErrors(t *testing.T) {
 			"died", []fleettest.Fault{down}, false, counted(fleet.SilentPeer, "0123", 1, 2, 3, 4, 6, 7),
 			"48 queue pairs that gave up on a silent peer in 30 min, counted by 6 nodes on 24 rails (a/node-0001, " +
 				"a/node-0002, a/node-0003, a/node-0004 and 2 more): a/node-0005 (peer down) explains them"},
-		{"one node", nil, false, counted(fleet.SilentPeer, "2", 3), "2 queue pairs that gave up on a silent peer in 30 min, " +
-			"counted by 1 node on 1 rail (a/node-0003): no other node counts them: a peer that it alone talks to, or its own link"},
-		{"the node that is blamed counts them", []fleettest.Fault{{Kind: fleet.RailDown, Node: node(3), Rail: "2"}}, false,
-			counted(fleet.SilentPeer, "2", 3), "2 queue pairs that gave up on a silent peer in 30 min, counted by 1 node on 1 " +
-				"rail (a/node-0003): rail 2 of a/node-0003 (rail down) explains them"},
+		{"one node", nil, false, counted(fleet.SilentPeer, "2", 3), "2 queue pairs that gave up on a silent peer " +
+			"in 30 min, counted by 1 node on 1 rail (a/node-0003): no other node counts them: a peer that it alone " +
+			"talks to, or its own link"},
+		{"the node that is blamed counts " +
+			"them", []fleettest.Fault{{Kind: fleet.RailDown, Node: node(3), Rail: "2"}}, false,
+			counted(fleet.SilentPeer, "2", 3), "2 queue pairs that gave up on a silent peer in 30 min, counted by " +
+				"1 node on 1 rail (a/node-0003): rail 2 of a/node-0003 (rail down) explains them"},
 		{"one rail of several nodes", nil, false, counted(fleet.SilentPeer, "2", 1, 2, 3), "6 queue pairs that " +
 			"gave up on a silent peer in 30 min, counted by 3 nodes on 3 rails (a/node-0001, a/node-0002, " +
 			"a/node-0003): all on rail 2: that rail of a peer, or its leaf switch"},

@@ -100,10 +100,8 @@ func Checks() []Check {
 	for _, c := range jobChecks() {
 		list = append(list, Check{c.id, "", c.about, c.run})
 	}
-	list = append(list, Check{"class_mismatch", warning, "the traffic class that a process or configuration file " +
-		"sets leads to a priority without PFC, while another one has it", checkClassMismatch},
-		Check{"job_uses_few_rails", warning, "a job holds more GPUs than it has rails with connected " +
-			"queue pairs, and other compute rails are active", checkFewRails},
+	list = append(list, Check{"job_uses_few_rails", warning, "a job holds more GPUs than it has rails with connected " +
+		"queue pairs, and other compute rails are active", checkFewRails},
 		Check{"process_numa_far", info, "a process may run only far from all rails that it uses", checkProcessNUMA})
 	return append(list, liveChecks()...)
 }

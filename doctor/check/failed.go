@@ -22,11 +22,11 @@ type failedCause struct {
 func failedCauses() []failedCause {
 	return []failedCause{
 		{fingerprint.SilentPeer, "The peer's process ended, its queue pair failed, or the path is dead: the counters " +
-			"of this end are the same. They do not accuse this node.",
+			"of this end are the same. They do not show a fault of this node.",
 			[]string{"# the log of the job names the peer (IBV_WC_RETRY_EXC_ERR, status 12): did its process end " +
 				"first?",
-				"# who else counts it tells the rest: several nodes that share a peer, or a leaf switch: railscope " +
-					"fleet"}},
+				"# railscope fleet shows which other nodes count it: what they share, a peer or a leaf switch, is " +
+					"the place to look"}},
 		{fingerprint.NoReceive, "Software at the peer posted no receive buffers: a process that hangs, or a queue " +
 			"that is too short. The network carried the requests.",
 			[]string{"# the log of the job names the peer (IBV_WC_RNR_RETRY_EXC_ERR, status 13): its receive " +
@@ -46,7 +46,7 @@ func failedCauses() []failedCause {
 	}
 }
 
-// checkFailedPairs tells by the counters of each rail why queue pairs failed.
+// checkFailedPairs reports why queue pairs of each rail failed, by its error counters.
 func checkFailedPairs(f *facts.Facts, report reporter) {
 	for _, r := range f.Judged() {
 		causes := failures(f.Live, r.Name)
@@ -88,7 +88,6 @@ func failures(l *facts.Live, name string) (causes []fingerprint.Cause) {
 		fingerprint.Flushed:  "port_requester_completion_flush_errors_total",
 		fingerprint.Invalid:  "port_requester_remote_invalid_request_errors_total",
 		fingerprint.Access:   "port_requester_remote_access_errors_total",
-		fingerprint.RNRNaks:  "port_rnr_naks_received_total",
 		fingerprint.NotReady: "port_rnr_retries_exceeded_total",
 		fingerprint.Timeouts: "port_ack_timeouts_total",
 		fingerprint.Silent:   "port_transport_retries_exceeded_total",

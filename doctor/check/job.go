@@ -23,29 +23,39 @@ type verdict struct {
 }
 
 type jobCheck struct {
-	id, variable, about string
-	judge               func(f *facts.Facts, env facts.Env) verdict // a verdict without severity means no fault
+	id        string
+	variables []string // each is judged alone
+	about     string
+	// A verdict without severity means no fault.
+	judge func(f *facts.Facts, env facts.Env, variable string) verdict
 }
 
 func jobChecks() []jobCheck {
 	return []jobCheck{
-		{"nccl_ib_disable", "NCCL_IB_DISABLE", "a process or configuration file sets `NCCL_IB_DISABLE`: NCCL uses TCP",
+		{"nccl_ib_disable", []string{"NCCL_IB_DISABLE"}, "a process or configuration file sets `NCCL_IB_DISABLE`: " +
+			"NCCL uses TCP",
 			judgeIBDisable},
-		{"nccl_net", "NCCL_NET", "a process or configuration file sets `NCCL_NET=Socket`: NCCL uses TCP", judgeNCCLNet},
-		{"nccl_ib_hca", "NCCL_IB_HCA", "`NCCL_IB_HCA` names devices that do not exist, or leaves none", judgeIBHCA},
-		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX", "`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, " +
-			"link-local, or IPv6 beside IPv4 on a rail", judgeGIDIndex},
-		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes",
+		{"nccl_net", []string{"NCCL_NET"}, "a process or configuration file sets `NCCL_NET=Socket`: NCCL uses " +
+			"TCP", judgeNCCLNet},
+		{"nccl_ib_hca", []string{"NCCL_IB_HCA"}, "`NCCL_IB_HCA` names devices that do not exist, or leaves " +
+			"none", judgeIBHCA},
+		{"nccl_ib_gid_index", []string{"NCCL_IB_GID_INDEX"}, "`NCCL_IB_GID_INDEX` selects an entry that is empty, " +
+			"RoCE v1, link-local, or IPv6 beside IPv4 on a rail", judgeGIDIndex},
+		{"ucx_tls", []string{"UCX_TLS"}, "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes",
 			judgeUCXTLS},
-		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist",
+		{"ucx_net_devices", []string{"UCX_NET_DEVICES"}, "`UCX_NET_DEVICES` names no RDMA device, or one that does " +
+			"not exist",
 			judgeUCXDevices},
-		{"nixl_etcd", nixlEndpoints, "`NIXL_ETCD_ENDPOINTS` has no valid address, or processes that share it have " +
-			"different namespaces", judgeNIXL},
+		{"nixl_etcd", []string{nixlEndpoints}, "`NIXL_ETCD_ENDPOINTS` has no valid address, or processes that " +
+			"share it have different namespaces", judgeNIXL},
+		{"class_mismatch", []string{"NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"}, "the traffic class of `NCCL_IB_TC` or " +
+			"`UCX_IB_TRAFFIC_CLASS` leads to a priority without PFC, while another one has it", judgeClass},
 	}
 }
 
 type jobGroup struct {
 	verdict   verdict
+	variable  string
 	value     string
 	envs      []facts.Env
 	processes int
@@ -56,38 +66,45 @@ func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 	if len(f.Rails) == 0 {
 		return nil
 	}
-	for _, env := range f.Jobs.Envs {
-		value, set := env.Vars[c.variable]
-		if !set {
-			continue
-		}
-		v := c.judge(f, env)
-		if v.severity == "" {
-			continue
-		}
-		i := slices.IndexFunc(groups, func(g *jobGroup) bool { return g.verdict == v && g.value == value })
-		if i < 0 {
-			groups, i = append(groups, &jobGroup{verdict: v, value: value}), len(groups)
-		}
-		g := groups[i]
-		g.envs, g.processes = append(g.envs, env), g.processes+env.Count
-		if env.File != "" {
-			g.files++
+	for _, variable := range c.variables {
+		for _, env := range f.Jobs.Envs {
+			value, set := env.Vars[variable]
+			if !set {
+				continue
+			}
+			v := c.judge(f, env, variable)
+			if v.severity == "" {
+				continue
+			}
+			i := slices.IndexFunc(groups, func(g *jobGroup) bool {
+				return g.verdict == v && g.variable == variable && g.value == value
+			})
+			if i < 0 {
+				groups, i = append(groups, &jobGroup{verdict: v, variable: variable, value: value}), len(groups)
+			}
+			groups[i].add(env)
 		}
 	}
 	return groups
+}
+
+func (g *jobGroup) add(env facts.Env) {
+	g.envs, g.processes = append(g.envs, env), g.processes+env.Count
+	if env.File != "" {
+		g.files++
+	}
 }
 
 // run reports faults in the environments on the node, or repeats what a peer concluded about its own.
 func (c jobCheck) run(f *facts.Facts, report reporter) {
 	c.repeat(f, report)
 	for _, g := range c.groups(f) {
-		where, fix := g.holders(c.variable)
+		where, fix := g.holders()
 		if g.verdict.advice != "" {
 			fix = []string{note("%s", g.verdict.advice)}
 		}
 		report(finding.Finding{Severity: g.verdict.severity, Subject: g.subject(),
-			Where: fmt.Sprintf("%s=%s in %s: %s", c.variable, terminal.PlainName(g.value), where,
+			Where: fmt.Sprintf("%s=%s in %s: %s", g.variable, terminal.PlainName(g.value), where,
 				terminal.PlainName(g.verdict.what)),
 			Evidence: fmt.Sprintf("%s (%s)", strings.ReplaceAll(c.about, "`", ""), g.count()), Why: g.verdict.why,
 			Fix: fix})
@@ -120,12 +137,12 @@ func holderCount(processes, files int) string {
 	return listed(parts)
 }
 
-func (g *jobGroup) holders(variable string) (where string, fix []string) {
+func (g *jobGroup) holders() (where string, fix []string) {
 	var files, processes, pids []string
 	value := g.verdict.fix
 	for _, env := range g.envs {
 		if env.File != "" {
-			files, fix = append(files, env.File), append(fix, edit(variable, value, env.File))
+			files, fix = append(files, env.File), append(fix, edit(g.variable, value, env.File))
 		}
 		for _, p := range env.Processes[:min(len(env.Processes), facts.MaxNamed-len(pids))] {
 			processes = append(processes, fmt.Sprintf("/proc/%d/environ (%s)", p.PID, p.Comm))
@@ -137,9 +154,9 @@ func (g *jobGroup) holders(variable string) (where string, fix []string) {
 		where += fmt.Sprintf(" and %d more processes", g.processes-len(pids))
 	}
 	if g.processes > 0 {
-		what := "unset " + variable
+		what := "unset " + g.variable
 		if value != "" {
-			what = "export " + variable + "=" + shellWord(value)
+			what = "export " + g.variable + "=" + shellWord(value)
 		}
 		fix = append(fix, note("%s where the job is started, and restart it (%s): a running process keeps its "+
 			"environment", what, strings.Join(pids, ", ")))
@@ -207,7 +224,7 @@ func (c jobCheck) repeat(f *facts.Facts, report reporter) {
 		why := strings.ReplaceAll(c.about, "`", "")
 		report(finding.Finding{Severity: severity,
 			Evidence: fmt.Sprintf("%s: the node itself found it wrong in %s; values and processes are not reported "+
-				"to peers", c.variable, holderCount(peer.Processes, peer.Files)),
+				"to peers", strings.Join(c.variables, " or "), holderCount(peer.Processes, peer.Files)),
 			Why: strings.ToUpper(why[:1]) + why[1:] + ".",
 			Fix: []string{onThatNode}})
 	}

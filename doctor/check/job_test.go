@@ -119,7 +119,7 @@ func TestUCXDevices(t *testing.T) {
 		{text: "lo", foreign: true, want: finding.Critical}, {text: "eth9", foreign: true}, {text: "mlx5_9:1", foreign: true},
 	} {
 		v := judgeUCXDevices(f, facts.Env{Vars: map[string]string{"UCX_NET_DEVICES": tt.text},
-			Foreign: tt.foreign})
+			Foreign: tt.foreign}, "UCX_NET_DEVICES")
 		if v.severity != tt.want || v.fix != tt.fix {
 			t.Errorf("%q (foreign %v): %+v; want %q, fixed by %q", tt.text, tt.foreign, v, tt.want, tt.fix)
 		}

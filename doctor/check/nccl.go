@@ -40,14 +40,14 @@ func otherPlugin(env facts.Env) bool {
 		!strings.HasPrefix(name, "ib") && !strings.HasPrefix(name, "ucx")
 }
 
-func judgeIBDisable(f *facts.Facts, env facts.Env) verdict {
+func judgeIBDisable(f *facts.Facts, env facts.Env, _ string) verdict {
 	if !ibDisabled(env) || otherPlugin(env) || onlyEFA(f) {
 		return verdict{}
 	}
 	return verdict{severity: critical, what: "NCCL does not look for RDMA devices", why: whyNCCL}
 }
 
-func judgeNCCLNet(_ *facts.Facts, env facts.Env) verdict {
+func judgeNCCLNet(_ *facts.Facts, env facts.Env, _ string) verdict {
 	if !strings.EqualFold(env.Vars["NCCL_NET"], "Socket") {
 		return verdict{}
 	}
@@ -94,7 +94,7 @@ func (h hca) selects(p facts.RDMAPort) bool {
 	return match != h.not
 }
 
-func judgeIBHCA(f *facts.Facts, env facts.Env) verdict {
+func judgeIBHCA(f *facts.Facts, env facts.Env, _ string) verdict {
 	if env.Foreign || ibDisabled(env) || otherPlugin(env) || onlyEFA(f) || len(f.Jobs.Devices) == 0 {
 		return verdict{}
 	}
@@ -127,7 +127,7 @@ func judgeIBHCA(f *facts.Facts, env facts.Env) verdict {
 
 // judgeGIDIndex reports a GID index whose entry on an active rail of the job is empty, RoCE v1, link-local, or IPv6
 // although the rail has IPv4.
-func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
+func judgeGIDIndex(f *facts.Facts, env facts.Env, _ string) verdict {
 	text := env.Vars["NCCL_IB_GID_INDEX"]
 	index := number(text)
 	if text == "" || index < 0 || env.Foreign || ibDisabled(env) || otherPlugin(env) {

@@ -17,7 +17,7 @@ const (
 )
 
 // judgeNIXL judges where NIXL's agents exchange their metadata. A process without the variable does not use etcd.
-func judgeNIXL(f *facts.Facts, env facts.Env) verdict {
+func judgeNIXL(f *facts.Facts, env facts.Env, _ string) verdict {
 	const example = "http://127.0.0.1:2379"
 	endpoints := env.Vars[nixlEndpoints]
 	for one := range strings.FieldsFuncSeq(endpoints, func(c rune) bool { return c == ',' || c == ';' }) {

@@ -214,25 +214,29 @@ const (
 	probeWire = 1.3
 )
 
-// lossless returns the priorities with PFC of a rail; known is false if they could not be read, or if global pause
-// makes all of them lossless.
-func lossless(f *facts.Facts, r *facts.Rail) (priorities []string, known bool) {
+// setting returns a setting of a rail; empty if it could not be read.
+func setting(f *facts.Facts, r *facts.Rail, name string) string {
 	for _, q := range f.QoS {
-		if q.Device != r.Device || q.Port != r.Port {
-			continue
-		}
 		for _, set := range q.Settings {
-			switch {
-			case set.Name == "pause" && set.Value != "rx off tx off":
-				return nil, false
-			case set.Name == "pfc" && set.Value == "none":
-				known = true
-			case set.Name == "pfc":
-				priorities, known = strings.Split(set.Value, ","), true
+			if q.Device == r.Device && q.Port == r.Port && set.Name == name {
+				return set.Value
 			}
 		}
 	}
-	return priorities, known
+	return ""
+}
+
+// lossless returns the priorities with PFC of a rail; known is false if they could not be read, or if global pause
+// makes all of them lossless.
+func lossless(f *facts.Facts, r *facts.Rail) (priorities []string, known bool) {
+	pause, pfc := setting(f, r, "pause"), setting(f, r, "pfc")
+	switch {
+	case pfc == "" || pause != "" && pause != "rx off tx off":
+		return nil, false
+	case pfc == "none":
+		return nil, true
+	}
+	return strings.Split(pfc, ","), true
 }
 
 // sentBy returns the bytes that a rail sent by RDMA in the window without those of the probe, and on which priorities
@@ -253,25 +257,16 @@ func sentBy(l *facts.Live, name string) (rdma float64, by map[string]float64, kn
 // leadsTo returns the priority into which a rail sorts a traffic class; known is false where that is up to the
 // driver, or where something other than the class decides: the VLAN tag, or the class of the whole device.
 func leadsTo(f *facts.Facts, r *facts.Rail, class uint8) (priority string, known bool) {
-	for _, q := range f.QoS {
-		if q.Device != r.Device || q.Port != r.Port {
-			continue
-		}
-		for _, set := range q.Settings {
-			switch {
-			case set.Name == "trust" && set.Value == "pcp", set.Name == "traffic_class" && set.Value != "unset":
-				return "", false
-			case set.Name == "dscp":
-				priority, known = priorityOf(set.Value, int(class>>2))
-			}
-		}
+	device := setting(f, r, "traffic_class")
+	if setting(f, r, "trust") == "pcp" || device != "" && device != "unset" {
+		return "", false
 	}
-	return priority, known
+	return priorityOf(setting(f, r, "dscp"), int(class>>2))
 }
 
 // priorityOf finds a DSCP in a text of [facts.DCB], such as "0=0-7 3=24,26". DSCPs that are not in it have priority 0.
 func priorityOf(classes string, dscp int) (priority string, known bool) {
-	if classes == "none" {
+	if classes == "" || classes == "none" {
 		return "", false
 	}
 	for word := range strings.FieldsSeq(classes) {
@@ -291,53 +286,28 @@ func priorityOf(classes string, dscp int) (priority string, known bool) {
 	return "0", true
 }
 
-// checkClassMismatch finds jobs whose traffic class leads to a priority without PFC, while another one has it.
-func checkClassMismatch(f *facts.Facts, report reporter) {
-	for _, variable := range []string{"NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"} {
-		groups := map[string]*jobGroup{}
-		for _, env := range f.Jobs.Envs {
-			class, err := strconv.ParseUint(strings.TrimSpace(env.Vars[variable]), 0, 8)
-			if err != nil { // not set, or UCX's auto
-				continue
-			}
-			var rails []*facts.Rail
-			to, on := "", []string(nil)
-			for _, r := range f.Judged() {
-				priority, known := leadsTo(f, r, uint8(class))
-				with, read := lossless(f, r)
-				if known && read && len(with) > 0 && !slices.Contains(with, priority) {
-					rails, to, on = append(rails, r), priority, with
-				}
-			}
-			if len(rails) == 0 {
-				continue
-			}
-			value := fmt.Sprint(class)
-			g := groups[value]
-			if g == nil {
-				g = &jobGroup{value: value}
-				g.verdict.fix = rails[0].Netdev
-				g.verdict.what = fmt.Sprintf("DSCP %d is priority %s on %s; PFC is on for %s", class>>2, to,
-					railsOf(rails), listed(on))
-				groups[value] = g
-			}
-			g.envs, g.processes = append(g.envs, env), g.processes+env.Count
-			if env.File != "" {
-				g.files++
-			}
-		}
-		for _, value := range slices.Sorted(maps.Keys(groups)) {
-			g := groups[value]
-			where, _ := g.holders(variable)
-			report(finding.Finding{Subject: g.subject(),
-				Where: fmt.Sprintf("%s=%s in %s: %s", variable, value, where, terminal.PlainName(g.verdict.what)),
-				Evidence: fmt.Sprintf("the traffic class of %s leads to a priority without PFC, and another one "+
-					"has it "+
-					"(%s)", variable, g.count()), Why: whyClass,
-				Fix: []string{note("start the job with the class of the lossless priority in %s (DSCP x 4), or change "+
-					"the table: dcb app show dev %s", variable, shellWord(g.verdict.fix))}})
+// judgeClass finds a traffic class that leads to a priority without PFC, while another one has it.
+func judgeClass(f *facts.Facts, env facts.Env, variable string) verdict {
+	class, err := strconv.ParseUint(strings.TrimSpace(env.Vars[variable]), 0, 8)
+	if err != nil { // such as UCX's auto
+		return verdict{}
+	}
+	var rails []*facts.Rail
+	to, on := "", []string(nil)
+	for _, r := range f.Judged() {
+		priority, known := leadsTo(f, r, uint8(class))
+		with, read := lossless(f, r)
+		if known && read && len(with) > 0 && !slices.Contains(with, priority) {
+			rails, to, on = append(rails, r), priority, with
 		}
 	}
+	if len(rails) == 0 {
+		return verdict{}
+	}
+	return verdict{severity: warning, why: whyClass,
+		what: fmt.Sprintf("DSCP %d is priority %s on %s; PFC is on for %s", class>>2, to, railsOf(rails), listed(on)),
+		advice: fmt.Sprintf("start the job with the class of the lossless priority in %s (DSCP x 4), or change the "+
+			"table: dcb app show dev %s", variable, shellWord(rails[0].Netdev))}
 }
 
 // checkLossyPriority finds rails that send RDMA on priorities without PFC while another has it. Others use the physical
@@ -369,13 +339,11 @@ func checkLossyPriority(f *facts.Facts, report reporter) {
 		})
 		report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 			Evidence: fmt.Sprintf("at least %s of the RDMA bytes that it sent in %s were on priorities without PFC "+
-				"(%s); "+
-				"PFC is on for %s", terminal.Percent(lossy/rdma), minutes(f.Live.Over), listed(used), listed(on)),
+				"(%s); PFC is on for %s", terminal.Percent(lossy/rdma), minutes(f.Live.Over), listed(used), listed(on)),
 			Why: "Congestion drops packets of such a priority, while the lossless one has room. Queue pairs that a " +
 				"GPU makes ignore the traffic class that NCCL sets (NVIDIA/nccl#2383).",
 			Fix: []string{note("give the jobs the class of a lossless priority (NCCL_IB_TC, UCX_IB_TRAFFIC_CLASS: "+
-				"DSCP "+
-				"x 4), and let %s sort by it: dcb app show dev %[1]s", shellWord(r.Netdev)),
+				"DSCP x 4), and let %s sort by it: dcb app show dev %[1]s", shellWord(r.Netdev)),
 				"# for queue pairs of GPUs, set it for the whole device: " +
 					fmt.Sprintf("/sys/class/infiniband/%s/tc/%d/traffic_class, where the driver has it", r.Device,
 						r.Port)}})

@@ -72,7 +72,7 @@ func UCXReliable(value string) bool {
 	return !t.known || t.reliable
 }
 
-func judgeUCXTLS(_ *facts.Facts, env facts.Env) verdict {
+func judgeUCXTLS(_ *facts.Facts, env facts.Env, _ string) verdict {
 	t := parseUCXTLS(env.Vars["UCX_TLS"])
 	switch {
 	case !t.known || t.reliable:
@@ -139,7 +139,7 @@ func rdmaNames(jobs facts.Jobs, netdevs []string) string {
 	return strings.Join(names, ",")
 }
 
-func judgeUCXDevices(f *facts.Facts, env facts.Env) verdict {
+func judgeUCXDevices(f *facts.Facts, env facts.Env, _ string) verdict {
 	jobs := f.Jobs
 	list, not := strings.CutPrefix(env.Vars["UCX_NET_DEVICES"], "^")
 	pattern := strings.ContainsAny(list, "[*?") || slices.Contains(strings.Split(list, ","), "all")

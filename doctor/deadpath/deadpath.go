@@ -1,4 +1,4 @@
-// Package deadpath tells how long a job of this node waits before it sees that a path is dead: until a queue pair has
+// Package deadpath computes how long a job of this node waits before it detects a dead path: until a queue pair has
 // repeated its request as often as its retry count says.
 //
 // The timeout T of a queue pair stands for 4.096 us x 2^T (InfiniBand Architecture Specification 1.7, 9.7.6.1.3). An
@@ -24,7 +24,7 @@ import (
 // Wait is how long queue pairs of one setting wait for a peer that does not answer.
 type Wait struct {
 	Library  string  `json:"library"` // NCCL, RCCL or UCX
-	Timeout  int     `json:"timeout"` // T, 1 to 31; 0: for ever
+	Timeout  int     `json:"timeout"` // T, 1 to 31; 0: forever
 	Retries  int     `json:"retries"` // R, 0 to 7
 	From     string  `json:"from"`    // where the setting is from
 	Least    float64 `json:"least_seconds"`
@@ -36,6 +36,15 @@ type Wait struct {
 type setting struct {
 	timeout, retries int
 	from             string
+}
+
+// library is what decides about the queue pairs of a communication library.
+type library struct {
+	name             string
+	timeout, retries string // variables
+	usual            setting
+	parse            func(string) (int, bool) // parses the value of the timeout
+	installed        bool                     // jobs without variables are likely to use it
 }
 
 // The variables of the libraries, which are among [facts.JobVariables]. UCX's timeout is a time.
@@ -50,27 +59,18 @@ func Waits(f *facts.Facts) (list []Wait) {
 	if !slices.ContainsFunc(f.Rails, repeats) {
 		return nil
 	}
-	nccl, ncclName := ncclDefault(f), "NCCL"
+	name := "NCCL"
 	if f.GPUDirect.AMD {
-		ncclName = "RCCL"
+		name = "RCCL"
 	}
-	if len(f.GPUs) == 0 && versionsOf(f, "nccl") == nil && versionsOf(f, "rccl") == nil {
-		nccl = nil
-	}
-	var ucx *setting
-	if versionsOf(f, "ucx") != nil {
-		ucx = &setting{ucxT(time.Second), 7, "the default"}
-	}
-	for _, library := range []struct {
-		name, timeout, retries string
-		usual                  *setting
-		parse                  func(string) (int, bool)
-	}{
-		{ncclName, ncclTimeout, ncclRetries, nccl, parseSmall(31)},
-		{"UCX", ucxTimeout, ucxRetries, ucx, parseTime},
+	for _, l := range []library{
+		{name, ncclTimeout, ncclRetries, ncclDefault(f), parseSmall(31),
+			len(f.GPUs) > 0 || versionsOf(f, "nccl") != nil || versionsOf(f, "rccl") != nil},
+		{"UCX", ucxTimeout, ucxRetries, setting{ucxT(time.Second), 7, "the default"}, parseTime,
+			versionsOf(f, "ucx") != nil},
 	} {
-		for _, s := range settings(f, library.timeout, library.retries, library.usual, library.parse) {
-			w := Wait{Library: library.name, Timeout: s.timeout, Retries: s.retries, From: s.from}
+		for _, s := range l.settings(f) {
+			w := Wait{Library: l.name, Timeout: s.timeout, Retries: s.retries, From: s.from}
 			w.Least, w.Most, w.Measured = seconds(f, s)
 			list = append(list, w)
 		}
@@ -81,27 +81,20 @@ func Waits(f *facts.Facts) (list []Wait) {
 // repeats reports whether queue pairs of a rail have a timeout and a retry count: those of EFA and of iWARP have none.
 func repeats(r facts.Rail) bool { return r.Provider != "efa" && r.LinkLayer != rail.IWARP }
 
-// settings returns the settings of files and processes, which precede the usual ones. A value that cannot be read is
-// left to the library, which ignores it.
-func settings(f *facts.Facts, timeout, retries string, usual *setting,
-	parse func(string) (int, bool)) (list []setting) {
-	base, own := usual, false
-	if base == nil {
-		base = ncclDefault(f)
-		if timeout == ucxTimeout {
-			base = &setting{ucxT(time.Second), 7, ""}
-		}
-	}
+// settings returns the settings of files and processes, or else the usual one of a library that is installed. A value
+// that cannot be parsed does not count: the library ignores it.
+func (l library) settings(f *facts.Facts) (list []setting) {
+	base := l.usual
 	for _, files := range []bool{true, false} {
 		for _, env := range f.Jobs.Envs {
 			if (env.File != "") != files {
 				continue
 			}
-			s, set := *base, false
-			if v, ok := parse(env.Vars[timeout]); ok {
+			s, set := base, false
+			if v, ok := l.parse(env.Vars[l.timeout]); ok {
 				s.timeout, set = v, true
 			}
-			if v, ok := parseSmall(7)(env.Vars[retries]); ok {
+			if v, ok := parseSmall(7)(env.Vars[l.retries]); ok {
 				s.retries, set = v, true
 			}
 			if !set {
@@ -109,9 +102,8 @@ func settings(f *facts.Facts, timeout, retries string, usual *setting,
 			}
 			s.from = holder(env)
 			if files {
-				base = &s // processes may change one of the two
+				base = s // processes may change one of the two
 			}
-			own = true
 			if !slices.ContainsFunc(list, func(o setting) bool {
 				return o.timeout == s.timeout && o.retries == s.retries
 			}) {
@@ -119,8 +111,8 @@ func settings(f *facts.Facts, timeout, retries string, usual *setting,
 			}
 		}
 	}
-	if !own && usual != nil {
-		list = append(list, *usual)
+	if len(list) == 0 && l.installed {
+		list = append(list, l.usual)
 	}
 	return list
 }
@@ -142,8 +134,8 @@ func holder(env facts.Env) string {
 
 // ncclDefault returns the defaults of NCCL's versions on this node (src/transport/net_ib.cc): 14 before 2.14, 18 before
 // 2.23, then 20. With several, the oldest counts; without one, the newest default.
-func ncclDefault(f *facts.Facts) *setting {
-	s := &setting{20, 7, "the default since NCCL 2.23"}
+func ncclDefault(f *facts.Facts) setting {
+	s := setting{20, 7, "the default since NCCL 2.23"}
 	for _, v := range versionsOf(f, "nccl") {
 		parts := strings.SplitN(v, ".", 3)
 		if len(parts) < 2 || parts[0] != "2" {
@@ -235,13 +227,13 @@ func seconds(f *facts.Facts, s setting) (least, most float64, measured string) {
 func (w Wait) String() string {
 	setting := fmt.Sprintf("timeout %d and %s: %s", w.Timeout, retries(w.Retries), w.From)
 	if w.Timeout == 0 {
-		return fmt.Sprintf("%s waits for ever for a peer that does not answer (%s)", w.Library, setting)
+		return fmt.Sprintf("%s waits forever for a peer that does not answer (%s)", w.Library, setting)
 	}
 	how := "by the specification, not measured on these adapters"
 	if w.Measured != "" {
 		how = "measured on " + w.Measured
 	}
-	return fmt.Sprintf("%s sees a dead path after %s to %s s (%s; %s)", w.Library, short(w.Least), short(w.Most),
+	return fmt.Sprintf("%s detects a dead path after %s to %s s (%s; %s)", w.Library, short(w.Least), short(w.Most),
 		setting, how)
 }
 

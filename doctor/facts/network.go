@@ -102,7 +102,7 @@ type Netdev struct {
 	Up      *bool  `json:"up"`      // administrative state
 	Carrier *bool  `json:"carrier"` // unknown while the interface is down
 	MTU     int    `json:"mtu"`     // bytes; 0 if unknown
-	// NoLink is why it has no carrier, by its driver; empty if that does not tell.
+	// NoLink is why it has no carrier, as its driver reports; empty if it does not.
 	NoLink    string         `json:"no_link,omitempty"`
 	Master    string         `json:"master"` // bond or bridge that it belongs to
 	Slot      string         `json:"slot"`   // PCI slot without the function; empty if none

@@ -143,7 +143,7 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	if carrier := r.uint(dir, "carrier"); carrier != nil {
 		n.Carrier = new(*carrier == 1)
 		if *carrier == 0 && g.kernel.LinkReason != nil {
-			reason, _ := g.kernel.LinkReason(name) // many drivers do not tell
+			reason, _ := g.kernel.LinkReason(name) // many drivers do not report it
 			n.NoLink = clean(reason)
 		}
 	}

@@ -38,7 +38,7 @@ func linkReasons() []linkReason {
 }
 
 // ReadLinkReason asks the driver why an interface has no link, by ethtool netlink (net/ethtool/linkstate.c, Linux 5.9).
-// The reason is empty where the driver does not tell. The error is EOPNOTSUPP if the kernel lacks the request.
+// The reason is empty where the driver does not report one. The error is EOPNOTSUPP if the kernel lacks the request.
 func ReadLinkReason(name string) (string, error) {
 	conn, err := dial()
 	if err != nil {

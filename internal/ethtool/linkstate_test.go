@@ -22,7 +22,7 @@ const (
 		"\x09\x00\x02\x00eth0\x00\x00\x00\x00" + "\x05\x00\x02\x00\x00\x00\x00\x00"
 )
 
-// TestReadLinkReason: the state and its detail are told as text; a number that this version does not know, as a number.
+// TestReadLinkReason: the state and its detail are text; a number that this version does not know stays a number.
 func TestReadLinkReason(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the bytes are those of a little-endian machine")

@@ -1,4 +1,4 @@
-// Package fingerprint tells from the error counters of a rail what happened to its queue pairs.
+// Package fingerprint finds out what happened to the queue pairs of a rail from its error counters.
 //
 // A fault makes several counters rise together. Which ones was measured by unionxic/rdma-fault-characterization
 // (docs/theory/05_counter_observability.md: ConnectX-6, firmware 20.40.1000, against ConnectX-5, firmware 16.35.8002;
@@ -19,7 +19,6 @@ const (
 	Local                   // requests refused by this end's adapter (bnxt_re)
 	Invalid                 // requests that the peer rejected as invalid
 	Access                  // requests to which the peer denied access
-	RNRNaks                 // receiver-not-ready NAKs
 	NotReady                // queue pairs that failed because the peer never became ready
 	Timeouts                // acknowledgements that did not arrive in time
 	Silent                  // queue pairs that failed because the peer did not answer
@@ -37,7 +36,6 @@ func names() [Counters][]string {
 		Local:    {"local_protection_err", "local_qp_op_err"},
 		Invalid:  {"req_remote_invalid_request", "remote_invalid_req_err", "req_rx_rmt_req_err"},
 		Access:   {"req_remote_access_errors", "remote_access_err", "req_rx_rmt_acc_err"},
-		RNRNaks:  {"rnr_nak_retry_err", "rnr_naks_rcvd", "rcvd_rnr_err", "req_rx_rnr_retry_err"},
 		NotReady: {"req_rnr_retries_exceeded", "retry_rnr_exceeded_err"},
 		Timeouts: {"local_ack_timeout_err", "to_retransmits", "tx_rdma_ack_timeout", "requester_timeout"},
 		Silent: {"req_transport_retries_exceeded", "max_retry_exceeded", "retry_exceeded_err",
@@ -164,7 +162,7 @@ func (c Cause) String() string {
 		return plural(c.N, "timeout") + " after which no queue pair failed"
 	}
 	return plural(c.N, "other request") + " ended in an error: flushed ones of the same queue pairs, or a fault at " +
-		"this end; the counters do not tell"
+		"this end; the counters do not show which"
 }
 
 func plural(n uint64, what string) string {

@@ -52,7 +52,7 @@ func scenarios() map[string]struct {
 	}
 	one := func(rose Counts) []step { return []step{{0, rose}} }
 	access, invalid := one(Counts{Failed: 1, Access: 1}), one(Counts{Failed: 1, Invalid: 1})
-	none, local := one(Counts{Failed: 1, NotReady: 1, RNRNaks: 1}), one(Counts{Failed: 1})
+	none, local := one(Counts{Failed: 1, NotReady: 1}), one(Counts{Failed: 1})
 	const oneSilent = "1 queue pair gave up on a silent peer, after 6 timeouts and 8 adaptive retransmissions"
 	return map[string]struct {
 		steps []step
@@ -77,7 +77,7 @@ func scenarios() map[string]struct {
 			"; 1 request to which the peer denied access"},
 		"a wrong rkey whose queue pair had 15 more requests": {one(Counts{Failed: 16, Access: 1}), "1 request to " +
 			"which the peer denied access; 15 other requests ended in an error: flushed ones of the same queue " +
-			"pairs, or a fault at this end; the counters do not tell"},
+			"pairs, or a fault at this end; the counters do not show which"},
 		"a lossy path that dies": {append(times(9, one(Counts{Timeouts: 1}), time.Second), silent(fast)...), "1 " +
 			"queue pair gave up on a silent peer, after 15 timeouts and 8 adaptive retransmissions (more than they " +
 			"need: packets of others were lost as well)"},
@@ -159,6 +159,14 @@ func (p *port) rails() ([]rail.Rail, error) {
 	return []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, Dir: *p.read.Load()}}, nil
 }
 
+// watch starts a watch over the port.
+func (p *port) watch() (w *Watch, stop func()) {
+	w = NewWatch(p.rails)
+	ctx, stop := context.WithCancel(p.t.Context())
+	go w.Run(ctx)
+	return w, stop
+}
+
 // TestWatch replays faults as they come in time, at any phase of the readings: what is said of them is right.
 func TestWatch(t *testing.T) {
 	right, all := 0, 0
@@ -166,10 +174,8 @@ func TestWatch(t *testing.T) {
 		for phase := time.Duration(0); phase < every; phase += 700 * time.Millisecond {
 			lanetest.Test(t, func(t *testing.T) {
 				p := newPort(t)
-				w := NewWatch(p.rails)
-				ctx, stop := context.WithCancel(t.Context())
+				w, stop := p.watch()
 				defer stop()
-				go w.Run(ctx)
 				time.Sleep(time.Minute + phase)
 				steps := slices.Clone(tc.steps)
 				slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
@@ -192,7 +198,7 @@ func TestWatch(t *testing.T) {
 			})
 		}
 	}
-	t.Logf("%d of %d replays are told right", right, all)
+	t.Logf("%d of %d replays are right", right, all)
 }
 
 // TestWatchParts: faults are apart when the counters stood still for 10 s between them, and one that goes on is
@@ -201,10 +207,8 @@ func TestWatch(t *testing.T) {
 func TestWatchParts(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		p := newPort(t)
-		w := NewWatch(p.rails)
-		ctx, stop := context.WithCancel(t.Context())
+		w, stop := p.watch()
 		defer stop()
-		go w.Run(ctx)
 		time.Sleep(time.Second)
 		expect := func(when string, want ...uint64) {
 			t.Helper()
