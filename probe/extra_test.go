@@ -79,6 +79,11 @@ func equalBursts(t *testing.T, res result.Result, kind result.Kind, want ...stri
 	t.Helper()
 	if got := bursts(res, kind); !slices.Equal(got, want) {
 		t.Errorf("%s: %q, want %q", kind, got, want)
+		for _, m := range res.Extras {
+			if m.Failure != nil {
+				t.Log(m.Kind, m.Failure)
+			}
+		}
 	}
 	if res.Outcome != result.OK {
 		t.Errorf("%s: the round is %s: %s", kind, res.Outcome, res.Detail)
