@@ -13,14 +13,25 @@ func nodeErrors() []*panel {
 			query(`60 * `+perSecond("netdev_carrier_changes_total", "<rail>", "instance, rail"), perRail("")).
 			unit(perMinute).from(0).nothing(uncounted),
 		timeseries("Bit errors on the wire", docNetdev,
-			"Corrected: bits that forward error correction fixed. Some are normal above 100 Gb/s; 10 times "+
-				"those of other rails is a failing link. Uncorrected symbols lose packets.").
+			"Corrected: bits that forward error correction fixed, and the trend (dashed): the mean over as much "+
+				"time as is shown. Some are normal above 100 Gb/s; 10 times those of other rails is a failing link. "+
+				"Uncorrected symbols lose packets.").
+			size(12, 8).
 			query(perSecond("netdev_phy_fec_corrected_errors_total", "<rail>", "instance, rail"), perRail("corrected")).
+			query(`sum by (instance, rail) (increase(railscope_netdev_phy_fec_corrected_errors_total{<rail>}`+
+				`[$__range])) / $__range_s`, perRail("trend")).
 			query(perSecond("netdev_phy_symbol_errors_total", "<rail>", "instance, rail"), perRail("uncorrected")).
-			unit("eps").from(0).nothing(uncounted),
+			unit("eps").from(0).style(".* trend · .*", dashed()...).nothing(uncounted),
+		timeseries("Codewords by symbol errors", docNetdev,
+			"Blocks of data per second by the number of symbols that forward error correction had to fix, on a "+
+				"logarithmic scale. Blocks near the most that it can fix, 15 or 7, show how little margin is left.").
+			size(12, 8).style(".*", prop("custom.scaleDistribution", object{"type": "log", "log": 10})).
+			query(perSecond("netdev_fec_codewords_total", "<rail>", "instance, rail, errors"),
+				perRail("{{errors}} errors")).
+			unit("ops").nothing("not counted by this driver and kernel"),
 		timeseries("Corrupted packets", docRDMA,
 			"Packets that arrived corrupted: checksum (ICRC, CRC), receive and symbol errors. Replace cable or "+
-				"optics if the rate is steady.").
+				"optics if the rate is steady.").size(12, 8).
 			query(perSecond("port_icrc_errors_total", "<rail>", "instance, rail"), perRail("ICRC")).
 			query(perSecond("netdev_phy_crc_errors_total", "<rail>", "instance, rail"), perRail("CRC")).
 			query(perSecond("port_receive_errors_total", "<rail>", "instance, rail"), perRail("receive errors")).
@@ -28,7 +39,7 @@ func nodeErrors() []*panel {
 			unit("eps").from(0).nothing(uncounted),
 		timeseries("Failed requests", docRDMA,
 			"Work requests that ended in an error, local and remote. Flushed requests occur at the end of every "+
-				"job and are excluded.").
+				"job and are excluded.").size(12, 8).
 			query(`sum by (instance, rail) `+
 				`(rate(railscope_port_requester_completion_errors_total{<rail>}[$__rate_interval]) - `+
 				`rate(railscope_port_requester_completion_flush_errors_total{<rail>}[$__rate_interval]))`,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
 	"github.com/railscope/railscope/collector"
@@ -29,6 +30,7 @@ import (
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
 	"github.com/railscope/railscope/internal/amdgpu"
 	"github.com/railscope/railscope/internal/baseline"
+	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -261,6 +263,8 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 		}
 		row("rail: "+machine.what, mean, fmt.Sprintf("mean of %d; GID tables differ", n))
 	}
+	row("rail: its driver's statistics", driverStatistics(t), "mlx5 with PFC on one priority and 4 lanes, read by "+
+		"ethtool; the simulated machines above and below have none. Codewords by errors are 5 more")
 	buckets := func(src collector.Source, labels string) int {
 		return count(exportertest.Text(t, exportertest.Scraper(t, src)), `_bucket\{.*`+labels).classic
 	}
@@ -307,6 +311,43 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 		"each reason of skipping, that occurred is one more", buckets(probing(1, one), "")))
 	row("peer and rail", hgx.peerRail, "with a native histogram instead of that of the peer")
 	return b.String(), hgx
+}
+
+// driverStatistics counts the series of an mlx5 interface's ethtool statistics.
+func driverStatistics(t *testing.T) counted {
+	t.Helper()
+	root, _ := capture(t, "hgx", "^mlx5_0$")
+	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile("^mlx5_0$")}, nil, time.Second)
+	rails, err := finder.Rails()
+	if err != nil || len(rails) != 1 {
+		t.Fatal(err, len(rails))
+	}
+	of := func(kernel *ethtooltest.Kernel) counted {
+		src := netdev.New(root.Sys(), finder.Rails, time.Second, kernel.Ioctl)
+		return count(exportertest.Text(t, exportertest.Scraper(t, src)), `[{,]rail="[^"]`)
+	}
+	var stats []ethtooltest.Stat
+	for _, m := range netdev.New(root.Sys(), finder.Rails, time.Second, nil).Metrics() {
+		for _, from := range m.From {
+			digits := []string{"0", "1", "2", "3", "4", "5", "6", "7"}
+			switch {
+			case strings.Contains(from.Name, "pause"), strings.Contains(from.Name, "pfc"):
+				digits = digits[3:4]
+			case strings.Contains(from.Name, "lane"):
+				digits = digits[:4]
+			}
+			for _, digit := range digits {
+				stats = append(stats, ethtooltest.Stat{Name: strings.ReplaceAll(from.Name, "#", digit), Value: 1})
+			}
+		}
+	}
+	slices.SortFunc(stats, func(a, b ethtooltest.Stat) int { return strings.Compare(a.Name, b.Name) })
+	stats = slices.CompactFunc(stats, func(a, b ethtooltest.Stat) bool { return a.Name == b.Name })
+	mlx5 := func(stats []ethtooltest.Stat) *ethtooltest.Kernel {
+		return &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{rails[0].Netdev: {Driver: "mlx5_core",
+			Bus: rails[0].PCIAddress, FEC: unix.ETHTOOL_FEC_RS, Stats: stats}}}
+	}
+	return of(mlx5(stats)).minus(of(mlx5(nil)))
 }
 
 // nodesText returns the table of series for whole nodes.

@@ -97,7 +97,7 @@ type locked struct {
 	labels     [][]string
 	files      collector.Files
 	ioctl      ethtool.Ioctl // socket for ethtool statistics; nil if there are none
-	blocks     readBlocks    // nil if FEC blocks are only read from the statistics
+	fec        readFEC       // nil if FEC is only read from the statistics
 	speedFacts collector.Facts
 	fecFacts   collector.Facts
 	changed    uint64 // carrier_changes of the last read
@@ -219,33 +219,6 @@ func (l *locked) identify() error {
 		return fmt.Errorf("ethtool has %s at %q, sysfs at %s: %w", l.key.name, bus, address, errOtherNamespace)
 	}
 	return err
-}
-
-// readFEC emits the mode of forward error correction, and its blocks if the statistics do not have them.
-func (l *locked) readFEC(r *collector.Reading) {
-	fail := func(err error) {
-		if err != nil && sysfs.Reason(err) != sysfs.ReasonUnsupported {
-			r.Fail(err)
-		}
-	}
-	mode, err := l.device.FECMode()
-	fail(err)
-	if mode != "" {
-		r.Record(l.table.fecMode, 1, nil, collector.RailLabels(l.key.rails, l.key.name, mode)...)
-	}
-	if l.blocks == nil || slices.ContainsFunc(l.columns, func(c column) bool {
-		return c.statistic.row == l.table.fecCorrected || c.statistic.row == l.table.fecUncorrectable
-	}) {
-		return
-	}
-	blocks, err := l.blocks(l.key.name)
-	fail(err)
-	if blocks.Corrected != nil {
-		r.Record(l.table.fecCorrected, float64(*blocks.Corrected), nil, l.labels...)
-	}
-	if blocks.Uncorrectable != nil {
-		r.Record(l.table.fecUncorrectable, float64(*blocks.Uncorrectable), nil, l.labels...)
-	}
 }
 
 // index finds the rows of a driver's statistics. If several names match one series, the row's first is used.

@@ -37,7 +37,7 @@ type Source struct {
 
 	live    func(path string) bool // reports whether sysfs is the running kernel's
 	ioctl   ethtool.Ioctl          // nil until a socket is open
-	blocks  readBlocks             // nil if ioctl is not the kernel's: FEC blocks are then not read
+	fec     readFEC                // nil if ioctl is not the kernel's: FEC is then read from the statistics only
 	asking  lane.Group[map[string]*rtnl.Link]
 	netlink rtnl.Client                           // owned by the lane of the netlink requests
 	links   atomic.Pointer[map[string]*rtnl.Link] // links of this Read, by name
@@ -51,9 +51,6 @@ type key struct {
 	locked bool   // true: the part that takes the RTNL lock
 }
 
-// readBlocks is the type of [ethtool.ReadFECBlocks].
-type readBlocks func(netdev string) (ethtool.FECBlocks, error)
-
 // New returns the source of the rails' interfaces below path (/sys). An interface that is slower than budget is
 // skipped. ioctl answers for a captured tree; nil asks the kernel.
 func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, ioctl ethtool.Ioctl) *Source {
@@ -64,7 +61,7 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, i
 		files, labels := collector.NewFiles(s.net, k.name), collector.RailLabels(k.rails, k.name)
 		if k.locked {
 			return &locked{table: s.table, key: k, labels: labels, files: files, ioctl: s.ioctl,
-				blocks: s.blocks}
+				fec: s.fec}
 		}
 		return &unlocked{source: s, name: k.name, labels: labels, files: files}
 	})
@@ -79,7 +76,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		if socket, err := ethtool.Open(); err != nil {
 			faults = append(faults, collector.NewFault("", err))
 		} else {
-			s.ioctl, s.blocks = socket.Ioctl, ethtool.ReadFECBlocks
+			s.ioctl, s.fec = socket.Ioctl, ethtool.ReadFEC
 		}
 	}
 	keys := make([]key, 0, 2*len(on))

@@ -71,8 +71,7 @@ func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *et
 // lagFiles returns the sysfs files of a member of the LAG.
 func lagFiles(netdev string, base int, up string) string {
 	names := strings.Fields("receive_bytes transmit_bytes receive_packets transmit_packets receive_errors " +
-		"transmit_errors receive_dropped transmit_dropped receive_missed receive_crc_errors " +
-		"receive_multicast_packets transmit_carrier_errors")
+		"transmit_errors receive_dropped transmit_dropped receive_missed receive_crc_errors")
 	var b strings.Builder
 	for i, name := range names {
 		fmt.Fprintf(&b, "netdev_%s_total{rail=\"0\",netdev=%q} %d\n", name, netdev, base+i)
@@ -101,7 +100,6 @@ const lagEthtool = `
 	port_pause_seconds_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="receive"} 3e-06
 	port_pause_frames_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="transmit"} 4
 	port_pause_seconds_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="transmit"} 5e-06
-	port_pause_transitions_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="receive"} 6
 	port_global_pause_frames_total{rail="0",netdev="enp1s0f0np0",direction="transmit"} 9
 	port_global_pause_seconds_total{rail="0",netdev="enp1s0f0np0",direction="receive"} 1e-05
 	port_pause_storm_events_total{rail="0",netdev="enp1s0f0np0",severity="error"} 11
@@ -133,7 +131,6 @@ const lagEthtool = `
 	port_pause_frames_total{rail="0",netdev="enp1s0f1np1",priority="0",direction="receive"} 7
 	port_pause_frames_total{rail="0",netdev="enp1s0f1np1",priority="7",direction="transmit"} 2
 	port_pause_seconds_total{rail="0",netdev="enp1s0f1np1",priority="3",direction="receive"} 3e-06
-	port_pause_transitions_total{rail="0",netdev="enp1s0f1np1",priority="3",direction="transmit"} 4
 	port_global_pause_frames_total{rail="0",netdev="enp1s0f1np1",direction="receive"} 5
 	netdev_phy_crc_errors_total{rail="0",netdev="enp1s0f1np1"} 6
 	port_priority_bytes_total{rail="0",netdev="enp1s0f1np1",priority="4",direction="receive"} 8
@@ -281,8 +278,8 @@ func TestNetdevMovedPFC(t *testing.T) {
 	}
 }
 
-// TestNetdevFEC: mode and blocks are firmware commands, so they are read rarely and after the carrier changed.
-// Blocks that are among the statistics are not requested again.
+// TestNetdevFEC: mode and numbers are firmware commands, so they are read rarely and after the carrier changed.
+// Numbers that are among the statistics are those of the statistics.
 func TestNetdevFEC(t *testing.T) {
 	const mlx5, bnxt = "enp1s0f0np0", "enp1s0f1np1"
 	root, k := sysfstest.Unpack(t, "testdata/lag.txtar"), lagKernel()
@@ -295,23 +292,36 @@ func TestNetdevFEC(t *testing.T) {
 	}
 	src := newTestNetdev(root, collectortest.Rails(lagRails[0]), k)
 	corrected, uncorrectable := uint64(1<<40), uint64(0)
-	blocks, failure := ethtool.FECBlocks{Corrected: &corrected, Uncorrectable: &uncorrectable}, error(nil)
+	bits := uint64(7) // among the statistics of both
+	bins := func(codewords ...uint64) (list []ethtool.FECBin) {
+		for errors, n := range codewords {
+			list = append(list, ethtool.FECBin{Low: uint32(errors), High: uint32(errors), Codewords: n})
+		}
+		return list
+	}
+	fec, failure := ethtool.FEC{Corrected: &corrected, Uncorrectable: &uncorrectable, Bits: &bits,
+		Bins: bins(1000, 200, 30, 4)}, error(nil)
 	var mu sync.Mutex // each interface is read in a lane of its own
-	src.blocks = func(netdev string) (ethtool.FECBlocks, error) {
+	src.fec = func(netdev string) (ethtool.FEC, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if netdev == "bond0" {
-			return ethtool.FECBlocks{}, unix.EOPNOTSUPP
+		switch netdev {
+		case mlx5:
+			calls = append(calls, "numbers")
+			return fec, failure
+		case bnxt:
+			return ethtool.FEC{Corrected: &bits, Uncorrectable: &bits, Bins: bins(5)}, nil
 		}
-		calls = append(calls, "blocks of "+netdev)
-		return blocks, failure
+		return ethtool.FEC{}, unix.EOPNOTSUPP
 	}
 	series := func(netdev, text string) string {
 		return strings.NewReplacer("{", `{rail="0",netdev="`+netdev+`"`).Replace(text)
 	}
-	ofBnxt := "netdev_fec_corrected_blocks_total{} 10\nnetdev_fec_uncorrectable_blocks_total{} 11\n"
-	both := "netdev_fec_corrected_blocks_total{} 1.099511627776e+12\nnetdev_fec_uncorrectable_blocks_total{} 0\n"
-	asked := []string{"mode", "blocks of " + mlx5}
+	ofBnxt := "netdev_fec_corrected_blocks_total{} 10\nnetdev_fec_uncorrectable_blocks_total{} 11\n" +
+		`netdev_fec_codewords_total{,errors="0"} 5`
+	both := "netdev_fec_corrected_blocks_total{} 1.099511627776e+12\nnetdev_fec_uncorrectable_blocks_total{} 0\n" +
+		`netdev_fec_codewords_total{,errors="0"} 1000` + "\n" + `netdev_fec_codewords_total{,errors="1-3"} 234` + "\n"
+	asked := []string{"mode", "numbers"}
 	for _, step := range []struct {
 		name   string
 		do     func()
@@ -324,8 +334,8 @@ func TestNetdevFEC(t *testing.T) {
 		{"other names", func() {
 			k.Netdevs[mlx5].Stats, corrected = k.Netdevs[mlx5].Stats[1:], 1<<40
 		}, `netdev_fec_info{,mode="rs"} 1` + "\n" + both, nil, asked},
-		{"carrier changed, no blocks", func() {
-			k.Netdevs[mlx5].FEC, blocks = unix.ETHTOOL_FEC_OFF, ethtool.FECBlocks{}
+		{"carrier changed, no numbers", func() {
+			k.Netdevs[mlx5].FEC, fec = unix.ETHTOOL_FEC_OFF, ethtool.FEC{}
 			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + mlx5 + "/carrier_changes": "5\n"})
 		}, `netdev_fec_info{,mode="off"} 1` + "\n", nil, asked},
 		{"unsupported", func() {
@@ -333,7 +343,7 @@ func TestNetdevFEC(t *testing.T) {
 			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + mlx5 + "/carrier_changes": "6\n"})
 		}, "", nil, asked},
 		{"not asked again", func() {}, "", nil, nil},
-		{"mode without blocks", func() {
+		{"mode without numbers", func() {
 			k.Netdevs[mlx5].FEC, failure = unix.ETHTOOL_FEC_BASER, unix.EIO
 			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + mlx5 + "/carrier_changes": "7\n"})
 		}, `netdev_fec_info{,mode="baser"} 1` + "\n", []string{mlx5 + ": io"}, asked},
@@ -349,6 +359,46 @@ func TestNetdevFEC(t *testing.T) {
 		}
 		if diff := cmp.Diff(step.calls, calls); diff != "" {
 			t.Errorf("%s: firmware commands (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// TestMergeBins: classes end where codes do. A field is "low-high:codewords/lanes".
+func TestMergeBins(t *testing.T) {
+	text := func(bins []ethtool.FECBin) string {
+		var list []string
+		for _, b := range bins {
+			list = append(list, fmt.Sprintf("%d-%d:%d/%v", b.Low, b.High, b.Codewords, b.Lanes))
+		}
+		return strings.Join(list, " ")
+	}
+	bins := func(errors ...uint32) (list []ethtool.FECBin) {
+		for i := 0; i < len(errors); i += 2 {
+			list = append(list, ethtool.FECBin{Low: errors[i], High: errors[i+1], Codewords: uint64(1 + i/2),
+				Lanes: []uint64{1, 0}})
+		}
+		return list
+	}
+	var each []uint32
+	for n := range uint32(18) {
+		each = append(each, n, n)
+	}
+	for _, tc := range []struct {
+		why    string
+		errors []uint32
+		want   string
+	}{
+		{"none", nil, ""},
+		{"one bin for each number", each, "0-0:1/[1 0] 1-3:9/[3 0] 4-7:26/[4 0] 8-11:42/[4 0] 12-15:58/[4 0] 16-17:35/[2 0]"},
+		{"few bins", []uint32{0, 0, 1, 3, 4, 7}, "0-0:1/[1 0] 1-3:2/[1 0] 4-7:3/[1 0]"},
+		{"bins across classes", []uint32{0, 1, 2, 5, 6, 15}, "0-1:1/[1 0] 2-5:2/[1 0] 6-15:3/[1 0]"},
+	} {
+		list := bins(tc.errors...)
+		if got := text(mergeBins(list)); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.why, got, tc.want)
+		}
+		if got := text(list); got != text(bins(tc.errors...)) {
+			t.Errorf("%s: the bins changed: %s", tc.why, got)
 		}
 	}
 }

@@ -14,7 +14,8 @@ type table struct {
 	numbers            []number
 	statistics         map[string]statistic // keyed by the driver's name
 
-	fecMode, fecCorrected, fecUncorrectable *collector.Metric
+	fecMode, fecCorrected, fecUncorrectable, fecBits *collector.Metric
+	fecCodewords, fecLaneCodewords                   *collector.Metric // by number of errors
 }
 
 type number struct {
@@ -64,9 +65,6 @@ func newTable() *table {
 		"no buffer for them; a rising value means that the host is too slow.")
 	t.number(s, "statistics/rx_crc_errors", "netdev_receive_crc_errors_total", "Packets received with a bad "+
 		"checksum; a rising value points to cable or optics.")
-	t.number(s, "statistics/multicast", "netdev_receive_multicast_packets_total", "Multicast packets received.")
-	t.number(s, "statistics/tx_carrier_errors", "netdev_transmit_carrier_errors_total", "Packets not sent for "+
-		"lack of carrier.")
 	t.addStatistics(g.Ref(refMlx5), g.Ref(refMlx5+", "+refBnxt))
 	return t
 }
@@ -122,6 +120,16 @@ func (t *table) addFEC(both collector.Group) {
 		"correction could not correct; each loses packets. Read as the corrected ones are.",
 		"ETHTOOL_A_FEC_STAT_UNCORR")
 	t.index(t.fecUncorrectable, 0, []string{"rx_fec_uncorrectable_blocks"})
+	t.fecBits = fec.Counter("netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; "+
+		"some are normal at 100 Gb/s and more, a rising rate means that the link degrades. One of the driver's "+
+		"statistics, else read every 30 s by netlink (Linux 5.13).", "ETHTOOL_A_FEC_STAT_CORR_BITS")
+	t.index(t.fecBits, 0, []string{"rx_corrected_bits_phy", "rx_corrected_bits"})
+	t.fecCodewords = fec.With("errors").Counter("netdev_fec_codewords_total", "Codewords received with this number of "+
+		"symbol errors, from Linux 6.18 on where the driver counts them. Codewords near the most that the code "+
+		"corrects (15 errors at 50 Gb/s per lane and more, 7 at 25) show how little margin is left. Read every 30 s.",
+		"ETHTOOL_A_FEC_HIST_BIN_VAL")
+	t.fecLaneCodewords = fec.With("errors", "lane").Counter("netdev_fec_lane_codewords_total", "The same for each lane, "+
+		"where the driver counts lanes.", "ETHTOOL_A_FEC_HIST_BIN_VAL_PER_LANE")
 }
 
 // addStatistics adds the rows of ethtool statistics: g is for mlx5, both for mlx5 and bnxt.
@@ -133,15 +141,11 @@ func (t *table) addStatistics(g, both collector.Group) {
 	t.counter(priority, 1e-6, "port_pause_seconds_total", "Time for which PFC paused a priority: receive is time in "+
 		"which this port could not send; at a rate near 1 it is blocked.", "%x_prio#_pause_duration",
 		"pfc_pri#_%x_duration_us")
-	t.counter(priority, 0, "port_pause_transitions_total", "Times that PFC resumed a priority after pausing it.",
-		"%x_prio#_pause_transition", "pfc_pri#_%x_transitions")
 	t.counter(both.With("direction"), 0, "port_global_pause_frames_total", "Pause frames of the whole port (IEEE "+
 		"802.3x), which pause all priorities at once; any on a port that should use PFC is a misconfiguration.",
 		"%x_global_pause", "%x_pause_frames")
 	t.counter(direction, 1e-6, "port_global_pause_seconds_total", "Time in which the whole port was paused.",
 		"%x_global_pause_duration")
-	t.counter(direction, 0, "port_global_pause_transitions_total", "Times that the whole port resumed.",
-		"%x_global_pause_transition")
 	t.counter(g.With("severity"), 0, "port_pause_storm_events_total", "Times that this host paused the network for "+
 		"long: severity error means so long that the adapter stopped sending pause frames and drops instead.",
 		"tx_pause_storm_warning_events=warning", "tx_pause_storm_error_events=error")
@@ -169,9 +173,6 @@ func (t *table) addStatistics(g, both collector.Group) {
 		"rising value points to cable or optics.", "rx_crc_errors_phy", "rx_fcs_err_frames")
 	t.counter(g, 0, "netdev_phy_symbol_errors_total", "Symbols that forward error correction could not correct; a "+
 		"rising value loses packets: replace cable or optics.", "rx_pcs_symbol_err_phy")
-	t.counter(both, 0, "netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; some "+
-		"are normal at 100 Gb/s and more, a rising rate means that the link degrades.", "rx_corrected_bits_phy",
-		"rx_corrected_bits")
 	t.addFEC(both)
 	t.counter(g, 1.0/8, "netdev_phy_receivable_bytes_total", "Bytes that could have been received; divide corrected "+
 		"bits and symbol errors by 8 times this.", "rx_bits_phy")

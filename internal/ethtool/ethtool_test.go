@@ -221,8 +221,8 @@ func testKernel(t *testing.T) (skip string) {
 		t.Errorf("FEC mode %q, %v", mode, err)
 	}
 	for name, want := range map[string]error{"eth0": unix.EOPNOTSUPP, "eth9": unix.ENODEV} {
-		if blocks, err := ReadFECBlocks(name); blocks != (FECBlocks{}) || !errors.Is(err, want) {
-			t.Errorf("FEC blocks of %s: %v, %v, want %v", name, blocks, err, want)
+		if fec, err := ReadFEC(name); !cmp.Equal(fec, FEC{}) || !errors.Is(err, want) {
+			t.Errorf("FEC of %s: %v, %v, want %v", name, fec, err, want)
 		}
 	}
 	// A driver with more statistics than the remaining buffer: the kernel's copy ends at the guard page.

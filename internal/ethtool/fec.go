@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -30,52 +31,108 @@ func (d *Device) FECMode() (string, error) {
 	return "", nil
 }
 
-// From include/uapi/linux/ethtool_netlink.h; golang.org/x/sys/unix lacks them.
+// From include/uapi/linux/ethtool_netlink_generated.h (Linux 6.18); golang.org/x/sys/unix lacks them.
 const (
 	attrHeader           = 1
 	attrFECStats         = 5
 	attrFECCorrected     = 2
 	attrFECUncorrectable = 3
+	attrFECBits          = 4
+	attrFECBin           = 5 // one attribute for each bin
+	attrBinLow           = 2
+	attrBinHigh          = 3
+	attrBinCodewords     = 4
+	attrBinLanes         = 5
 )
 
-// FECBlocks holds the numbers of blocks that forward error correction corrected and could not correct; nil: not
-// reported.
-type FECBlocks struct{ Corrected, Uncorrectable *uint64 }
+// Bounds of an answer, of which the kernel has half at most (ETHTOOL_FEC_HIST_MAX, ETHTOOL_MAX_LANES).
+const (
+	maxFECBins  = 64
+	maxFECLanes = 16
+)
 
-// ReadFECBlocks asks the kernel by ethtool netlink (net/ethtool/fec.c); mlx5 needs several firmware commands. The
-// error is EOPNOTSUPP or EINVAL if the driver has no FEC, or the kernel lacks the request, as before Linux 5.13.
-func ReadFECBlocks(name string) (FECBlocks, error) {
+// FEC is what forward error correction counted since the driver was loaded. A field is nil if it is not reported.
+type FEC struct {
+	Corrected     *uint64  // blocks (codewords) with errors, all of them corrected
+	Uncorrectable *uint64  // blocks with too many errors
+	Bits          *uint64  // corrected bits
+	Bins          []FECBin // codewords by their number of errors, in ascending order, from Linux 6.18
+}
+
+// FECBin is the number of codewords with a number of symbol errors from Low to High.
+type FECBin struct {
+	Low, High uint32
+	Codewords uint64
+	Lanes     []uint64 // codewords of each lane; nil if they are not reported
+}
+
+// ReadFEC asks the kernel by ethtool netlink (net/ethtool/fec.c); mlx5 needs several firmware commands. The error is
+// EOPNOTSUPP or EINVAL if the driver has no FEC, or the kernel lacks the request, as before Linux 5.13.
+func ReadFEC(name string) (FEC, error) {
 	conn, err := dial()
 	if err != nil {
-		return FECBlocks{}, err
+		return FEC{}, err
 	}
 	defer conn.Close()
-	return readFECBlocks(conn, name)
+	return readFEC(conn, name)
 }
 
-func readFECBlocks(conn *netlink.Conn, name string) (b FECBlocks, err error) {
-	err = query(conn, name, unix.ETHTOOL_MSG_FEC_GET, unix.ETHTOOL_FLAG_STATS, b.decode)
+func readFEC(conn *netlink.Conn, name string) (f FEC, err error) {
+	err = query(conn, name, unix.ETHTOOL_MSG_FEC_GET, unix.ETHTOOL_FLAG_STATS, f.decode)
 	if err != nil {
-		return FECBlocks{}, fmt.Errorf("ethtool netlink FEC of %s: %w", name, err)
+		return FEC{}, fmt.Errorf("ethtool netlink FEC of %s: %w", name, err)
 	}
-	return b, nil
+	return f, nil
 }
 
-func (b *FECBlocks) decode(data []byte) (err error) {
+func (f *FEC) decode(data []byte) (err error) {
 	stats := nlattr.Last(data, attrFECStats, &err)
 	for typ, value := range nlattr.All(stats, &err) {
-		if len(value) < 8 { // an array of the total and the value of each lane; empty if not reported
-			continue
-		}
-		total := binary.NativeEndian.Uint64(value)
 		switch typ {
 		case attrFECCorrected:
-			b.Corrected = &total
+			f.Corrected = total(value)
 		case attrFECUncorrectable:
-			b.Uncorrectable = &total
+			f.Uncorrectable = total(value)
+		case attrFECBits:
+			f.Bits = total(value)
+		case attrFECBin:
+			if len(f.Bins) == maxFECBins {
+				return nlattr.ErrSize
+			}
+			bin, err := decodeBin(value)
+			if err != nil {
+				return err
+			}
+			f.Bins = append(f.Bins, bin)
 		}
 	}
 	return err
+}
+
+// total returns the first number of an array of the total and the value of each lane, nil for an empty one, which is
+// not reported.
+func total(value []byte) *uint64 {
+	if len(value) < 8 {
+		return nil
+	}
+	return new(binary.NativeEndian.Uint64(value))
+}
+
+func decodeBin(data []byte) (b FECBin, err error) {
+	b.Low = uint32(nlattr.Uint(nlattr.Last(data, attrBinLow, &err), &err))
+	b.High = uint32(nlattr.Uint(nlattr.Last(data, attrBinHigh, &err), &err))
+	b.Codewords = nlattr.Uint(nlattr.Last(data, attrBinCodewords, &err), &err)
+	lanes := nlattr.Last(data, attrBinLanes, &err)
+	if err == nil && (len(lanes)%8 != 0 || len(lanes) > 8*maxFECLanes || b.High < b.Low) {
+		err = nlattr.ErrSize
+	}
+	if err != nil {
+		return FECBin{}, err
+	}
+	for lane := range slices.Chunk(lanes, 8) {
+		b.Lanes = append(b.Lanes, binary.NativeEndian.Uint64(lane))
+	}
+	return b, nil
 }
 
 // dial opens a socket for ethtool netlink.

@@ -3,6 +3,7 @@ package ethtool
 import (
 	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,9 +46,9 @@ const (
 	pad = "\x04\x00\x01\x00"
 )
 
-// TestReadFECBlocks: the total comes first, then the lanes. An empty array means that the driver does not report
+// TestReadFEC: the total comes first, then the lanes. An empty array means that the driver does not report
 // the value.
-func TestReadFECBlocks(t *testing.T) {
+func TestReadFEC(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the bytes are those of a little-endian machine")
 	}
@@ -55,24 +56,42 @@ func TestReadFECBlocks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		family, fec string
 		errno       int // error of the last request
-		want        FECBlocks
+		want        FEC
 		fails       error
 	}{
 		"RS": {family, fec + "\x30\x00\x05\x80" +
 			pad + "\x0c\x00\x02\x00\x07\x00\x00\x00\x01\x00\x00\x00" +
 			pad + "\x0c\x00\x03\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
-			pad + "\x04\x00\x04\x00" + "\x04\x00\x63\x00", 0, FECBlocks{number(1<<32 + 7), number(2)}, nil},
+			pad + "\x04\x00\x04\x00" + "\x04\x00\x63\x00", 0, FEC{Corrected: number(1<<32 + 7), Uncorrectable: number(2)}, nil},
 		"lanes, and no uncorrectable ones": {family, fec + "\x24\x00\x05\x80" + pad +
 			"\x1c\x00\x02\x00\x03\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00",
-			0, FECBlocks{number(3), nil}, nil},
-		"no statistics":         {family, fec, 0, FECBlocks{}, nil},
-		"no FEC":                {family, "", int(unix.EOPNOTSUPP), FECBlocks{}, unix.EOPNOTSUPP},
-		"no such interface":     {family, "", int(unix.ENODEV), FECBlocks{}, unix.ENODEV},
-		"no ethtool netlink":    {"", "", int(unix.ENOENT), FECBlocks{}, unix.EOPNOTSUPP},
-		"malformed":             {family, fec + "\x30\x00\x05\x80", 0, FECBlocks{}, nlattr.ErrSize},
-		"malformed in the nest": {family, fec + "\x08\x00\x05\x80\x0c\x00\x02\x00", 0, FECBlocks{}, nlattr.ErrSize},
-		"short":                 {family, "\x1e", 0, FECBlocks{}, nlattr.ErrSize},
-		"a family of no number": {askFamily, "", 0, FECBlocks{}, nlattr.ErrSize},
+			0, FEC{Corrected: number(3)}, nil},
+		// As netdevsim of Linux 6.18 has them (drivers/net/netdevsim/ethtool.c): the first with lanes, the last too
+		// large for 4 bytes.
+		"a histogram": {family, fec + "\x84\x00\x05\x80" +
+			pad + "\x0c\x00\x04\x00\x09\x00\x00\x00\x00\x00\x00\x00" +
+			"\x34\x00\x05\x80" + "\x08\x00\x02\x00\x00\x00\x00\x00" + "\x08\x00\x03\x00\x00\x00\x00\x00" +
+			"\x08\x00\x04\x00\x59\x01\x00\x00" + pad +
+			"\x14\x00\x05\x00\x7d\x00\x00\x00\x00\x00\x00\x00\xdc\x00\x00\x00\x00\x00\x00\x00" +
+			"\x1c\x00\x05\x80" + "\x08\x00\x02\x00\x01\x00\x00\x00" + "\x08\x00\x03\x00\x03\x00\x00\x00" +
+			"\x08\x00\x04\x00\x0c\x00\x00\x00" +
+			"\x20\x00\x05\x80" + "\x08\x00\x02\x00\x04\x00\x00\x00" + "\x08\x00\x03\x00\x07\x00\x00\x00" +
+			"\x0c\x00\x04\x00\x02\x00\x00\x00\x01\x00\x00\x00", 0,
+			FEC{Bits: number(9), Bins: []FECBin{{0, 0, 345, []uint64{125, 220}}, {1, 3, 12, nil},
+				{4, 7, 1<<32 + 2, nil}}}, nil},
+		"a bin of no number": {family, fec + "\x18\x00\x05\x80" + "\x14\x00\x05\x80" +
+			"\x08\x00\x02\x00\x01\x00\x00\x00" + "\x08\x00\x03\x00\x03\x00\x00\x00", 0, FEC{}, nlattr.ErrSize},
+		"too many bins": {family, fec + "\x20\x07\x05\x80" + strings.Repeat("\x1c\x00\x05\x80"+
+			"\x08\x00\x02\x00\x01\x00\x00\x00"+"\x08\x00\x03\x00\x03\x00\x00\x00"+
+			"\x08\x00\x04\x00\x0c\x00\x00\x00", 65), 0, FEC{}, nlattr.ErrSize},
+		"no statistics":         {family, fec, 0, FEC{}, nil},
+		"no FEC":                {family, "", int(unix.EOPNOTSUPP), FEC{}, unix.EOPNOTSUPP},
+		"no such interface":     {family, "", int(unix.ENODEV), FEC{}, unix.ENODEV},
+		"no ethtool netlink":    {"", "", int(unix.ENOENT), FEC{}, unix.EOPNOTSUPP},
+		"malformed":             {family, fec + "\x30\x00\x05\x80", 0, FEC{}, nlattr.ErrSize},
+		"malformed in the nest": {family, fec + "\x08\x00\x05\x80\x0c\x00\x02\x00", 0, FEC{}, nlattr.ErrSize},
+		"short":                 {family, "\x1e", 0, FEC{}, nlattr.ErrSize},
+		"a family of no number": {askFamily, "", 0, FEC{}, nlattr.ErrSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests, answers := []string{askFamily, askFEC}, []string{tt.family, tt.fec}
@@ -93,7 +112,7 @@ func TestReadFECBlocks(t *testing.T) {
 				}
 				return []netlink.Message{{Header: req.Header, Data: []byte(answer)}}, nil
 			})
-			got, err := readFECBlocks(conn, "eth0")
+			got, err := readFEC(conn, "eth0")
 			if !errors.Is(err, tt.fails) || (err == nil) != (tt.fails == nil) {
 				t.Errorf("%v, want %v", err, tt.fails)
 			}

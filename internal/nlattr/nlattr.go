@@ -52,3 +52,17 @@ func Last(b []byte, typ uint16, err *error) (value []byte) {
 	}
 	return value
 }
+
+// Uint returns a number of 4 or 8 bytes (nla_put_uint writes the shorter one that fits). Another size is an error.
+func Uint(value []byte, err *error) uint64 {
+	switch {
+	case *err != nil:
+	case len(value) == 4:
+		return uint64(binary.NativeEndian.Uint32(value))
+	case len(value) == 8:
+		return binary.NativeEndian.Uint64(value)
+	default:
+		*err = ErrSize
+	}
+	return 0
+}

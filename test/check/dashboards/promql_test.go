@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,8 @@ import (
 // fill replaces Grafana's variables by values, as Grafana does: several values, or all of them, become a regular
 // expression.
 func fill(expr string, values map[string]string) string {
-	replaced := []string{"$__rate_interval", rateInterval.String(), "$__range", shown.String()}
+	replaced := []string{"$__rate_interval", rateInterval.String(),
+		"$__range_s", strconv.Itoa(int(shown.Seconds())), "$__range", shown.String()}
 	for name, value := range values {
 		replaced = append(replaced, "$"+name, value)
 	}

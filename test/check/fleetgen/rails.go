@@ -182,6 +182,13 @@ func (n *node) trouble(r int) {
 	n.counter("netdev_phy_fec_corrected_errors_total", func(t float64) float64 {
 		return 900*(1+0.1*n.w.Noise("fec", r, int(t))) + broken(40000)(t)
 	}, ofNetdev(r)...)
+	// Of the blocks of RS(544,514) at 400 Gb/s most have no error, and each further error is rarer.
+	for i, errors := range []string{"0", "1-3", "4-7", "8-11", "12-15"} {
+		n.counter("netdev_fec_codewords_total", func(t float64) float64 {
+			return 7.8e7*math.Pow(10, -5*float64(i))*(1+0.1*n.w.Noise("codewords"+errors, r, int(t))) +
+				broken(40000*math.Pow(10, -float64(i)))(t)
+		}, ofNetdev(r, "errors", errors)...)
+	}
 	n.counter("netdev_phy_discards_total", is(0), ofNetdev(r, "direction", "receive")...)
 	n.counter("netdev_pci_stalled_seconds_total", is(0.002), ofNetdev(r, "operation", "write")...)
 	// A port that goes down is counted once.
