@@ -84,6 +84,7 @@ func (s *doctorSettings) run(ctx context.Context, tracker *shutdownTracker, w io
 	if running != nil {
 		found.AddRunning(last.Contradict(verdict.Remembered(running, h.Store != nil), running))
 		found.Date(verdict.Standing(running))
+		found.AddClasses(running.Examination.Classes)
 	}
 	found.Took(time.Since(start))
 	if s.format == "json" {

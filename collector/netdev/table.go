@@ -128,8 +128,8 @@ func (t *table) addFEC(both collector.Group) {
 		"symbol errors, from Linux 6.18 on where the driver counts them. Codewords near the most that the code "+
 		"corrects (15 errors at 50 Gb/s per lane and more, 7 at 25) show how little margin is left. Read every 30 s.",
 		"ETHTOOL_A_FEC_HIST_BIN_VAL")
-	t.fecLaneCodewords = fec.With("errors", "lane").Counter("netdev_fec_lane_codewords_total", "The same for each lane, "+
-		"where the driver counts lanes.", "ETHTOOL_A_FEC_HIST_BIN_VAL_PER_LANE")
+	t.fecLaneCodewords = fec.With("errors", "lane").Counter("netdev_fec_lane_codewords_total", "The same for each "+
+		"lane, where the driver counts lanes.", "ETHTOOL_A_FEC_HIST_BIN_VAL_PER_LANE")
 }
 
 // addStatistics adds the rows of ethtool statistics: g is for mlx5, both for mlx5 and bnxt.

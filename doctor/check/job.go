@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/railscope/railscope/doctor/classes"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
@@ -48,7 +49,7 @@ func jobChecks() []jobCheck {
 			judgeUCXDevices},
 		{"nixl_etcd", []string{nixlEndpoints}, "`NIXL_ETCD_ENDPOINTS` has no valid address, or processes that " +
 			"share it have different namespaces", judgeNIXL},
-		{"class_mismatch", []string{"NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"}, "the traffic class of `NCCL_IB_TC` or " +
+		{"class_mismatch", classes.Variables(), "the traffic class of `NCCL_IB_TC` or " +
 			"`UCX_IB_TRAFFIC_CLASS` leads to a priority without PFC, while another one has it", judgeClass},
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/railscope/railscope/doctor/classes"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/terminal"
@@ -210,93 +210,19 @@ func uniform(list []qosValue) bool {
 const (
 	lossyAbove = 0.1 // share of the RDMA bytes sent
 	lossyRate  = 1e6 // bytes per second that a rail sends for jobs, below which the share says nothing
-	// Payload of the probe is less than its bytes on the wire.
-	probeWire = 1.3
 )
-
-// setting returns a setting of a rail; empty if it could not be read.
-func setting(f *facts.Facts, r *facts.Rail, name string) string {
-	for _, q := range f.QoS {
-		for _, set := range q.Settings {
-			if q.Device == r.Device && q.Port == r.Port && set.Name == name {
-				return set.Value
-			}
-		}
-	}
-	return ""
-}
-
-// lossless returns the priorities with PFC of a rail; known is false if they could not be read, or if global pause
-// makes all of them lossless.
-func lossless(f *facts.Facts, r *facts.Rail) (priorities []string, known bool) {
-	pause, pfc := setting(f, r, "pause"), setting(f, r, "pfc")
-	switch {
-	case pfc == "" || pause != "" && pause != "rx off tx off":
-		return nil, false
-	case pfc == "none":
-		return nil, true
-	}
-	return strings.Split(pfc, ","), true
-}
-
-// sentBy returns the bytes that a rail sent by RDMA in the window without those of the probe, and on which priorities
-// its physical port sent; known is false if its driver does not count them.
-func sentBy(l *facts.Live, name string) (rdma float64, by map[string]float64, known bool) {
-	rdma = counted(l, name, "port_transmit_bytes_total")
-	by, total := map[string]float64{}, 0.0
-	for _, i := range l.Increases {
-		if i.Row == "port_priority_bytes_total" && i.Labels[0] == name && i.Labels[3] == "transmit" {
-			by[i.Labels[2]] += i.By
-			total += i.By
-		}
-	}
-	// Some drivers' priorities are without RDMA.
-	return max(0, rdma-probeWire*counted(l, name, "probe_rail_bytes_total")), by, total >= (1-lossyAbove)*rdma
-}
-
-// leadsTo returns the priority into which a rail sorts a traffic class; known is false where that is up to the
-// driver, or where something other than the class decides: the VLAN tag, or the class of the whole device.
-func leadsTo(f *facts.Facts, r *facts.Rail, class uint8) (priority string, known bool) {
-	device := setting(f, r, "traffic_class")
-	if setting(f, r, "trust") == "pcp" || device != "" && device != "unset" {
-		return "", false
-	}
-	return priorityOf(setting(f, r, "dscp"), int(class>>2))
-}
-
-// priorityOf finds a DSCP in a text of [facts.DCB], such as "0=0-7 3=24,26". DSCPs that are not in it have priority 0.
-func priorityOf(classes string, dscp int) (priority string, known bool) {
-	if classes == "" || classes == "none" {
-		return "", false
-	}
-	for word := range strings.FieldsSeq(classes) {
-		p, list, _ := strings.Cut(word, "=")
-		for part := range strings.SplitSeq(list, ",") {
-			first, last, isRange := strings.Cut(part, "-")
-			from, err := strconv.Atoi(first)
-			to, errTo := from, error(nil)
-			if isRange {
-				to, errTo = strconv.Atoi(last)
-			}
-			if err == nil && errTo == nil && from <= dscp && dscp <= to {
-				return p, true
-			}
-		}
-	}
-	return "0", true
-}
 
 // judgeClass finds a traffic class that leads to a priority without PFC, while another one has it.
 func judgeClass(f *facts.Facts, env facts.Env, variable string) verdict {
-	class, err := strconv.ParseUint(strings.TrimSpace(env.Vars[variable]), 0, 8)
-	if err != nil { // such as UCX's auto
+	class, ok := classes.ClassOf(env, variable)
+	if !ok {
 		return verdict{}
 	}
 	var rails []*facts.Rail
 	to, on := "", []string(nil)
 	for _, r := range f.Judged() {
-		priority, known := leadsTo(f, r, uint8(class))
-		with, read := lossless(f, r)
+		priority, known := classes.LeadsTo(f, r, class)
+		with, read := classes.Lossless(f, r)
 		if known && read && len(with) > 0 && !slices.Contains(with, priority) {
 			rails, to, on = append(rails, r), priority, with
 		}
@@ -317,29 +243,30 @@ func checkLossyPriority(f *facts.Facts, report reporter) {
 	var without []*facts.Rail
 	some := false
 	for _, r := range f.Judged() {
-		on, read := lossless(f, r)
-		rdma, by, counts := sentBy(f.Live, r.Name)
+		on, read := classes.Lossless(f, r)
+		sent := classes.SentBy(f.Live, r.Name)
 		some = some || len(on) > 0
-		if !read || !counts || rdma < lossyRate*f.Live.Over.Seconds() {
+		if !read || sent.By == nil || sent.RDMA < lossyRate*f.Live.Over.Seconds() {
 			continue
 		}
 		if len(on) == 0 {
 			without = append(without, r)
 			continue
 		}
-		lossy := rdma
+		lossy := sent.RDMA
 		for _, p := range on {
-			lossy -= by[p]
+			lossy -= sent.By[p]
 		}
-		if lossy <= lossyAbove*rdma {
+		if lossy <= lossyAbove*sent.RDMA {
 			continue
 		}
-		used := slices.DeleteFunc(slices.Sorted(maps.Keys(by)), func(p string) bool {
-			return slices.Contains(on, p) || by[p] < lossyAbove*lossy
+		used := slices.DeleteFunc(slices.Sorted(maps.Keys(sent.By)), func(p string) bool {
+			return slices.Contains(on, p) || sent.By[p] < lossyAbove*lossy
 		})
 		report(finding.Finding{Subject: r.Subject(), Where: r.Where(),
 			Evidence: fmt.Sprintf("at least %s of the RDMA bytes that it sent in %s were on priorities without PFC "+
-				"(%s); PFC is on for %s", terminal.Percent(lossy/rdma), minutes(f.Live.Over), listed(used), listed(on)),
+				"(%s); PFC is on for "+
+				"%s", terminal.Percent(lossy/sent.RDMA), minutes(f.Live.Over), listed(used), listed(on)),
 			Why: "Congestion drops packets of such a priority, while the lossless one has room. Queue pairs that a " +
 				"GPU makes ignore the traffic class that NCCL sets (NVIDIA/nccl#2383).",
 			Fix: []string{note("give the jobs the class of a lossless priority (NCCL_IB_TC, UCX_IB_TRAFFIC_CLASS: "+

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/classes"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/fingerprint"
+	"github.com/railscope/railscope/internal/priority"
 )
 
 const (
@@ -53,6 +55,8 @@ type Options struct {
 	Series func(view func(series facts.Series, failed map[string]string))
 	// Faults returns the faults of a rail that ended in the last 10 minutes; nil: nothing watches its error counters.
 	Faults func(rail string) []fingerprint.Fault
+	// Class returns the traffic class of the probe's last round; nil: there was none.
+	Class func() *uint8
 	// Uses reports whether this process uses RDMA itself. If not, missing permissions of the process are not a fault.
 	Uses func() bool
 	// Store keeps the findings.
@@ -67,6 +71,8 @@ type Exam struct {
 	Err    string        // reason why there is no result; empty if there is one
 	Done   int           // examinations with a result; findings are complete after 2
 	Hard   time.Time     // last reading of hard facts; zero if there was none
+	// Classes are the priorities of the rails.
+	Classes []priority.Use
 }
 
 // Examiner examines the node. Safe for concurrent use.
@@ -287,6 +293,11 @@ func (e *Examiner) Examine(ctx context.Context) {
 	exam.Unread = check.ServedUnread(f.Unread)
 	e.done++
 	exam.Done = e.done
+	var class *uint8
+	if e.o.Class != nil {
+		class = e.o.Class()
+	}
+	exam.Classes = classes.Served(f, class)
 	e.add(ctx, start, Judge(f, e.o.Uses()), func(one finding.Finding) bool { return check.Judges(f, one) })
 }
 

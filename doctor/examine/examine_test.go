@@ -42,6 +42,9 @@ func TestExaminer(t *testing.T) {
 	sick := doctortest.Machine(t, "rxe", doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
 	sick.Memlock = facts.Memlock{Known: true, Soft: 1 << 16, Hard: 1 << 16}
 	sick.Unread = []string{"read /sys/x: permission denied"}
+	sick.QoS = []facts.QoS{{Device: sick.Rails[0].Device, Port: 1,
+		Settings: []facts.Setting{{Name: "dscp", Value: "3=26"}}}}
+	sick.Jobs.Envs = []facts.Env{{Vars: map[string]string{"NCCL_IB_TC": "0"}, Count: 1, Processes: make([]facts.Process, 1)}}
 	healthy := doctortest.Machine(t, "rxe", "")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -49,7 +52,7 @@ func TestExaminer(t *testing.T) {
 		var now atomic.Pointer[facts.Facts]
 		var uses atomic.Bool
 		flaps := 0.0
-		w := New(Options{Store: store, Uses: uses.Load,
+		w := New(Options{Store: store, Uses: uses.Load, Class: func() *uint8 { return new(uint8(106)) },
 			Gather: func(context.Context) *facts.Facts {
 				time.Sleep(30 * time.Millisecond)
 				f := *now.Load()
@@ -69,6 +72,10 @@ func TestExaminer(t *testing.T) {
 		if got := checks(store); got != nil || w.Last().Took != 30*time.Millisecond || len(w.Last().Unread) != 1 {
 			t.Errorf("after the first examination: %q, %+v", got, w.Last())
 		}
+		classes := w.Last().Classes
+		if len(classes) != 2 || classes[0].Jobs[0] != "1 process (class 0)" || !classes[1].Probe || classes[0].Probe {
+			t.Errorf("priorities: %+v", classes)
+		}
 		time.Sleep(10 * time.Second)
 		if got := strings.Join(checks(store), ", "); got != "port_down rail 1, source_failed source gpu, "+
 			"queue_pairs_failed rail 0" {
@@ -82,7 +89,8 @@ func TestExaminer(t *testing.T) {
 		}
 		now.Store(healthy)
 		time.Sleep(3 * time.Minute)
-		if got := strings.Join(checks(store), ", "); strings.Contains(got, "port_down") || strings.Contains(got, "memlock") {
+		if got := strings.Join(checks(store), ", "+
+			""); strings.Contains(got, "port_down") || strings.Contains(got, "memlock") {
 			t.Errorf("three examinations after it was fixed: %s", got)
 		}
 		stop()

@@ -7,13 +7,16 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
 	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/classes"
 	"github.com/railscope/railscope/doctor/deadpath"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
@@ -46,6 +49,8 @@ type Node struct {
 	Unread []string `json:"unread"`
 	// DeadPath is how long its jobs wait before they see a dead path; empty for a peer.
 	DeadPath []deadpath.Wait `json:"dead_path"`
+	// Classes are the priorities of its rails; empty for a peer.
+	Classes []priority.Use `json:"classes"`
 }
 
 // Examine judges this node and, unless nil, the peer, in the order of the checks: each node's, then the pair's. wanted
@@ -109,6 +114,11 @@ func (r *Report) AddRunning(found []finding.Finding) {
 	r.Add(found)
 }
 
+// AddClasses adds what the railscope that runs on this node knows of the priorities of its rails.
+func (r *Report) AddClasses(running []priority.Use) {
+	r.Nodes[0].Classes = priority.Complete(r.Nodes[0].Classes, running)
+}
+
 // Add adds findings about this node from elsewhere, each check and subject once. A duplicate only dates the existing
 // finding. Findings that know an earlier better state replace those of the same fault without it.
 func (r *Report) Add(found []finding.Finding) {
@@ -147,9 +157,11 @@ func (r *Report) AddUnread(what string) { r.Nodes[0].Unread = append(r.Nodes[0].
 
 func (r *Report) addNode(f *facts.Facts) {
 	n := Node{Node: f.Node, Rails: []string{}, Bonds: []string{}, GPUs: len(f.GPUs),
-		Unread: append([]string{}, f.Unread...), DeadPath: []deadpath.Wait{}}
+		Unread: append([]string{}, f.Unread...), DeadPath: []deadpath.Wait{},
+		Classes: []priority.Use{}}
 	if len(r.Nodes) == 0 {
 		n.DeadPath = append(n.DeadPath, deadpath.Waits(f)...)
+		n.Classes = append(n.Classes, classes.Of(f, nil)...)
 	}
 	for i := range f.Rails {
 		n.Rails = append(n.Rails, f.Rails[i].String())
@@ -216,6 +228,7 @@ func (r Report) WriteText(w io.Writer, page Page) error {
 		for _, w := range n.DeadPath {
 			p.prose("  ", "  ", w.String())
 		}
+		p.classes(n.Classes)
 	}
 	for _, f := range finding.Joined(r.Sorted()) {
 		p.finding(f)
@@ -252,6 +265,20 @@ func (p printer) node(n Node) {
 		}
 		p.line("%s", strings.Repeat("  ", min(i, 1))+line)
 	}
+}
+
+// classes prints the priorities as a table.
+func (p printer) classes(uses []priority.Use) {
+	if len(uses) == 0 {
+		return
+	}
+	p.line("")
+	t := tabwriter.NewWriter(p.w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "  "+terminal.Row("PRIORITY", "DSCP", "LOSSLESS", "RAILS", "SENT", "USED BY"))
+	for _, j := range priority.Join(uses) {
+		fmt.Fprintln(t, "  "+terminal.Row(j.Cells()...))
+	}
+	_ = t.Flush() // p.w keeps the first error
 }
 
 type printer struct {

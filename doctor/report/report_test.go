@@ -17,6 +17,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/hungfs"
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/testenv"
 )
@@ -91,7 +92,16 @@ func TestText(t *testing.T) {
 	failed := report(healthy, nil, nil)
 	failed.AddPeerFailure("spark-02:10092", errors.New("peer_unreachable: connection refused"),
 		"# start railscope there")
+	sorting := doctortest.Machine(t, "hgx", "")
+	for _, r := range sorting.Rails {
+		sorting.QoS = append(sorting.QoS, facts.QoS{Device: r.Device, Port: r.Port, Settings: []facts.Setting{
+			{Name: "pfc", Value: "3"}, {Name: "dscp", Value: "0=0-7 3=24,26"}}})
+	}
+	served := report(sorting, nil, nil)
+	served.AddClasses([]priority.Use{{Rail: "0", Priority: "3", DSCP: "24,26", Lossless: new(true), Sent: new(25e9),
+		Probe: true}})
 	for name, r := range map[string]Report{
+		"classes": served,
 		"healthy": report(healthy, nil, nil),
 		"broken":  report(broken, nil, judge(broken, nil)),
 		"pair":    report(broken, there, append(judge(broken, nil), judge(broken, there)...)),
@@ -158,7 +168,8 @@ func TestExamine(t *testing.T) {
 	want := 2*(len(check.Checks())-live) + len(check.PeerChecks())
 	if r.Checks != want || r.NotRun != live || live < 10 || r.Critical+r.Warnings != len(r.Findings) ||
 		len(r.Nodes) != 2 {
-		t.Errorf("%d checks and %d not run, want %d and %d; %d faults and %d warnings of %d", r.Checks, r.NotRun, want, live,
+		t.Errorf("%d checks and %d not run, want %d and %d; %d faults and %d warnings of "+
+			"%d", r.Checks, r.NotRun, want, live,
 			r.Critical, r.Warnings, len(r.Findings))
 	}
 	r.AddRunning([]finding.Finding{{Check: "lossy_rail", Severity: finding.Warning, Subject: "rail 1"}})

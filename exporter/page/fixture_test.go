@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/proof"
 )
 
@@ -156,9 +157,17 @@ func trained(t testing.TB) (Options, exposition) {
 			return nil, 0.7
 		},
 		Exam: func() Exam {
-			return examined(finding.Finding{Check: "fallback", Severity: finding.Critical, Subject: "peer hgx-09",
+			e := examined(finding.Finding{Check: "fallback", Severity: finding.Critical, Subject: "peer hgx-09",
 				Evidence: "RDMA to hgx-09 failed: no_gid: rail 4 has no RoCE v2 GID in the peer's subnet",
 				Why:      "Rounds with this peer go by TCP.", Fix: []string{"ip address add 10.4.0.1/24 dev enp156s0np0"}})
+			for i := range 8 {
+				name := strconv.Itoa(i)
+				e.Classes = append(e.Classes,
+					priority.Use{Rail: name, Priority: "0", DSCP: "0-7", Lossless: new(false), Sent: new(15e3)},
+					priority.Use{Rail: name, Priority: "3", DSCP: "24-31", Lossless: new(true), Sent: new(3.6e10),
+						Jobs: []string{"8 processes (class 106)"}, Probe: true})
+			}
+			return e
 		},
 	}
 	e := captured(t, "hgx", more...)

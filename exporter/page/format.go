@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/units"
 )
@@ -23,6 +24,7 @@ func formats() template.FuncMap {
 		"stamp":   func(t time.Time) string { return t.Format("2 Jan 15:04:05") },
 		"machine": func(t time.Time) string { return t.Format(time.RFC3339) },
 		"drawn":   func(peers []Peer) []Peer { return peers[:min(len(peers), maxPeers)] },
+		"classes": priority.Join,
 		"rest":    func(peers []Peer) int { return max(0, len(peers)-maxPeers) },
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/status"
@@ -165,6 +166,7 @@ type Exam struct {
 	Unread   []string  // checks that were skipped because their data could not be read
 	Findings []finding.Raised
 	More     int // number of findings beyond the list
+	Classes  []priority.Use
 }
 
 // level returns the level at which a finding is shown. Findings that are silenced, recovering or need no action do

@@ -11,6 +11,7 @@ import (
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/stats"
 	"github.com/railscope/railscope/internal/status"
 )
@@ -56,7 +57,7 @@ func take(scraper *scrape.Scraper, o page.Options, now time.Time, ports []page.P
 		Rails: []status.Rail{}, RailsRead: read, Peers: []status.Peer{},
 		Examination: status.Examination{At: known(shown.Exam.At), Seconds: shown.Exam.Took.Seconds(),
 			Error: text(shown.Exam.Err), Done: shown.Exam.Done, Hard: known(shown.Exam.Hard),
-			Unread: append([]string{}, shown.Exam.Unread...)},
+			Unread: append([]string{}, shown.Exam.Unread...), Classes: append([]priority.Use{}, shown.Exam.Classes...)},
 		Findings: append([]finding.Raised{}, shown.Exam.Findings...), FindingsDropped: shown.Exam.More,
 	}
 	for _, r := range shown.Rails {

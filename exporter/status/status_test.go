@@ -22,6 +22,7 @@ import (
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/status"
 )
@@ -72,7 +73,8 @@ func scraper(src collector.Source, now *bool) *scrape.Scraper {
 const want = `{"version":1,"node":"n1","verdict":{"level":"critical","text":"no rail is up"},` +
 	`"railscope":{"version":"1.2.3","revision":"abc","go":"go1"},"simulated":false,"started":"2000-01-01T00:00:00Z",` +
 	`"at":"2000-01-01T00:00:00Z","maintenance":true,"examination":{"at":"2000-01-01T00:00:00Z","seconds":0.5,` +
-	`"error":null,"done":2,"unread":["a file"],"hard":null},"rails":[{"name":"3","device":"mlx5_3","port":"1","netdev":"eth3",` +
+	`"error":null,"done":2,"unread":["a file"],"hard":null,"classes":[{"rail":"3","priority":"5",` +
+	`"dscp":"40-47","lossless":true,"bytes_per_second":8,"jobs":[],"probe":true}]},"rails":[{"name":"3","device":"mlx5_3","port":"1","netdev":"eth3",` +
 	`"pci_address":"0000:18:00.0","numa_node":"1","state":"down","up":false,"rate_bytes_per_second":50000000000,` +
 	`"capacity_bytes_per_second":null,"expected_bytes_per_second":null,"mtu_bytes":null,` +
 	`"proof":{"by":"burst","bytes_per_second":9,"at":"2000-01-01T00:00:00Z"},` +
@@ -108,6 +110,8 @@ func TestStatus(t *testing.T) {
 						Fix: []string{"f"}}}}, {Outcome: "ok"}}}}, true
 			}, Exam: func() page.Exam {
 				return page.Exam{On: true, At: now, Took: time.Second / 2, Done: 2, Unread: []string{"a file"}, More: 4,
+					Classes: []priority.Use{{Rail: "3", Priority: "5", DSCP: "40-47", Lossless: new(true), Sent: new(8.),
+						Jobs: []string{}, Probe: true}},
 					Findings: []finding.Raised{{Finding: finding.Finding{Check: "port_down", Severity: finding.Critical,
 						Subject: "rail 3", Fix: []string{"x"}, Since: now, Seen: now}}}}
 			}}

@@ -55,6 +55,7 @@ func (n *Node) newExaminer(g *facts.Gatherer, errors *fingerprint.Watch, jobs bo
 				fresh, func(series *table.Table, failed map[string]string) { view(series, failed) })
 		},
 		Faults: errors.Faults,
+		Class:  n.Probe.class.Load,
 		Uses:   func() bool { return n.Probe.Service.Stats().Running },
 		Store:  n.Findings,
 	})
@@ -64,7 +65,7 @@ func (n *Node) newExaminer(g *facts.Gatherer, errors *fingerprint.Watch, jobs bo
 func (n *Node) exam() page.Exam {
 	last := n.Examiner.Last()
 	e := page.Exam{On: true, At: last.At, Took: last.Took, Err: last.Err, Unread: last.Unread,
-		Done: last.Done, Hard: last.Hard}
+		Done: last.Done, Hard: last.Hard, Classes: last.Classes}
 	e.Findings, e.More = n.Findings.List(time.Now())
 	return e
 }

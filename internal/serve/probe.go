@@ -114,6 +114,7 @@ type ProbeController struct {
 	peers []string                  // peers that have series
 	last  map[string]string         // summary of the last round by peer; changes are logged
 	letGo atomic.Pointer[time.Time] // until then no device stays open for its events
+	class atomic.Pointer[uint8]     // traffic class of the last round; nil: there was none
 	opts  *options.Options          // options in use
 }
 
@@ -235,6 +236,9 @@ func (p *ProbeController) keepFindings() {
 func (p *ProbeController) observe(r result.Result) {
 	found := check.Round(r)
 	p.metrics.Observe(r, found)
+	if r.Class.Source != "" {
+		p.class.Store(&r.Class.TrafficClass)
+	}
 	if r.Outcome != result.Skipped {
 		p.findings.UpdateJudged(sourcePeer+r.Peer, r.Start, found, func(f finding.Finding) bool {
 			return check.RoundJudges(&r, f)

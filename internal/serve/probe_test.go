@@ -32,10 +32,16 @@ func TestObserveDegraded(t *testing.T) {
 	}
 	p.observe(round(2e9))
 	p.observe(round(3e9))
-	p.observe(result.Result{Peer: "b:1", Outcome: result.OK, Transport: result.RDMA})
+	p.observe(result.Result{Peer: "b:1", Outcome: result.OK, Transport: result.RDMA,
+		Class: result.Class{TrafficClass: 106, Source: "configured"}})
+	p.observe(result.Result{Peer: "b:1", Outcome: result.Skipped})
+	if class := p.class.Load(); class == nil || *class != 106 {
+		t.Errorf("the traffic class of the last round is %v, want 106", class)
+	}
 	got := regexp.MustCompile(`time=\S+ `).ReplaceAllString(out.String(), "")
 	want := `level=WARN msg="Probe finished" peer=b:1 result=degraded transport=rdma check=goodput_below_expected subject="rail 0" evidence="rail 0 carries 16 Gb/s, 20 % of the 80 Gb/s expected"
 level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
+level=INFO msg="Probe skipped" peer=b:1 result=skipped transport="" reason="" detail=""
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +logged:\n%s", diff)

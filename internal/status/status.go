@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/finding"
+	"github.com/railscope/railscope/internal/priority"
 	"github.com/railscope/railscope/internal/proof"
 	"github.com/railscope/railscope/internal/terminal"
 )
@@ -77,7 +78,8 @@ type Examination struct {
 	Done    int        `json:"done"`    // examinations with a result: after two, the active findings are known
 	Unread  []string   `json:"unread"`  // checks that were skipped because their data could not be read
 	// time at which hard facts were last read, for example by this request; null: never
-	Hard *time.Time `json:"hard"`
+	Hard    *time.Time     `json:"hard"`
+	Classes []priority.Use `json:"classes"` // priorities of the rails
 }
 
 // Rail is a rail as of the last read.
