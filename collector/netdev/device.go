@@ -190,7 +190,7 @@ func (l *locked) fetchStatistics() (values []uint64, err error) {
 		}
 	}
 	if !l.identified {
-		if err := l.identify(); err != nil {
+		if err := identify(l.device, l.key.name, l.files.Dir); err != nil {
 			return nil, err
 		}
 		l.identified = true
@@ -203,20 +203,20 @@ var (
 	pciAddress        = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$`)
 )
 
-// identify verifies that ethtool's interface is the one in sysfs, which may be mounted from another network namespace:
-// the driver must be on the same PCI function. An interface without one has no statistics of the table.
-func (l *locked) identify() error {
-	target, err := os.Readlink(filepath.Join(l.files.Dir, "device"))
+// identify verifies that ethtool's interface is the one in dir of sysfs, which may be mounted from another network
+// namespace: the driver must be on the same PCI function. An interface without one has no statistics of the table.
+func identify(d *ethtool.Device, name, dir string) error {
+	target, err := os.Readlink(filepath.Join(dir, "device"))
 	address := filepath.Base(target)
 	if err != nil || !pciAddress.MatchString(address) {
 		return nil
 	}
-	_, bus, err := l.device.Driver()
-	if errors.Is(err, unix.ENODEV) && sysfs.Exists(l.files.Dir) != nil {
+	_, bus, err := d.Driver()
+	if errors.Is(err, unix.ENODEV) && sysfs.Exists(dir) != nil {
 		return err // removed just now
 	}
 	if errors.Is(err, unix.ENODEV) || err == nil && bus != address {
-		return fmt.Errorf("ethtool has %s at %q, sysfs at %s: %w", l.key.name, bus, address, errOtherNamespace)
+		return fmt.Errorf("ethtool has %s at %q, sysfs at %s: %w", name, bus, address, errOtherNamespace)
 	}
 	return err
 }

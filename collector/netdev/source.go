@@ -23,7 +23,8 @@ import (
 // Source is the source of network interfaces.
 //
 // Each interface is two devices. One reads what the kernel reports without a lock. The other reads what takes the
-// RTNL lock (carrier, speed, ethtool), which is held while an interface is configured, by some drivers for long.
+// RTNL lock (carrier, speed, ethtool), which is held while an interface is configured, by some drivers for long. Its
+// module is a third one.
 type Source struct {
 	*table
 	net    string // <sysfs>/class/net
@@ -38,18 +39,27 @@ type Source struct {
 	live    func(path string) bool // reports whether sysfs is the running kernel's
 	ioctl   ethtool.Ioctl          // nil until a socket is open
 	fec     readFEC                // nil if ioctl is not the kernel's: FEC is then read from the statistics only
+	module  readModule             // nil if modules are not read
 	asking  lane.Group[map[string]*rtnl.Link]
 	netlink rtnl.Client                           // owned by the lane of the netlink requests
 	links   atomic.Pointer[map[string]*rtnl.Link] // links of this Read, by name
 }
 
-// key is one of the two parts of an interface with the rails on it; the inode changes when the interface is recreated.
+// key is one of the parts of an interface with the rails on it; the inode changes when the interface is recreated.
 type key struct {
-	name   string
-	inode  uint64
-	rails  string // rail names, one per line
-	locked bool   // true: the part that takes the RTNL lock
+	name  string
+	inode uint64
+	rails string // rail names, one per line
+	part  part
 }
+
+type part int
+
+const (
+	unlockedPart part = iota
+	lockedPart        // what takes the RTNL lock
+	opticsPart
+)
 
 // New returns the source of the rails' interfaces below path (/sys). An interface that is slower than budget is
 // skipped. ioctl answers for a captured tree; nil asks the kernel.
@@ -59,14 +69,20 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, i
 	s.links.Store(&map[string]*rtnl.Link{})
 	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
 		files, labels := collector.NewFiles(s.net, k.name), collector.RailLabels(k.rails, k.name)
-		if k.locked {
-			return &locked{table: s.table, key: k, labels: labels, files: files, ioctl: s.ioctl,
-				fec: s.fec}
+		switch k.part {
+		case lockedPart:
+			return &locked{table: s.table, key: k, labels: labels, files: files, ioctl: s.ioctl, fec: s.fec}
+		case opticsPart:
+			return &optics{table: s.table, key: k, labels: labels, files: files, ioctl: s.ioctl, module: s.module}
 		}
 		return &unlocked{source: s, name: k.name, labels: labels, files: files}
 	})
 	return s
 }
+
+// ReadModules makes the source read temperature and optical power of modules, which needs CAP_NET_ADMIN. It must be
+// called before the first Read.
+func (s *Source) ReadModules() { s.module = ethtool.ReadModule }
 
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
@@ -79,7 +95,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 			s.ioctl, s.fec = socket.Ioctl, ethtool.ReadFEC
 		}
 	}
-	keys := make([]key, 0, 2*len(on))
+	keys := make([]key, 0, 3*len(on))
 	names := slices.Sorted(maps.Keys(on))
 	for _, name := range names {
 		inode, err := sysfs.Inode(filepath.Join(s.net, name))
@@ -89,9 +105,13 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		}
 		slices.Sort(on[name])
 		k := key{name: name, inode: inode, rails: strings.Join(slices.Compact(on[name]), "\n")}
-		keys = append(keys, k)
-		k.locked = true
-		keys = append(keys, k)
+		for k.part = range opticsPart {
+			keys = append(keys, k)
+		}
+		if s.module != nil && s.fec != nil { // without fec, the tree is not the kernel's
+			k.part = opticsPart
+			keys = append(keys, k)
+		}
 	}
 	s.askLinks(names)
 	_, more := s.parts.Read(keys, emit)

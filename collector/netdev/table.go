@@ -16,6 +16,7 @@ type table struct {
 
 	fecMode, fecCorrected, fecUncorrectable, fecBits *collector.Metric
 	fecCodewords, fecLaneCodewords                   *collector.Metric // by number of errors
+	moduleTemperature, modulePower                   *collector.Metric
 }
 
 type number struct {
@@ -66,6 +67,7 @@ func newTable() *table {
 	t.number(s, "statistics/rx_crc_errors", "netdev_receive_crc_errors_total", "Packets received with a bad "+
 		"checksum; a rising value points to cable or optics.")
 	t.addStatistics(g.Ref(refMlx5), g.Ref(refMlx5+", "+refBnxt))
+	t.addModule(g)
 	return t
 }
 
@@ -130,6 +132,17 @@ func (t *table) addFEC(both collector.Group) {
 		"ETHTOOL_A_FEC_HIST_BIN_VAL")
 	t.fecLaneCodewords = fec.With("errors", "lane").Counter("netdev_fec_lane_codewords_total", "The same for each "+
 		"lane, where the driver counts lanes.", "ETHTOOL_A_FEC_HIST_BIN_VAL_PER_LANE")
+}
+
+// addModule adds the rows of modules.
+func (t *table) addModule(g collector.Group) {
+	module := g.Ref("net/ethtool/eeprom.c, SFF-8472, SFF-8636, CMIS 5.2")
+	t.moduleTemperature = module.Gauge("netdev_module_temperature_celsius", "Temperature of the module, with "+
+		"--source.netdev.modules and CAP_NET_ADMIN (Linux 5.13). Read every 30 s while there is a carrier.",
+		"ETHTOOL_A_MODULE_EEPROM_DATA")
+	t.modulePower = module.With("lane", "direction").Gauge("netdev_module_power_watts", "Optical power of a lane of "+
+		"the module, 0 in the dark, read as the temperature: receive is the light that arrives, transmit that of the "+
+		"laser. Absent for copper.", "ETHTOOL_A_MODULE_EEPROM_DATA")
 }
 
 // addStatistics adds the rows of ethtool statistics: g is for mlx5, both for mlx5 and bnxt.

@@ -79,11 +79,9 @@ func Of(f *facts.Facts, probe *uint8) []priority.Use {
 	})
 }
 
-// Served is like Of for everybody who may see the page: it names no processes and no variables.
+// Served is like Of for everybody who may see the page: it names no processes and no values of variables.
 func Served(f *facts.Facts, probe *uint8) []priority.Use {
-	return of(f, probe, func(env facts.Env, _ string, class uint8) string {
-		return fmt.Sprintf("%s (class %d)", terminal.Count(env.Count, "process"), class)
-	})
+	return of(f, probe, func(env facts.Env, _ string, _ uint8) string { return terminal.Count(env.Count, "process") })
 }
 
 // describe returns the text about the processes of an environment, whose variable selects a class.

@@ -73,7 +73,7 @@ func TestExaminer(t *testing.T) {
 			t.Errorf("after the first examination: %q, %+v", got, w.Last())
 		}
 		classes := w.Last().Classes
-		if len(classes) != 2 || classes[0].Jobs[0] != "1 process (class 0)" || !classes[1].Probe || classes[0].Probe {
+		if len(classes) != 2 || classes[0].Jobs[0] != "1 process" || !classes[1].Probe || classes[0].Probe {
 			t.Errorf("priorities: %+v", classes)
 		}
 		time.Sleep(10 * time.Second)

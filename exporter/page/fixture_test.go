@@ -165,7 +165,7 @@ func trained(t testing.TB) (Options, exposition) {
 				e.Classes = append(e.Classes,
 					priority.Use{Rail: name, Priority: "0", DSCP: "0-7", Lossless: new(false), Sent: new(15e3)},
 					priority.Use{Rail: name, Priority: "3", DSCP: "24-31", Lossless: new(true), Sent: new(3.6e10),
-						Jobs: []string{"8 processes (class 106)"}, Probe: true})
+						Jobs: []string{"8 processes"}, Probe: true})
 			}
 			return e
 		},

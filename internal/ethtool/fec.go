@@ -78,7 +78,7 @@ func ReadFEC(name string) (FEC, error) {
 }
 
 func readFEC(conn *netlink.Conn, name string) (f FEC, err error) {
-	err = query(conn, name, unix.ETHTOOL_MSG_FEC_GET, unix.ETHTOOL_FLAG_STATS, f.decode)
+	err = query(conn, name, unix.ETHTOOL_MSG_FEC_GET, unix.ETHTOOL_FLAG_STATS, nil, f.decode)
 	if err != nil {
 		return FEC{}, fmt.Errorf("ethtool netlink FEC of %s: %w", name, err)
 	}
@@ -144,8 +144,10 @@ func dial() (*netlink.Conn, error) {
 	return conn, nil
 }
 
-// query sends one request about an interface. The error is EOPNOTSUPP if the family does not exist.
-func query(conn *netlink.Conn, name string, cmd byte, flags uint32, decode func(data []byte) error) error {
+// query sends one request about an interface, with more attributes unless encode is nil. The error is EOPNOTSUPP if the
+// family does not exist.
+func query(conn *netlink.Conn, name string, cmd byte, flags uint32, encode func(*netlink.AttributeEncoder),
+	decode func(data []byte) error) error {
 	family, err := familyID(conn)
 	if err == nil {
 		err = generic(conn, family, cmd, func(ae *netlink.AttributeEncoder) {
@@ -156,6 +158,9 @@ func query(conn *netlink.Conn, name string, cmd byte, flags uint32, decode func(
 				}
 				return nil
 			})
+			if encode != nil {
+				encode(ae)
+			}
 		}, decode)
 	}
 	if errors.Is(err, unix.ENOENT) {

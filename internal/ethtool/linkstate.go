@@ -49,7 +49,7 @@ func ReadLinkReason(name string) (string, error) {
 }
 
 func readLinkReason(conn *netlink.Conn, name string) (reason string, err error) {
-	err = query(conn, name, unix.ETHTOOL_MSG_LINKSTATE_GET, 0, func(data []byte) (err error) {
+	err = query(conn, name, unix.ETHTOOL_MSG_LINKSTATE_GET, 0, nil, func(data []byte) (err error) {
 		state := nlattr.Last(data, unix.ETHTOOL_A_LINKSTATE_EXT_STATE, &err)
 		detail := nlattr.Last(data, unix.ETHTOOL_A_LINKSTATE_EXT_SUBSTATE, &err)
 		if err != nil || len(state) != 1 {

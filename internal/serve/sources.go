@@ -40,6 +40,7 @@ type Sources struct {
 	Interval     time.Duration    // time between samples
 	ProcessLimit int              // maximum number of series per row of the process source
 	GPUProcesses bool             // export the GPU memory of each process
+	Modules      bool             // read the modules of interfaces
 	NCCLLogs     []string         // patterns of files
 }
 
@@ -96,10 +97,14 @@ func (s *Sources) open(h *Host, u users, logger *slog.Logger) (list []collector.
 	gpus := gpu.New(h.amd, h.Procfs, h.NVML, deviceBudget, gpuProcesses)
 	ports := rdma.New(h.Sysfs, h.Finder.Snapshot, deviceBudget)
 	ports.MaxMTU, ports.Expected, ports.Node = u.probe.MaxMTU, h.Keeper.Expected, h.Keeper.Node
+	interfaces := netdev.New(h.Sysfs, h.Finder.Rails, deviceBudget, h.Ethtool)
+	if s.Modules {
+		interfaces.ReadModules()
+	}
 	opened := map[string]collector.Source{
 		"rdma":      ports,
 		"bond":      bond.New(h.Sysfs, h.Procfs, h.Finder.Rails, deviceBudget),
-		"netdev":    netdev.New(h.Sysfs, h.Finder.Rails, deviceBudget, h.Ethtool),
+		"netdev":    interfaces,
 		"gpudirect": gpudirect.New(h.Sysfs, h.Procfs, h.Rootfs, deviceBudget),
 		"pcie":      pcie.New(h.Sysfs, h.Finder.Snapshot, deviceBudget),
 		"gpu":       gpus,

@@ -207,7 +207,7 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("headings: %v", got)
 	}
 	if got := value[int](b, `document.querySelectorAll('main').length + `+
-		`document.querySelectorAll('section[aria-labelledby]').length + `+
+		`document.querySelectorAll('section[aria-labelledby]:not([hidden])').length + `+
 		`document.querySelectorAll('nav[aria-label]').length + document.querySelectorAll('footer').length`); got != 8 {
 		t.Errorf("%d landmarks, want 8", got)
 	}

@@ -18,7 +18,7 @@ import (
 
 const (
 	poll        = 300 * time.Millisecond // interval of checks of a condition
-	commandTime = 30 * time.Second       // limit for a command that should end at once; the CPUs are emulated
+	commandTime = 2 * time.Minute        // limit for a command that should end at once; the CPUs are emulated
 	linkTime    = 45 * time.Second       // limit until nodes notice a link, or its loss, and facts are read again
 )
 
