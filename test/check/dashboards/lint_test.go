@@ -144,7 +144,8 @@ func TestPanels(t *testing.T) {
 var units = []string{
 	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps",
 	"Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "suffix:GT/s",
-	"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dateTimeAsIso", "dateTimeFromNow", "hertz", "celsius", "dBm", "watt",
+	"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dateTimeAsIso", "dateTimeFromNow", "hertz", "celsius", "watt",
+	"dBm",
 	"joule", "bool", "bool_yes_no", "bool_on_off",
 }
 
