@@ -101,7 +101,7 @@ image-run: image ## run the image once with the permissions of a pod
 
 page: deps ## test the live page of the real binary in Chromium
 	@scripts/need.sh chromium=chromium
-	cd test/browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 ./... # reads files outside its module, which the test cache does not track
+	cd test/browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 -timeout 30m ./... # reads files outside its module, which the test cache does not track
 
 render: build .bin/prometheus ## render the dashboards with Grafana's components into docs/img (ARGS=demo: query every panel with railscope demo)
 	scripts/render.sh $(ARGS)

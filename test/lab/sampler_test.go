@@ -77,8 +77,8 @@ func TestSamplerBurst(t *testing.T) {
 	count := grew(t, before, after, `rail_utilization_ratio_count{rail="0",direction="transmit"}`)
 	late := grew(t, before, after, `sampler_overruns_total{device="rxe0"}`)
 	t.Logf("%.1f MB/s for %.1f s; %v samples, %v late", rate/1e6, took, count, late)
-	// A late sample counts once, but covers more than one interval.
-	near(t, "bytes by the histogram", sum/count*(count+late)*0.1*capacity, float64(b.wireBytes()), 0)
+	// A late sample counts once, but covers two intervals, or some more on a slow machine.
+	near(t, "bytes by the histogram", sum/count*(count+late)*0.1*capacity, float64(b.wireBytes()), late*0.3*rate)
 	const edges = 0.2 // the first and the last sample
 	near(t, "busy seconds of the rail",
 		grew(t, before, after, `rail_busy_seconds_total{rail="0",direction="transmit"}`), took, edges)
