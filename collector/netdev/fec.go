@@ -15,13 +15,8 @@ type readFEC func(netdev string) (ethtool.FEC, error)
 
 // readFEC emits the mode of forward error correction, and what it counted as far as the statistics do not have it.
 func (l *locked) readFEC(r *collector.Reading) {
-	fail := func(err error) {
-		if err != nil && sysfs.Reason(err) != sysfs.ReasonUnsupported {
-			r.Fail(err)
-		}
-	}
 	mode, err := l.device.FECMode()
-	fail(err)
+	failUnlessUnsupported(r, err)
 	if mode != "" {
 		r.Record(l.table.fecMode, 1, nil, collector.RailLabels(l.key.rails, l.key.name, mode)...)
 	}
@@ -29,7 +24,7 @@ func (l *locked) readFEC(r *collector.Reading) {
 		return
 	}
 	fec, err := l.fec(l.key.name)
-	fail(err)
+	failUnlessUnsupported(r, err)
 	l.recordTotal(r, l.table.fecCorrected, fec.Corrected)
 	l.recordTotal(r, l.table.fecUncorrectable, fec.Uncorrectable)
 	l.recordTotal(r, l.table.fecBits, fec.Bits)
@@ -44,6 +39,13 @@ func (l *locked) readFEC(r *collector.Reading) {
 			r.Record(l.table.fecLaneCodewords, float64(n), nil,
 				collector.RailLabels(l.key.rails, l.key.name, errors, strconv.Itoa(lane))...)
 		}
+	}
+}
+
+// failUnlessUnsupported reports an error, except that the driver or the kernel lacks what was asked for.
+func failUnlessUnsupported(r *collector.Reading, err error) {
+	if err != nil && sysfs.Reason(err) != sysfs.ReasonUnsupported {
+		r.Fail(err)
 	}
 }
 

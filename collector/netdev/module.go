@@ -5,7 +5,6 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/ethtool"
-	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // readModule is the type of [ethtool.ReadModule].
@@ -51,9 +50,7 @@ func (o *optics) identify() error {
 // read emits what the module of a port with a carrier measures.
 func (o *optics) read(r *collector.Reading) {
 	m, err := o.module(o.key.name)
-	if err != nil && sysfs.Reason(err) != sysfs.ReasonUnsupported {
-		r.Fail(err)
-	}
+	failUnlessUnsupported(r, err)
 	if m.Temperature != nil {
 		r.Record(o.table.moduleTemperature, *m.Temperature, nil, o.labels...)
 	}

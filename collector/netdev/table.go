@@ -130,8 +130,8 @@ func (t *table) addFEC(both collector.Group) {
 		"symbol errors, from Linux 6.18 on where the driver counts them. Codewords near the most that the code "+
 		"corrects (15 errors at 50 Gb/s per lane and more, 7 at 25) show how little margin is left. Read every 30 s.",
 		"ETHTOOL_A_FEC_HIST_BIN_VAL")
-	t.fecLaneCodewords = fec.With("errors", "lane").Counter("netdev_fec_lane_codewords_total", "The same for each "+
-		"lane, where the driver counts lanes.", "ETHTOOL_A_FEC_HIST_BIN_VAL_PER_LANE")
+	t.fecLaneCodewords = fec.With("errors", "lane").Counter("netdev_fec_lane_codewords_total", "Codewords of a "+
+		"lane with this number of symbol errors, where the driver counts lanes.", "ETHTOOL_A_FEC_HIST_BIN_VAL_PER_LANE")
 }
 
 // addModule adds the rows of modules.
@@ -141,8 +141,8 @@ func (t *table) addModule(g collector.Group) {
 		"--source.netdev.modules and CAP_NET_ADMIN (Linux 5.13). Read every 30 s while there is a carrier.",
 		"ETHTOOL_A_MODULE_EEPROM_DATA")
 	t.modulePower = module.With("lane", "direction").Gauge("netdev_module_power_watts", "Optical power of a lane of "+
-		"the module, 0 in the dark, read as the temperature: receive is the light that arrives, transmit that of the "+
-		"laser. Absent for copper.", "ETHTOOL_A_MODULE_EEPROM_DATA")
+		"the module, 0 without light: receive is the light that arrives, transmit that of the laser. Absent for "+
+		"copper. Read with the temperature.", "ETHTOOL_A_MODULE_EEPROM_DATA")
 }
 
 // addStatistics adds the rows of ethtool statistics: g is for mlx5, both for mlx5 and bnxt.

@@ -101,15 +101,16 @@ func ofRail(f *facts.Facts, r *facts.Rail, probe *uint8, text describe) (list []
 		sent = SentBy(f.Live, r.Name).By
 	}
 	jobs := jobsOf(f, r, text)
-	probed := "-"
+	probed := ""
 	if probe != nil {
 		probed, _ = LeadsTo(f, r, *probe)
 	}
 	for _, p := range []string{"0", "1", "2", "3", "4", "5", "6", "7", ""} {
-		if !slices.Contains(lossless, p) && sent[p] == 0 && jobs[p] == nil && p != probed {
+		ofProbe := probe != nil && p == probed
+		if !slices.Contains(lossless, p) && sent[p] == 0 && jobs[p] == nil && !ofProbe {
 			continue
 		}
-		u := priority.Use{Rail: r.Name, Priority: p, Jobs: append([]string{}, jobs[p]...), Probe: p == probed}
+		u := priority.Use{Rail: r.Name, Priority: p, Jobs: append([]string{}, jobs[p]...), Probe: ofProbe}
 		if p != "" {
 			u.DSCP = dscpsOf(Setting(f, r, "dscp"), p)
 			if known {
@@ -122,7 +123,7 @@ func ofRail(f *facts.Facts, r *facts.Rail, probe *uint8, text describe) (list []
 		list = append(list, u)
 	}
 	if len(list) == 1 && list[0].Priority == "" {
-		return nil // an adapter of which nothing is known, as of InfiniBand
+		return nil // an adapter of which nothing is known, such as one of InfiniBand
 	}
 	return list
 }

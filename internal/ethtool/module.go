@@ -2,6 +2,7 @@ package ethtool
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -15,7 +16,7 @@ import (
 type Module struct {
 	Temperature *float64  // degrees Celsius; nil: not reported
 	Receive     []float64 // optical power in watts by lane, 0 in the dark; nil: not reported
-	Transmit    []float64 // optical power of the lasers
+	Transmit    []float64 // optical power of the lasers by lane; nil: not reported
 }
 
 // readPage reads a part of a module's memory. An answer has the requested length.
@@ -62,6 +63,9 @@ func readModulePage(conn *netlink.Conn, name string, i2c, page byte, offset, len
 	})
 	if err == nil && len(data) != int(length) {
 		err = nlattr.ErrSize
+	}
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w: it needs CAP_NET_ADMIN", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ethtool netlink page %d of the module of %s: %w", page, name, err)

@@ -16,7 +16,7 @@ type Use struct {
 	Priority string `json:"priority"` // 0 to 7; empty: the adapter does not show how it sorts their packets
 	DSCP     string `json:"dscp"`     // DSCPs that lead to it, such as "24,26"; empty: none, or unknown
 	Lossless *bool  `json:"lossless"` // PFC is on; null: unknown
-	// what the physical port sent in the last minute, whoever uses it; null: not counted, or no railscope runs
+	// what the physical port sent on average over 10 minutes, whoever uses it; null: not counted, or no railscope runs
 	Sent  *float64 `json:"bytes_per_second"`
 	Jobs  []string `json:"jobs"`  // processes whose settings lead to it
 	Probe bool     `json:"probe"` // the packets of the probe's last round were in it
