@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/privilege"
 )
 
 // process is one run of the worker.
@@ -70,7 +72,9 @@ func start(command, env []string, log *stderrLog) (*process, error) {
 // ends, and Go may end threads.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread ends with its capabilities
-	dropPrivileges()
+	// The worker runs foreign libraries, and must not read other users' files and processes. It keeps the capability
+	// to lock memory beyond the limit. The probe works either way, so an error is ignored.
+	_ = privilege.Drop(unix.CAP_IPC_LOCK)
 	defer close(p.gone)
 	err := p.cmd.Start()
 	if err == nil {
@@ -200,26 +204,4 @@ func hugePages(on bool) {
 		off = 0
 	}
 	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, off, 0, 0, 0) // fails on a kernel without huge pages
-}
-
-// dropPrivileges drops all capabilities of the calling thread and its children except CAP_IPC_LOCK (to lock memory
-// beyond the limit): the worker runs foreign libraries, and must not read other users' files and processes.
-// NO_NEW_PRIVS prevents file capabilities and root from restoring them.
-//
-// Capabilities belong to a thread and are not restored: the goroutine must stay locked to the thread, which then ends
-// with it. Errors are ignored, because the probe works either way.
-func dropPrivileges() {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
-	if unix.Capget(&header, &sets[0]) != nil {
-		return
-	}
-	keep := sets[0].Permitted & (1 << unix.CAP_IPC_LOCK)
-	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	sets = [2]unix.CapUserData{{Effective: keep, Permitted: keep, Inheritable: keep}}
-	_ = unix.Capset(&header, &sets[0])
-	if keep != 0 {
-		_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_IPC_LOCK, 0, 0)
-	}
-	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
