@@ -21,17 +21,20 @@ type Shown struct {
 	Report           // blames
 	Failed []string  `json:"failed"` // queries that Prometheus did not answer, and why
 	// LeftOut lists the pairs whose last round is older than MaxAge, or of unknown age. They are not judged.
-	LeftOut []Old         `json:"left_out"`
-	Rails   []RailProof   `json:"rails"`  // rails whose ports are up
-	Errors  []Counted     `json:"errors"` // Errors are those of the last 30 minutes, which blame none of these nodes.
-	MaxAge  time.Duration `json:"-"`
-	state   State
+	LeftOut []Old       `json:"left_out"`
+	Rails   []RailProof `json:"rails"`  // rails whose ports are up
+	Errors  []Counted   `json:"errors"` // Errors are those of the last 30 minutes, which blame none of these nodes.
+	// Miswired lists the rails that are plugged into another switch than those of equal nodes. They are not faults.
+	Miswired []Miswired    `json:"miswired"`
+	MaxAge   time.Duration `json:"-"`
+	state    State
 }
 
 // NewShown judges a state, and adds the time and failures of its answers.
 func NewShown(s State, a Answers) Shown {
 	return Shown{Time: a.Time, Report: Judge(s), Failed: append([]string{}, a.Failed...), LeftOut: []Old{},
-		Rails: append([]RailProof{}, s.Proofs...), Errors: append([]Counted{}, s.Errors...), state: s}
+		Rails: append([]RailProof{}, s.Proofs...), Errors: append([]Counted{}, s.Errors...),
+		Miswired: append([]Miswired{}, miswired(s.Leaves)...), state: s}
 }
 
 // NewRecent judges the answers that are at most maxAge old at the time now; 0 allows any age.
@@ -87,6 +90,9 @@ func (s Shown) WriteTable(w io.Writer, color bool) error {
 		p.Item(text)
 	}
 	for _, what := range s.errors() {
+		p.Item(what)
+	}
+	for _, what := range s.miswired() {
 		p.Item(what)
 	}
 	for _, b := range s.Blames {
@@ -164,7 +170,7 @@ func (s Shown) WriteHTML(w io.Writer) error {
 	}
 	return t.Execute(w, map[string]any{"Shown": s, "Time": s.Time.UTC().Format(time.DateTime + " UTC"), "Names": names,
 		"Matrix": s.matrix(nodes), "Most": maxMatrix, "LeftOut": s.leftOut(),
-		"Proofs": s.proofs(), "Errors": s.errors()})
+		"Proofs": s.proofs(), "Errors": s.errors(), "Miswired": s.miswired()})
 }
 
 // matrixNodes returns all nodes if they fit, else the nodes of bad paths, blamed ones first.
