@@ -31,7 +31,7 @@ func nodeErrors() []*panel {
 			unit("ops").nothing("not counted by this driver and kernel"),
 		timeseries("Optical power", docNetdev,
 			"Light that arrives at each lane. A lane far below the others, or that falls over weeks: clean or replace "+
-				"the fibre. If no light arrives, the other end's laser or the fibre has failed. Copper has no values.").size(12, 8).lowest().
+				"the fibre. If no light arrives, the other end's laser or the fibre has failed.").size(12, 8).lowest().
 			query(`10 * log10(1000 * min by (instance, rail, lane) (railscope_netdev_module_power_watts{<rail>, `+
 				`direction="receive"}))`, perRail("lane {{lane}}")).
 			unit("dBm").nothing("not read: --source.netdev.modules"),

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/railscope/railscope/collector/lldp"
 	"github.com/railscope/railscope/doctor/verdict"
 	"github.com/railscope/railscope/internal/serve"
 	"github.com/railscope/railscope/internal/terminal"
@@ -32,6 +33,9 @@ const (
 func main() {
 	if slices.Equal(os.Args[1:], []string{serve.WorkerCommand}) {
 		os.Exit(probe.WorkerMain())
+	}
+	if slices.Equal(os.Args[1:], []string{serve.LLDPCommand}) {
+		os.Exit(lldp.HelperMain())
 	}
 	os.Exit(process(os.Args[1:], stopLimit))
 }

@@ -72,9 +72,6 @@ func (p *port) labels(more ...string) []string { return slices.Concat(p.set.labe
 func (p *port) Read(r *collector.Reading) {
 	r.Add(p.table.info, p.labels(p.rail.Netdev, p.rail.PCIAddress, strconv.Itoa(p.rail.NUMANode), p.rail.LinkLayer,
 		p.rail.HCAType, p.rail.BoardID, p.rail.Firmware, p.rail.Role, p.rail.GPU, string(p.rail.GPUDistance)), 1)
-	if p.rail.Leaf != "" {
-		r.Add(p.table.leaf, p.labels(p.rail.Leaf), 1)
-	}
 	p.readState(r)
 	p.readMTU(r)
 	for _, d := range p.dirs {

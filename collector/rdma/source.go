@@ -2,6 +2,7 @@
 package rdma
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -21,6 +22,9 @@ type Source struct {
 	// the device; 0 if unknown. It must not block and must be safe for concurrent use. Set it before the first
 	// Read.
 	MaxMTU func(device string, port int) int
+	// Leaf returns the switch that a rail is plugged into, where the configuration has none; empty if unknown. It must
+	// not block. Set it before the first Read.
+	Leaf func(rail string) string
 	// Expected returns the expected values of the rails, in the order of the rails. Set it before the first Read.
 	Expected func([]rail.Rail) []expect.Rail
 	// Node returns the expected values of the node. Set it before the first Read.
@@ -50,6 +54,7 @@ type key struct {
 func New(sysfsRoot string, find func() rail.Snapshot, budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, find: find, budget: budget, live: sysfs.Live(sysfsRoot), table: newTable(),
 		MaxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}, uses: map[string]rail.Use{},
+		Leaf:     func(string) string { return "" },
 		Node:     func() expect.Node { return expect.Node{} },
 		Expected: func(rails []rail.Rail) []expect.Rail { return make([]expect.Rail, len(rails)) }}
 	s.set = collector.NewSet(budget, func(k key) string { return k.rail.Device }, s.open)
@@ -72,6 +77,10 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	keys := make([]key, len(rails))
 	for i, r := range rails {
 		keys[i] = key{r, i == 0 || rails[i-1].ID != r.ID}
+		if leaf := cmp.Or(r.Leaf, s.Leaf(r.Name)); leaf != "" {
+			labels := []string{r.Name, r.Device, strconv.Itoa(r.Port), leaf}
+			emit(collector.Sample{Metric: s.leaf, Labels: labels, Value: 1})
+		}
 	}
 	answered, faults := s.set.Read(keys, emit)
 	faults = append(faults, s.readVirtual(found.Virtual, emit)...)

@@ -363,6 +363,30 @@ func TestRDMAMaxMTU(t *testing.T) {
 	}
 }
 
+// TestRDMALeaf: the switch of a rail is that of the configuration, else the announced one.
+func TestRDMALeaf(t *testing.T) {
+	tree := newRDMATree(t)
+	find := tree.source.find
+	tree.source.find = func() rail.Snapshot {
+		found := find()
+		found.Rails = slices.Clone(found.Rails)
+		found.Rails[0].Leaf = "configured"
+		return found
+	}
+	tree.source.Leaf = func(rail string) string { return map[string]string{"0": "heard", "1": "heard"}[rail] }
+	values, _ := tree.read()
+	got := map[string]float64{}
+	for k, v := range values {
+		if strings.HasPrefix(k, "rail_leaf_info ") {
+			got[k] = v
+		}
+	}
+	want := map[string]float64{"rail_leaf_info 0 mlx5_0 1 configured": 1, "rail_leaf_info 1 mlx5_1 1 heard": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestRDMANarrowCounters: a 32-bit counter is exported unchanged across a wrap, any reset, and a restart of
 // railscope. A saturating counter reports that it is saturated.
 func TestRDMANarrowCounters(t *testing.T) {

@@ -63,7 +63,8 @@ func (t *table) addState(port collector.Group) {
 		"first, as in the label pci_address of gpu_info; gpu_distance is PIX, PXB, PHB, NODE or SYS, as nvidia-smi "+
 		"topo -m names it. Both are empty without a GPU.")
 	t.leaf = port.Ref("docs/fleet.md").With("leaf").Gauge("rail_leaf_info", "Switch that the rail is plugged into, as "+
-		"rails.leaf says, always 1; absent without it.")
+		"rails.leaf says, else as it announces itself by LLDP (--source.lldp), always 1; absent if neither is known. "+
+		"That of a bond to two switches has both names.")
 	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device whose ports are not rails because "+
 		"rails.include or rails.exclude leaves it out, or that a hypervisor took away for now (accelerated "+
 		"networking), always 1. Virtual functions are not reported.")

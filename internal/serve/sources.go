@@ -15,6 +15,7 @@ import (
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/kmsg"
+	"github.com/railscope/railscope/collector/lldp"
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
@@ -63,13 +64,14 @@ func SourceList() []SourceInfo {
 			"needs the host's PID namespace", false},
 		{"nccl", "the NCCL log files of --nccl.log: network, GPUDirect RDMA, channels, warnings", false},
 		{"kmsg", "the kernel log: what drivers report about rails, GPUs and PCIe; needs CAP_SYSLOG", false},
+		{"lldp", "what each rail is plugged into, as switches announce it by LLDP; needs CAP_NET_RAW", false},
 		{"events", "changes of rails that the kernel announces, and that are examined at once", true},
 		{"sampler", "the traffic of rails between scrapes, every --sample.interval", true},
 	}
 }
 
 // Followers returns the sources of events between two reads: a single read shows nothing.
-func Followers() []string { return []string{"nccl", "kmsg", "events", "sampler"} }
+func Followers() []string { return []string{"nccl", "kmsg", "lldp", "events", "sampler"} }
 
 // DefaultSources returns the settings without flags.
 func DefaultSources() Sources {
@@ -79,6 +81,9 @@ func DefaultSources() Sources {
 	}
 	return s
 }
+
+// LLDPCommand starts the process that receives LLDP. Like [WorkerCommand] it is not for users.
+const LLDPCommand = "lldp-helper"
 
 // users are what sources share with the other parts of a node.
 type users struct {
@@ -113,6 +118,11 @@ func (s *Sources) open(h *Host, u users, logger *slog.Logger) (list []collector.
 	}
 	if *s.On["kmsg"] {
 		opened["kmsg"] = h.newKernelLog()
+	}
+	if *s.On["lldp"] {
+		neighbors := lldp.New(h.Sysfs, h.Finder.Rails, "/proc/self/exe", LLDPCommand)
+		opened["lldp"], ports.Leaf = neighbors, neighbors.Leaf
+		tasks = append(tasks, background("source lldp", neighbors.Run))
 	}
 	if *s.On["nccl"] {
 		logs, err := nccl.New(s.NCCLLogs)

@@ -160,13 +160,15 @@ echo 'node1:7:7 [0] NCCL INFO NET/IB : Using [0]rxe0:1/RoCE ; OOB ctl0:192.168.2
 chmod 600 /var/log/nccl/job.log
 systemctl daemon-reload
 systemctl restart railscope`)
+	plugInto(t, "leaf-a")
 	s.shows(t, want{`source_success{source="process"}`: 1, `source_success{source="nccl"}`: 1,
-		`source_success{source="kmsg"}`: 1, `nccl_files{state="followed"}`: 1})
+		`source_success{source="kmsg"}`: 1, `nccl_files{state="followed"}`: 1,
+		`source_success{source="lldp"}`: 1, `rail_leaf_info{rail="0",leaf="leaf-a"}`: 1})
 	pid := s.pid(t)
-	// CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_SYS_PTRACE, CAP_SYSLOG
+	// CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_SYSLOG
 	if got := strings.Fields(node(1).Run(t, "grep", "-E", "^Cap(Eff|Bnd|Amb):",
 		"/proc/"+pid+"/status")); !slices.Equal(got, []string{
-		"CapEff:", "0000000400081004", "CapBnd:", "0000000400081004", "CapAmb:", "0000000400081004"}) {
+		"CapEff:", "0000000400083004", "CapBnd:", "0000000400083004", "CapAmb:", "0000000400083004"}) {
 		t.Errorf("capabilities: %q", got)
 	}
 	node(1).Run(t, "bash", "-c",

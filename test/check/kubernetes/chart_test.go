@@ -133,7 +133,7 @@ func TestRefused(t *testing.T) {
 			"at '/fullnameOverride': maxLength: got 52, want 51"},
 		{"an invalid digest", "image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
 		{"a capability too many", "capabilities: [SYS_ADMIN]",
-			"at '/capabilities/0': value must be one of 'NET_ADMIN', 'SYS_PTRACE'"},
+			"at '/capabilities/0': value must be one of 'NET_ADMIN', 'NET_RAW', 'SYS_PTRACE'"},
 		{"an argument that is no flag", "extraArgs: [source.nccl]",
 			"at '/extraArgs/0': 'source.nccl' does not match pattern"},
 		{"a label that is no word", "podLabels: {a: true}", "at '/podLabels/a': got boolean, want string"},
