@@ -216,7 +216,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestChecksComplete: IDs are unique among the checks of nodes and among those of rounds, and each check has a
+// TestChecksComplete: IDs are unique among the checks of nodes, of pairs and of rounds, and each check has a
 // description.
 func TestChecksComplete(t *testing.T) {
 	seen := map[string]bool{}
@@ -229,10 +229,11 @@ func TestChecksComplete(t *testing.T) {
 	for _, c := range Checks() {
 		add(c.ID, c.About)
 	}
+	clear(seen) // a pair may have the same fault as a node
 	for _, c := range PeerChecks() {
 		add(c.ID, c.About)
 	}
-	clear(seen) // a round may find the same fault as an examination
+	clear(seen) // and a round that of an examination
 	for _, c := range RoundChecks() {
 		add(c.ID, c.About)
 	}

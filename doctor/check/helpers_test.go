@@ -45,6 +45,10 @@ func indexOf(id string) int {
 	return slices.IndexFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
+func indexOfPeer(id string) int {
+	return slices.IndexFunc(PeerChecks(), func(c PeerCheck) bool { return c.ID == id })
+}
+
 // judge runs the checks of rails, or with a peer those of pairs.
 func judge(here, there *facts.Facts) (list []finding.Finding) {
 	if there != nil {

@@ -178,7 +178,7 @@ func edit(variable, value, file string) string {
 // Share returns the facts that peers get. The environments of processes stay on the node, which judges them itself.
 func Share(f *facts.Facts) *facts.Facts {
 	out := *f
-	out.Jobs = facts.Jobs{Read: f.Jobs.Read, Conclusions: conclude(f)}
+	out.Jobs = facts.Jobs{Read: f.Jobs.Read, Conclusions: conclude(f), Classes: classes.Set(f)}
 	out.Unread = ServedUnread(f.Unread)
 	return &out
 }

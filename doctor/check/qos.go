@@ -236,6 +236,43 @@ func judgeClass(f *facts.Facts, env facts.Env, variable string) verdict {
 			"table: dcb app show dev %s", variable, shellWord(rails[0].Netdev))}
 }
 
+// checkPeerClass finds classes of jobs that only one end treats as lossless. Adapters of one kind are compared by their
+// settings (peer_pfc), and a class of a node's own jobs is judged by that node.
+func checkPeerClass(p pair, report reporter) {
+	if p.a.Kind == p.b.Kind {
+		return
+	}
+	for _, end := range []pair{p, {p.there, p.here, p.b, p.a}} { // the jobs of a, with PFC at a and without it at b
+		for _, class := range classes.Set(end.here) {
+			at, known := losslessClass(end.here, end.a, class)
+			there, knownThere := losslessClass(end.there, end.b, class)
+			if !known || !knownThere || !at.lossless || there.lossless || there.some && slices.Contains(
+				classes.Set(end.there), class) {
+				continue
+			}
+			report(finding.Finding{Node: end.there.Node, Why: whyClass,
+				Evidence: fmt.Sprintf("jobs on %s set the traffic class %d (DSCP %d): priority %s with PFC on %s, priority %s "+
+					"without PFC on %s of %s", end.here.Node, class, class>>2, at.priority, end.a, there.priority, end.b,
+					end.there.Node),
+				Fix: []string{note("turn PFC on for the priority of DSCP %d on %s, or sort that DSCP into a priority that "+
+					"has it: dcb app show dev %s; the switches must agree", class>>2, end.b, shellWord(end.b.Netdev))}})
+		}
+	}
+}
+
+// sorted is the priority into which a rail sorts a traffic class.
+type sorted struct {
+	priority string
+	lossless bool
+	some     bool // some priority of the rail is lossless
+}
+
+func losslessClass(f *facts.Facts, r *facts.Rail, class int) (s sorted, known bool) {
+	priority, known := classes.LeadsTo(f, r, uint8(class))
+	with, read := classes.Lossless(f, r)
+	return sorted{priority, slices.Contains(with, priority), len(with) > 0}, known && read
+}
+
 // checkLossyPriority finds rails that send RDMA on priorities without PFC while another has it. Others use the physical
 // port as well, so that the least that can be RDMA counts: what the rail sent by RDMA, and no lossless priority
 // carried. Where no rail has a lossless priority, that is the fabric's choice.

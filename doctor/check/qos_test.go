@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,5 +81,69 @@ func TestLossyPriority(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.why, diff)
 		}
+	}
+}
+
+// TestPeerClass: a class of jobs that only one of two different adapters treats as lossless is named at the other end.
+func TestPeerClass(t *testing.T) {
+	const sorting, none = "0=0-7 3=24,26", "0=0-63"
+	end := func(node, kind, pfc, dscp string, jobs ...int) *facts.Facts {
+		f := doctortest.Machine(t, "rxe", "")
+		f.Node, f.Jobs.Classes, f.QoS = node, jobs, nil
+		for i := range f.Rails {
+			r := &f.Rails[i]
+			r.Kind = kind
+			f.QoS = append(f.QoS, facts.QoS{Device: r.Device, Port: r.Port,
+				Settings: []facts.Setting{{Name: "pfc", Value: pfc}, {Name: "dscp", Value: dscp}}})
+		}
+		return f
+	}
+	for _, tc := range []struct {
+		why         string
+		here, there *facts.Facts
+		want        string // node, evidence of rail 0
+	}{
+		{"no PFC there", end("a", "x", "3", sorting, 106), end("b", "y", "none", sorting),
+			"b: jobs on a set the traffic class 106 (DSCP 26): priority 3 with PFC on rail 0, priority 3 without PFC on rail " +
+				"0 of b"},
+		{"another priority here", end("a", "x", "3", none), end("b", "y", "3", sorting, 106),
+			"a: jobs on b set the traffic class 106 (DSCP 26): priority 3 with PFC on rail 0, priority 0 without PFC on rail " +
+				"0 of a"},
+		{"lossless at both ends", end("a", "x", "3", sorting, 106), end("b", "y", "3", sorting, 106), ""},
+		{"lossy at both ends", end("a", "x", "none", sorting, 106), end("b", "y", "none", none, 106), ""},
+		{"no job", end("a", "x", "3", sorting), end("b", "y", "none", sorting), ""},
+		{"adapters of one kind, which peer_pfc compares", end("a", "x", "3", sorting, 106), end("b", "x", "none", sorting),
+			""},
+		{"jobs of that node also, which it judges itself", end("a", "x", "3", sorting, 106), end("b", "y", "4", none, 106), ""},
+		{"its jobs also, on a node without PFC", end("a", "x", "3", sorting, 106), end("b", "y", "none", none, 106),
+			"b: jobs on a set the traffic class 106 (DSCP 26): priority 3 with PFC on rail 0, priority 0 without PFC on rail " +
+				"0 of b"},
+		{"nothing known there", end("a", "x", "3", sorting, 106), end("b", "y", "", ""), ""},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			var got string
+			for _, f := range PeerChecks()[indexOfPeer("class_mismatch")].Find(tc.here, tc.there) {
+				if f.Subject == "rail 0" {
+					got = f.Node + ": " + strings.ReplaceAll(f.Evidence, " (rxe0, eth0)", "")
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestSharedClasses: a peer gets the numbers of the classes that jobs set, and neither names nor variables.
+func TestSharedClasses(t *testing.T) {
+	f := doctortest.Machine(t, "rxe", "")
+	job := func(foreign bool, vars map[string]string) facts.Env {
+		return facts.Env{Vars: vars, Count: 1, Foreign: foreign, Processes: []facts.Process{{PID: 7, Comm: "secret"}}}
+	}
+	f.Jobs.Envs = []facts.Env{job(false, map[string]string{"NCCL_IB_TC": "106", "UCX_IB_TRAFFIC_CLASS": "0x60"}),
+		job(false, map[string]string{"NCCL_IB_TC": "106"}), job(true, map[string]string{"NCCL_IB_TC": "8"})}
+	shared := travelled(t, Share(f))
+	if got := fmt.Sprint(shared.Jobs.Classes); got != "[96 106]" || len(shared.Jobs.Envs) > 0 {
+		t.Errorf("%s, %+v", got, shared.Jobs)
 	}
 }

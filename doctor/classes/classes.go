@@ -150,6 +150,21 @@ func ClassOf(env facts.Env, variable string) (class uint8, ok bool) {
 	return uint8(n), err == nil
 }
 
+// Set returns the traffic classes that the jobs of a node set, sorted.
+func Set(f *facts.Facts) (list []int) {
+	list = slices.Clone(f.Jobs.Classes) // those of a peer
+	for _, env := range f.Jobs.Envs {
+		for _, variable := range Variables() {
+			class, ok := ClassOf(env, variable)
+			if ok && !env.Foreign && len(env.Processes) > 0 {
+				list = append(list, int(class))
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // LeadsTo returns the priority into which a rail sorts a traffic class; known is false where that is up to the
 // driver, or where something other than the class decides: the VLAN tag, or the class of the whole device.
 func LeadsTo(f *facts.Facts, r *facts.Rail, class uint8) (priority string, known bool) {

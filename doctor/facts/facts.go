@@ -231,8 +231,9 @@ type Jobs struct {
 	RDMANames map[string]string `json:"rdma_names,omitempty"`
 	Read      int               `json:"looked"`        // number of processes whose environment was read
 	GPU       []GPUJob          `json:"gpu,omitempty"` // jobs that hold GPU memory, if known
-	// Conclusions appear only in a peer's facts, which otherwise have only Read.
+	// Conclusions and Classes appear only in a peer's facts, which otherwise have only Read.
 	Conclusions []Conclusion `json:"conclusions"`
+	Classes     []int        `json:"classes,omitempty"` // traffic classes that they set; only in a peer's facts
 	Holders     []Holder     `json:"holders,omitempty"` // processes that send over rails
 }
 
