@@ -269,8 +269,8 @@ func PeerChecks() []PeerCheck {
 		{"peer_subnet", critical, "no common subnet or route between rails of one name", eachPair(checkPeerSubnet)},
 		{"peer_gid", warning, "rails of one name would use GIDs of different types", eachPair(checkPeerGID)},
 		{"peer_pfc", warning, "PFC, trust or global pause differ from the peer's", comparePeerQoS(qosPFC)},
-		{"class_mismatch", warning, "the class of jobs is lossless at one end, and leads to a priority without PFC of " +
-			"another adapter at the other", eachPair(checkPeerClass)},
+		{"class_mismatch", warning, "the class of jobs is lossless at one end, and leads to a priority without PFC " +
+			"of another adapter at the other", eachPair(checkPeerClass)},
 		{"peer_dcqcn", warning, "DCQCN differs from the peer's", comparePeerQoS(qosDCQCN)},
 		{"peer_traffic_class", warning, "the traffic class of rails differs from the peer's", comparePeerQoS(qosClass)},
 	}

@@ -251,11 +251,12 @@ func checkPeerClass(p pair, report reporter) {
 				continue
 			}
 			report(finding.Finding{Node: end.there.Node, Why: whyClass,
-				Evidence: fmt.Sprintf("jobs on %s set the traffic class %d (DSCP %d): priority %s with PFC on %s, priority %s "+
-					"without PFC on %s of %s", end.here.Node, class, class>>2, at.priority, end.a, there.priority, end.b,
-					end.there.Node),
-				Fix: []string{note("turn PFC on for the priority of DSCP %d on %s, or sort that DSCP into a priority that "+
-					"has it: dcb app show dev %s; the switches must agree", class>>2, end.b, shellWord(end.b.Netdev))}})
+				Evidence: fmt.Sprintf("jobs on %s set the traffic class %d (DSCP %d): priority %s with PFC on %s, "+
+					"priority %s without PFC on %s of %s", end.here.Node, class, class>>2, at.priority, end.a,
+					there.priority, end.b, end.there.Node),
+				Fix: []string{note("turn PFC on for the priority of DSCP %d on %s, or sort that DSCP into a priority "+
+					"that has it: dcb app show dev %s; the switches must agree", class>>2, end.b,
+					shellWord(end.b.Netdev))}})
 		}
 	}
 }
