@@ -125,7 +125,7 @@ func (s *Source) nvidia() (*state, error) {
 // amd returns nil without a GPU of amdgpu.
 func (s *Source) amd() (*state, error) {
 	gpus, err := s.finder.GPUs(time.Now())
-	gpus = slices.DeleteFunc(slices.Clone(gpus), func(g amdgpu.GPU) bool { return g.Integrated })
+	gpus = amdgpu.WithoutIntegrated(gpus)
 	if len(gpus) == 0 {
 		return nil, err
 	}

@@ -63,10 +63,8 @@ func readAMD(r *reader, sysfs string, gpu amdgpu.GPU) func(*Facts) {
 // GPUs, have none.
 func readDomains(r *reader, sysfs string, gpus []amdgpu.GPU, rails []rail.Rail) (list []Domain) {
 	var addresses []string
-	for _, one := range gpus {
-		if !one.Integrated {
-			addresses = append(addresses, one.PCIAddress)
-		}
+	for _, one := range amdgpu.WithoutIntegrated(gpus) {
+		addresses = append(addresses, one.PCIAddress)
 	}
 	if len(addresses) == 0 {
 		return nil

@@ -131,7 +131,7 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 func readAMDDirect(g *Gatherer, r *reader) *GPUDirect {
 	gpus, err := amdgpu.NewFinder(g.o.Sysfs).GPUs(time.Now())
 	r.fail(err)
-	gpus = slices.DeleteFunc(slices.Clone(gpus), func(gpu amdgpu.GPU) bool { return gpu.Integrated })
+	gpus = amdgpu.WithoutIntegrated(gpus)
 	if len(gpus) == 0 {
 		return nil
 	}

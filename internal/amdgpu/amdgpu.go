@@ -33,6 +33,12 @@ type GPU struct {
 	sharesSlot bool   // other GPUs are functions of its slot, as in some guests
 }
 
+// WithoutIntegrated returns the GPUs to which adapters give data: those that have memory of their own, or, as an
+// MI300A, are one with the processor.
+func WithoutIntegrated(list []GPU) []GPU {
+	return slices.DeleteFunc(slices.Clone(list), func(g GPU) bool { return g.Integrated })
+}
+
 // ScanEvery is the time after which the functions on PCI are read again, and the nodes of amdkfd.
 const ScanEvery = 30 * time.Second
 

@@ -186,8 +186,10 @@ func TestReasonsROCm(t *testing.T) {
 		{"other function", "", "", Spec{Kind: ROCmHost, GPU: "0000:b3:00.1"}, failure.NoGPU, "not among the 4 GPUs"},
 		{"agents", "", "FAIL=hsa_iterate_agents:0x1000", Spec{Kind: ROCmHost}, failure.ROCmError,
 			"GPU 0000:b3:00.0: hsa_iterate_agents: HSA_STATUS_ERROR (HSA status 0x1000)"},
-		{"agent", "", "FAIL=hsa_agent_get_info:0x1000", Spec{Kind: ROCmHost}, failure.ROCmError, "hsa_iterate_agents"},
+		{"agent", "", "FAIL=hsa_agent_get_info:0x1000", Spec{Kind: ROCmHost}, failure.ROCmError, "hsa_agent_get_info"},
 		{"pool", "", "FAIL=hsa_amd_memory_pool_get_info:0x1000", Spec{Kind: ROCmHost}, failure.ROCmError,
+			"hsa_amd_memory_pool_get_info"},
+		{"pools", "", "FAIL=hsa_amd_agent_iterate_memory_pools:0x1000", Spec{Kind: ROCmHost}, failure.ROCmError,
 			"hsa_amd_agent_iterate_memory_pools"},
 		{"no pool", "", "NO_POOL=1", Spec{Kind: ROCmDMABuf}, failure.UnifiedMemory, "use host memory"},
 		{"no export", "NO_EXPORT", "", Spec{Kind: ROCmDMABuf}, failure.NoDMABuf, "install a newer ROCm"},
@@ -200,6 +202,18 @@ func TestReasonsROCm(t *testing.T) {
 		{"fill", "", "FAIL=hsa_amd_memory_fill:0x2777", Spec{Kind: ROCmDMABuf}, failure.ROCmError,
 			"hsa_amd_memory_fill: unknown error (HSA status 0x2777)"},
 	})
+}
+
+// TestSickAgent: a GPU that cannot be asked, and a pool, hide no other.
+func TestSickAgent(t *testing.T) {
+	t.Setenv("FAKEHSA_SICK", "1")
+	m, err := Map(Spec{Kind: ROCmDMABuf, GPU: fakegpu.GPU, Size: 4096, Libraries: Libraries{HSA: fakegpu.HSA(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func checkReasons(t *testing.T, prefix string, without map[string]Libraries, tests []reasonTest) {

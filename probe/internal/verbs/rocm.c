@@ -99,6 +99,7 @@ struct search {
 	uint32_t domain, function; /* function: bus, device and function, as in the low 16 bits of BDFID */
 	int gpus;
 	bool found;
+	hsa_status_t code; /* of an agent or pool that could not be asked: the others are still visited */
 };
 
 /* In a partitioned GPU each partition is an agent of the same address, with its number in the high bits: the first. */
@@ -108,14 +109,17 @@ static hsa_status_t visit_agent(hsa_agent_t agent, void *data)
 	struct rs_rocm *m = s->m;
 	uint32_t type = 0, domain = 0, function = 0;
 	hsa_status_t code = CALL(m, hsa_agent_get_info, agent, AGENT_INFO_DEVICE, &type);
-	if (code || type != DEVICE_TYPE_GPU)
-		return code;
+	if (!code && type != DEVICE_TYPE_GPU)
+		return 0;
 	s->gpus++;
-	code = CALL(m, hsa_agent_get_info, agent, AGENT_INFO_BDFID, &function);
+	if (!code)
+		code = CALL(m, hsa_agent_get_info, agent, AGENT_INFO_BDFID, &function);
 	if (!code)
 		code = CALL(m, hsa_agent_get_info, agent, AGENT_INFO_DOMAIN, &domain);
+	if (code)
+		s->code = code;
 	if (code || domain != s->domain || (function & 0xffff) != s->function)
-		return code;
+		return 0;
 	m->agent = agent.handle;
 	s->found = true;
 	return INFO_BREAK;
@@ -124,17 +128,21 @@ static hsa_status_t visit_agent(hsa_agent_t agent, void *data)
 /* hipMalloc and so jobs' tensors use the coarse-grained pool of a GPU. */
 static hsa_status_t visit_pool(hsa_pool_t pool, void *data)
 {
-	struct rs_rocm *m = data;
+	struct search *s = data;
+	struct rs_rocm *m = s->m;
 	uint32_t segment = 0, flags = 0;
 	bool allowed = false;
 	hsa_status_t code = CALL(m, hsa_amd_memory_pool_get_info, pool, POOL_INFO_SEGMENT, &segment);
-	if (code || segment != SEGMENT_GLOBAL)
-		return code;
-	code = CALL(m, hsa_amd_memory_pool_get_info, pool, POOL_INFO_GLOBAL_FLAGS, &flags);
+	if (!code && segment != SEGMENT_GLOBAL)
+		return 0;
+	if (!code)
+		code = CALL(m, hsa_amd_memory_pool_get_info, pool, POOL_INFO_GLOBAL_FLAGS, &flags);
 	if (!code)
 		code = CALL(m, hsa_amd_memory_pool_get_info, pool, POOL_INFO_ALLOC_ALLOWED, &allowed);
+	if (code)
+		s->code = code;
 	if (code || !allowed || !(flags & POOL_COARSE_GRAINED))
-		return code;
+		return 0;
 	m->pool = pool.handle;
 	m->pools = 1;
 	return INFO_BREAK;
@@ -159,12 +167,16 @@ struct rs_gpu_error rs_rocm_find(struct rs_rocm *m, const char *path, const char
 		s.function = bus << 8 | device << 3 | function;
 		e = result(m, "hsa_iterate_agents", unbroken(CALL(m, hsa_iterate_agents, visit_agent, &s)));
 	}
+	if (!e.op && !s.found && s.code)
+		return result(m, "hsa_agent_get_info", s.code);
 	if (!e.op && !s.found) {
 		snprintf(text, size, "not among the %d GPUs of ROCm", s.gpus);
 		return (struct rs_gpu_error){.op = "find GPU", .code = STATUS_ERROR, .name = "HSA_STATUS_ERROR"};
 	}
 	STEP(e, result(m, "hsa_amd_agent_iterate_memory_pools",
-		       unbroken(CALL(m, hsa_amd_agent_iterate_memory_pools, (hsa_agent_t){m->agent}, visit_pool, m))));
+		       unbroken(CALL(m, hsa_amd_agent_iterate_memory_pools, (hsa_agent_t){m->agent}, visit_pool, &s))));
+	if (!e.op && !m->pools && s.code)
+		return result(m, "hsa_amd_memory_pool_get_info", s.code);
 	return e;
 }
 

@@ -138,6 +138,8 @@ hsa_status_t hsa_agent_get_info(hsa_agent_t agent, uint32_t attribute, void *val
 	RUNNING;
 	if (agent.handle < 100 || agent.handle >= 100 + AGENTS)
 		return INVALID_AGENT;
+	if (agent.handle == 101 && on("FAKEHSA_SICK")) /* the GPU on another bus */
+		return INVALID_AGENT;
 	switch (attribute) {
 	case 17:
 		return *(uint32_t *)value = agents[agent.handle - 100].gpu, SUCCESS;
@@ -164,7 +166,7 @@ hsa_status_t hsa_amd_memory_pool_get_info(hsa_amd_memory_pool_t pool, uint32_t a
 {
 	RUNNING;
 	uint64_t kind = pool.handle % 10;
-	if (pool.handle < 1000 || kind > 2)
+	if (pool.handle < 1000 || kind > 2 || (kind == 1 && on("FAKEHSA_SICK")))
 		return INVALID_MEMORY_POOL;
 	switch (attribute) {
 	case 0: /* 3 is the group segment */
