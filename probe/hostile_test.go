@@ -180,7 +180,11 @@ func TestAnswerOutlastsReading(t *testing.T) {
 		t.Fatal(f)
 	}
 	p.signal("b", unix.SIGSTOP)
-	time.AfterFunc(target.RequestTime+500*time.Millisecond, func() { p.signal("b", unix.SIGCONT) })
+	resumed := make(chan struct{})
+	time.AfterFunc(target.RequestTime+500*time.Millisecond, func() {
+		defer close(resumed)
+		p.signal("b", unix.SIGCONT)
+	})
 	stop := make(chan struct{})
 	renewed := make(chan struct{})
 	go func() {
@@ -200,6 +204,7 @@ func TestAnswerOutlastsReading(t *testing.T) {
 	}
 	close(stop)
 	<-renewed
+	<-resumed
 }
 
 // TestAnswererGoes: the target stops during a round, or between two.

@@ -99,7 +99,7 @@ struct search {
 	uint32_t domain, function; /* function: bus, device and function, as in the low 16 bits of BDFID */
 	int gpus;
 	bool found;
-	hsa_status_t code; /* of an agent or pool that could not be asked: the others are still visited */
+	hsa_status_t code; /* answer of an agent or pool that could not be asked: the others are still visited */
 };
 
 /* In a partitioned GPU each partition is an agent of the same address, with its number in the high bits: the first. */
