@@ -6,6 +6,7 @@ package lldp
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -236,8 +237,11 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 			}
 		}
 	}
-	if s.err != nil {
+	switch {
+	case s.err != nil:
 		return collector.NewFault("", s.err)
+	case len(s.interfaces) == 0:
+		return fmt.Errorf("no rail has a network interface: %w", collector.ErrAbsent)
 	}
 	return nil
 }

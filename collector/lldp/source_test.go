@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/collectortest"
 	"github.com/railscope/railscope/internal/lldp"
 	"github.com/railscope/railscope/internal/netnstest"
@@ -151,6 +152,16 @@ func TestNeighbors(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAbsent: InfiniBand has no interfaces that could hear anything, which is no fault.
+func TestAbsent(t *testing.T) {
+	m := newMachine(t)
+	s := New(m.dir, func() ([]rail.Rail, error) { return []rail.Rail{{Name: "ib"}}, nil })
+	s.update(s.find(), time.Now())
+	if _, _, err := collectortest.ReadLines(t, s); !errors.Is(err, collector.ErrAbsent) {
+		t.Error(err)
 	}
 }
 

@@ -158,7 +158,8 @@ func (d device) locate() (l location) {
 	l.function = Function(link)
 	if netdev := d.softwareNetdev(l.function); netdev != "" || l.function == "" {
 		l.function, l.software = "", netdev != ""
-		if l.software {
+		// Without it the device is being added or removed (see [noParent]), and its place is unknown.
+		if l.software && exists(d.sysfs, "class/net", netdev) {
 			l.place = "net:" + netdev
 			if function := Function(filepath.Join(d.sysfs, "class/net", netdev)); function != "" {
 				port, _ := sysfs.ReadUint(d.sysfs, "class/net", netdev, "dev_port") // 0 if there is only one

@@ -211,3 +211,36 @@ func TestRememberRefuses(t *testing.T) {
 		}
 	})
 }
+
+// TestSoftRoCEBeingAdded: while rxe adds or removes a device, its parent reads "(null)", or names an interface that is
+// gone. The port is the known one of its name.
+func TestSoftRoCEBeingAdded(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		add := func(device, parent, guid string) {
+			m.write("Ethernet\n", "class/infiniband", device, "ports/1/link_layer")
+			m.write(parent+"\n", "class/infiniband", device, "parent")
+			m.write(guid+"\n", "class/infiniband", device, "node_guid")
+		}
+		m.write("1500\n", "class/net/eth0/mtu")
+		m.write("1500\n", "class/net/eth1/mtu")
+		const guid0, guid1, none = "5054:00ff:fe00:0002", "5054:00ff:fe00:0102", "0000:0000:0000:0000"
+		add("rxe0", "eth0", guid0)
+		add("rxe1", "eth1", guid1)
+		f := NewFinder(m.dir, Options{}, nil, time10)
+		m.expect(f, "at first", "rxe0:0 rxe1:1")
+		for _, parent := range []string{"(null)", "gone", ""} {
+			for _, guid := range []string{none, guid1} {
+				m.remove("rxe1")
+				add("rxe1", parent, guid)
+				m.expect(f, "being added, parent "+parent+", GUID "+guid, "rxe0:0 rxe1:1")
+				if netdev := f.Snapshot().Rails[1].Netdev; netdev == noParent {
+					t.Errorf("its interface is %s", netdev)
+				}
+				m.remove("rxe1")
+				add("rxe1", "eth1", guid1)
+				m.expect(f, "added", "rxe0:0 rxe1:1")
+			}
+		}
+	})
+}

@@ -41,7 +41,7 @@ func (d device) netdev(port int, only bool) string {
 			return name
 		}
 	}
-	if name := d.text("parent"); name != "" {
+	if name := d.text("parent"); name != "" && name != noParent {
 		return name
 	}
 	if name := d.functionNetdev(port, only); name != "" {
@@ -55,6 +55,9 @@ func (d device) netdev(port int, only bool) string {
 	}
 	return ""
 }
+
+// noParent is the parent of an rxe device that is being added or removed (parent_show prints a null pointer).
+const noParent = "(null)"
 
 // functionNetdev returns the PCI function's interface that belongs to the port: the only one, or the one with its
 // number. Representors belong to other functions.

@@ -256,11 +256,11 @@ func quiet(v []float64) float64 { return slices.Sorted(slices.Values(v))[1] }
 // probed waits until that many more rounds were made, and a scrape shows what is expected.
 func (e *exporter) probed(t *testing.T, rounds int, w want) metrics {
 	t.Helper()
-	start := e.rounds(t)
+	start := e.scrape(t).rounds()
 	var m metrics
 	eventually(t, roundTime, func() error {
 		m = e.scrape(t)
-		if made := e.rounds(t) - start; made < rounds {
+		if made := m.rounds() - start; made < rounds {
 			return fmt.Errorf("%d of %d rounds", made, rounds)
 		}
 		return w.check(m)
@@ -269,9 +269,14 @@ func (e *exporter) probed(t *testing.T, rounds int, w want) metrics {
 }
 
 // rounds returns the number of rounds of an exporter.
-func (e *exporter) rounds(t *testing.T) (n int) {
+func (e *exporter) rounds(t *testing.T) int {
 	t.Helper()
-	for _, s := range e.scrape(t).find("probe_rounds_total") {
+	return e.scrape(t).rounds()
+}
+
+// rounds returns the number of rounds.
+func (m metrics) rounds() (n int) {
+	for _, s := range m.find("probe_rounds_total") {
 		n += int(s.value)
 	}
 	return n
