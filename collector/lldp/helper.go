@@ -123,6 +123,9 @@ func (h *helper) run(command []string, open func() (*lldp.Socket, error), starte
 		return
 	}
 	err = cmd.Wait()
+	if err == nil {
+		err = errors.New("exit status 0")
+	}
 	h.err = fmt.Errorf("the process that receives LLDP ended: %w: %s", err, cmd.Stderr)
 	close(h.gone)
 }

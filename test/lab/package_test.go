@@ -155,7 +155,7 @@ func (s *service) dropIns(t *testing.T) {
 	node(1).Shell(t, `
 mkdir -p /etc/systemd/system/railscope.service.d /var/log/nccl
 cp /usr/share/doc/railscope/drop-ins/*.conf /etc/systemd/system/railscope.service.d
-printf '[Service]\nWatchdogSec=4s\nRestartSec=1s\n' >/etc/systemd/system/railscope.service.d/quick.conf
+printf '[Service]\nWatchdogSec=10s\nRestartSec=1s\n' >/etc/systemd/system/railscope.service.d/quick.conf
 echo 'node1:7:7 [0] NCCL INFO NET/IB : Using [0]rxe0:1/RoCE ; OOB ctl0:192.168.200.1<0>' >/var/log/nccl/job.log
 chmod 600 /var/log/nccl/job.log
 systemctl daemon-reload
