@@ -39,8 +39,12 @@ type heard struct {
 // them, and writes them to its standard output, one object of JSON per line. Its standard input has the indices of the
 // interfaces to listen on, one per line, and is closed when the helper should end. It returns the exit code.
 func HelperMain() int {
-	if has, err := privilege.Has(); has || err != nil {
-		fmt.Fprintln(os.Stderr, "it must have no capability, but has one", err)
+	switch has, err := privilege.Has(); {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	case has:
+		fmt.Fprintln(os.Stderr, "it has a capability, and must have none: they could not be dropped")
 		return 1
 	}
 	socket := lldp.FromFile(helperSocket)

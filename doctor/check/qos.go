@@ -236,7 +236,7 @@ func judgeClass(f *facts.Facts, env facts.Env, variable string) verdict {
 			"table: dcb app show dev %s", variable, shellWord(rails[0].Netdev))}
 }
 
-// checkPeerClass finds classes of jobs that only one end treats as lossless. Adapters of one kind are compared by their
+// checkPeerClass finds a class of jobs that only one end treats as lossless, the first of each end. Adapters of one kind are compared by their
 // settings (peer_pfc), and a class of a node's own jobs is judged by that node.
 func checkPeerClass(p pair, report reporter) {
 	if p.a.Kind == p.b.Kind {
@@ -257,6 +257,7 @@ func checkPeerClass(p pair, report reporter) {
 				Fix: []string{note("turn PFC on for the priority of DSCP %d on %s, or sort that DSCP into a priority "+
 					"that has it: dcb app show dev %s; the switches must agree", class>>2, end.b,
 					shellWord(end.b.Netdev))}})
+			break
 		}
 	}
 }

@@ -150,9 +150,9 @@ func ClassOf(env facts.Env, variable string) (class uint8, ok bool) {
 	return uint8(n), err == nil
 }
 
-// Set returns the traffic classes that the jobs of a node set, sorted.
+// Set returns the traffic classes that the jobs of a node set, sorted. A peer may send numbers that are none.
 func Set(f *facts.Facts) (list []int) {
-	list = slices.Clone(f.Jobs.Classes) // those of a peer
+	list = slices.DeleteFunc(slices.Clone(f.Jobs.Classes), func(class int) bool { return class < 0 || class > 255 })
 	for _, env := range f.Jobs.Envs {
 		for _, variable := range Variables() {
 			class, ok := ClassOf(env, variable)

@@ -233,8 +233,8 @@ type Jobs struct {
 	GPU       []GPUJob          `json:"gpu,omitempty"` // jobs that hold GPU memory, if known
 	// Conclusions and Classes appear only in a peer's facts, which otherwise have only Read.
 	Conclusions []Conclusion `json:"conclusions"`
-	Classes     []int        `json:"classes,omitempty"` // traffic classes that they set; only in a peer's facts
-	Holders     []Holder     `json:"holders,omitempty"` // processes that send over rails
+	Classes     []int        `json:"classes,omitempty" max:"256"` // traffic classes that they set; only in a peer's facts
+	Holders     []Holder     `json:"holders,omitempty"`           // processes that send over rails
 }
 
 // GPUJob is a job that holds GPU memory and has connected queue pairs: a pod, container, Slurm job or process tree.

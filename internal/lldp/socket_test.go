@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -43,6 +45,11 @@ func TestSocket(t *testing.T) {
 		defer s.Close()
 		if err := s.Join(near.Index); err != nil {
 			t.Error(err)
+		}
+		// veth passes every frame, but an adapter only those of addresses that were joined.
+		joined, err := os.ReadFile("/proc/thread-self/net/dev_mcast")
+		if err != nil || !regexp.MustCompile(`(?m)near\s.*0180c200000e$`).Match(joined) {
+			t.Errorf("%v, addresses:\n%s", err, joined)
 		}
 		if err := s.Join(1 << 20); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("joining an interface that does not exist: %v", err)
