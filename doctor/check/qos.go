@@ -236,8 +236,8 @@ func judgeClass(f *facts.Facts, env facts.Env, variable string) verdict {
 			"table: dcb app show dev %s", variable, shellWord(rails[0].Netdev))}
 }
 
-// checkPeerClass finds a class of jobs that only one end treats as lossless, the first of each end. Adapters of one kind are compared by their
-// settings (peer_pfc), and a class of a node's own jobs is judged by that node.
+// checkPeerClass finds a class of jobs that only one end treats as lossless, the first of each end. Adapters of one
+// kind are compared by their settings (peer_pfc), and a class of a node's own jobs is judged by that node.
 func checkPeerClass(p pair, report reporter) {
 	if p.a.Kind == p.b.Kind {
 		return

@@ -233,7 +233,7 @@ type Jobs struct {
 	GPU       []GPUJob          `json:"gpu,omitempty"` // jobs that hold GPU memory, if known
 	// Conclusions and Classes appear only in a peer's facts, which otherwise have only Read.
 	Conclusions []Conclusion `json:"conclusions"`
-	Classes     []int        `json:"classes,omitempty" max:"256"` // traffic classes that they set; only in a peer's facts
+	Classes     []int        `json:"classes,omitempty" max:"256"` // traffic classes that they set
 	Holders     []Holder     `json:"holders,omitempty"`           // processes that send over rails
 }
 
