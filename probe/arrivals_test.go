@@ -111,8 +111,8 @@ func TestRoundArrivals(t *testing.T) {
 	p.clean()
 	for i := range res.Rails {
 		l := res.Rails[i].Latency
-		// A busy machine leaves some out.
-		if l == nil || len(l.Samples) != samples ||
+		// A busy machine leaves some out, of the others those that came after their limit.
+		if l == nil || len(l.Samples) == 0 || len(l.Samples) > samples || l.Samples[0] < delay ||
 			len(l.Random) == 0 || len(l.Random) > samples/4 || l.Random[0] < delay {
 			t.Errorf("rail %d: %+v", i, l)
 		}
