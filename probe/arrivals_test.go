@@ -101,20 +101,27 @@ func TestArrivals(t *testing.T) {
 	t.Log("\n" + table.String())
 }
 
-// TestRoundArrivals: a round has latencies of writes at random times beside those one after another, of each rail.
+// TestRoundArrivals: a round has latencies of writes at random times beside those one after another, of each rail. On
+// a busy machine a round leaves out those that the thread did not see in time, perhaps all.
 func TestRoundArrivals(t *testing.T) {
 	t.Parallel()
-	const delay, samples = 2 * time.Millisecond, 200
+	const delay, samples, rounds = 2 * time.Millisecond, 200, 10
 	p := newPair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.Latency = delay })
 	p.opts.LatencySamples = samples
-	res := p.scheduled(p.a)
-	p.clean()
-	for i := range res.Rails {
-		l := res.Rails[i].Latency
-		// A busy machine leaves some out, of the others those that came after their limit.
-		if l == nil || len(l.Samples) == 0 || len(l.Samples) > samples || l.Samples[0] < delay ||
-			len(l.Random) == 0 || len(l.Random) > samples/4 || l.Random[0] < delay {
-			t.Errorf("rail %d: %+v", i, l)
+	random := make([]bool, 2)
+	for round := 0; round < rounds && slices.Contains(random, false); round++ {
+		res := p.scheduled(p.a)
+		p.clean()
+		for i := range res.Rails {
+			l := res.Rails[i].Latency
+			if l == nil || len(l.Samples) == 0 || len(l.Samples) > samples || l.Samples[0] < delay ||
+				len(l.Random) > samples/4 || len(l.Random) > 0 && l.Random[0] < delay {
+				t.Fatalf("rail %d: %+v", i, l)
+			}
+			random[i] = random[i] || len(l.Random) > 0
 		}
+	}
+	if slices.Contains(random, false) {
+		t.Errorf("no writes at random times in %d rounds: %v", rounds, random)
 	}
 }

@@ -60,6 +60,15 @@ func newPair(t *testing.T, rails int, change func(node string, i int, d *fakever
 	return p
 }
 
+// impatientPair is newPair with one rail and the limits of real nodes, for a worker that hangs.
+func impatientPair(t *testing.T) *pairOfNodes {
+	t.Helper()
+	p := preparePair(t, 1, nil)
+	p.a.Patience, p.b.Patience = 0, 0
+	p.serve()
+	return p
+}
+
 // preparePair is newPair without b's responder.
 func preparePair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
 	t.Helper()
@@ -113,7 +122,8 @@ func (p *pairOfNodes) node(name string, rails int) *node.Node {
 		}})
 	n.SetName(name)
 	n.Emulated = true
-	if raceEnabled { // handshakes take ten times as long
+	n.Patience = 20 * time.Second // the processes of tests start slowly beside others
+	if raceEnabled {              // handshakes take ten times as long
 		n.StrangersWork = 0.5
 	}
 	p.t.Cleanup(n.Close)

@@ -180,7 +180,7 @@ func TestRingBesideSchedules(t *testing.T) {
 		running.Go(func() { prober.Run(ctx) })
 		t.Cleanup(func() { cancel(); running.Wait() })
 	}
-	if !within(30*time.Second, func() bool { return rounds.Load() > 3 }) {
+	if !within(3*time.Minute, func() bool { return rounds.Load() > 3 }) {
 		t.Fatal("no rounds")
 	}
 	for i := range 2 {
@@ -200,7 +200,7 @@ func TestRingBesideSchedules(t *testing.T) {
 		}
 	}
 	before := rounds.Load()
-	if !within(30*time.Second, func() bool { return rounds.Load() > before }) {
+	if !within(3*time.Minute, func() bool { return rounds.Load() > before }) {
 		t.Error("the schedules do not go on")
 	}
 }

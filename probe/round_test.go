@@ -163,7 +163,7 @@ func TestRoundFallsBack(t *testing.T) {
 // new one.
 func TestRoundSurvivesProvider(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, 1, nil)
+	p := impatientPair(t)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = true })
 	res := p.round()
 	if res.Outcome != result.Fallback || res.Reason != failure.WorkerTimeout || p.a.Worker.Restarts() != 1 {

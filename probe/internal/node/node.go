@@ -158,17 +158,18 @@ func NewNode(opts Options) *Node {
 		AskBudget: NewBudget(0), AnswerBudget: NewBudget(0), Recent: new(RecentTransfers), Own: new(OwnTraffic),
 		Reserved: new(Reservation),
 	}
-	n.Place, n.Gaps = newPlace(&n.Opts), &Gaps{Place: newPlace(&n.Opts)}
+	n.Place, n.Gaps = newPlace(n), &Gaps{Place: newPlace(n)}
 	n.SetName("")
 	n.SetBudget(options.DefaultOptions().Budget)
 	return n
 }
 
 // newPlace returns a free place, with a worker that starts when it is needed.
-func newPlace(opts *Options) Place {
-	slot := NewSlot()
+func newPlace(n *Node) Place {
+	slot, opts := NewSlot(), &n.Opts
 	return Place{Slot: slot, Worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
-		Simulation: opts.Simulation, Ended: func(why string) { opts.WorkerEnded(why, slot.Holder()) }})}
+		Simulation: opts.Simulation, Ended: func(why string) { opts.WorkerEnded(why, slot.Holder()) },
+		Patience: &n.Patience})}
 }
 
 // Asks reports whether this node's rounds have a peer at the address.

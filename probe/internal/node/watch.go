@@ -24,7 +24,7 @@ func WatchDevices(ctx context.Context, n *Node, letGo func() bool, on func(devic
 	if n.Opts.Simulation != nil {
 		return
 	}
-	w := newPlace(&n.Opts).Worker
+	w := newPlace(n).Worker
 	defer w.Close()
 	tick := time.NewTicker(watchCheck)
 	defer tick.Stop()

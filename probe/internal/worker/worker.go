@@ -20,6 +20,8 @@ type Options struct {
 	Log     func(line string) // receives lines of its stderr; nil drops them
 	Ended   func(why string)  // called when it crashed or was killed, before a restart; may be nil
 
+	Patience *time.Duration // what is added to the limits of its answers; nil: nothing
+
 	Simulation *Simulation // replaces the process; nil for a real one
 }
 
@@ -59,6 +61,13 @@ func New(opts Options) *Worker {
 		opts.Ended = func(string) {}
 	}
 	return &Worker{opts: opts, stderr: newStderrLog(opts.Log)}
+}
+
+func (w *Worker) patience() time.Duration {
+	if w.opts.Patience == nil {
+		return 0
+	}
+	return *w.opts.Patience
 }
 
 // Restarts returns how often the process had to be restarted.
@@ -242,11 +251,12 @@ func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limi
 	}
 	w.lastID++
 	req := request{ID: w.lastID, Op: op, Args: body}
-	_ = p.conn.SetDeadline(time.Now().Add(limit)) // exchange fails on a closed connection
+	patience := w.patience()
+	_ = p.conn.SetDeadline(time.Now().Add(limit + patience)) // exchange fails on a closed connection
 	canceled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(canceled)
-		_ = p.conn.SetDeadline(time.Now().Add(grace))
+		_ = p.conn.SetDeadline(time.Now().Add(grace + patience))
 		_ = writeMessage(p.conn, request{ID: req.ID, Op: opCancel}) // fails if the worker does not read
 	})
 	res, err := p.exchange(req, progress)
