@@ -25,6 +25,7 @@ import (
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
 	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/doctor/alike"
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
@@ -250,6 +251,9 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 			sampling(nil, 0), newTestProbe())...))
 	hgx.node = count(none, "")
 	row("node", hgx.node, "railscope itself, its sources, and what the node has once")
+	facts := counted{len(alike.Subjects()), len(alike.Subjects())}
+	hgx.node = hgx.node.plus(facts)
+	row("node: what equal nodes have in common", facts, "at most: one for each subject that is known")
 	for _, machine := range []struct{ name, what string }{
 		{"hgx", "mlx5, RoCE, with its interface and PCIe link"}, {"bnxt", "bnxt_re"}, {"irdma", "irdma"},
 		{"efa", "efa"}, {"rxe-bond-trap", "Soft-RoCE"},

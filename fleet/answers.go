@@ -79,10 +79,12 @@ type Answers struct {
 // answersVersion is the version of the JSON form of [Answers].
 const answersVersion = 1
 
+// Asker sends a query to Prometheus, for one point in time.
+type Asker func(ctx context.Context, expr string, at time.Time) (model.Vector, error)
+
 // Ask sends all queries to Prometheus, for one point in time. selector has label matchers, such as cluster="a", or is
 // empty. It fails only if no query is answered.
-func Ask(ctx context.Context, selector string, at time.Time,
-	ask func(ctx context.Context, expr string, at time.Time) (model.Vector, error)) (Answers, error) {
+func Ask(ctx context.Context, selector string, at time.Time, ask Asker) (Answers, error) {
 	a := Answers{Version: answersVersion, Time: at.UTC(), Answers: map[string]model.Vector{}, Failed: []string{}}
 	var first error
 	for _, q := range queries() {

@@ -87,20 +87,25 @@ func (s Shown) errorsOf(cluster string, c errorCounter) string {
 		return ""
 	}
 	names := slices.SortedFunc(maps.Keys(nodes), Node.Compare)
-	shown := make([]string, 0, maxNamed)
-	for _, n := range names[:min(len(names), maxNamed)] {
-		shown = append(shown, n.String())
-	}
-	by := strings.Join(shown, ", ")
-	if more := len(names) - len(shown); more > 0 {
-		by += fmt.Sprintf(" and %d more", more)
-	}
 	return fmt.Sprintf("%.0f %s in 30 min, counted by %s on %s (%s): %s", total, c.what,
-		terminal.Count(len(names), "node"), terminal.Count(len(rails), "rail"), by, s.who(c.kind, rails, len(nodes)))
+		terminal.Count(len(names), "node"), terminal.Count(len(rails), "rail"), firstOf(names), s.who(c.kind, rails, len(nodes)))
 }
 
 // maxNamed is the number of nodes that a sentence names.
 const maxNamed = 4
+
+// firstOf names the first nodes, and says how many more there are.
+func firstOf(nodes []Node) string {
+	var names []string
+	for _, n := range nodes[:min(len(nodes), maxNamed)] {
+		names = append(names, n.String())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(nodes) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
 
 // who says what the rails that count a kind of error have in common. That never is a fault of their nodes.
 func (s Shown) who(kind ErrorKind, rails []Rail, nodes int) string {

@@ -15,31 +15,106 @@ import (
 	"github.com/railscope/railscope/internal/outfile"
 )
 
-// fleetSettings are the flags of railscope fleet, which documents them and always passes all of them.
+// fleetSettings are the flags of all commands of railscope fleet, which documents them and always passes all of them.
 type fleetSettings struct {
-	prometheus, httpConfig, selector, topology string
-	file, save, format                         string
-	timeoutSeconds, maxAgeSeconds              float64
-	color                                      bool
+	prometheus, httpConfig, selector, format string
+	timeoutSeconds                           float64
+	color                                    bool
 }
 
-// define defines the command and returns its name.
-func (s *fleetSettings) define(app *kingpin.Application) string {
-	cmd := app.Command("fleet", "What railscope fleet runs.").Hidden()
+func (s *fleetSettings) define(cmd *kingpin.CmdClause, formats ...string) {
 	cmd.Flag("prometheus", "").StringVar(&s.prometheus)
 	cmd.Flag("http.config.file", "").StringVar(&s.httpConfig)
 	cmd.Flag("selector", "").StringVar(&s.selector)
-	cmd.Flag("topology", "").StringVar(&s.topology)
-	cmd.Flag("file", "").StringVar(&s.file)
-	cmd.Flag("save", "").StringVar(&s.save)
 	cmd.Flag("timeout", "Seconds.").Required().Float64Var(&s.timeoutSeconds)
-	cmd.Flag("max-age", "Seconds.").Required().Float64Var(&s.maxAgeSeconds)
-	cmd.Flag("format", "").Required().EnumVar(&s.format, "table", "json", "html", "drain")
+	cmd.Flag("format", "").Required().EnumVar(&s.format, formats...)
 	cmd.Flag("color", "").BoolVar(&s.color)
+}
+
+// ask calls f with a Prometheus and the time limit of all questions.
+func (s *fleetSettings) ask(ctx context.Context, f func(context.Context, fleet.Asker) error) error {
+	p, err := fleet.NewPrometheus(s.prometheus, s.httpConfig)
+	if err != nil {
+		return misuse{fmt.Errorf("--prometheus: %w", err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.timeoutSeconds*float64(time.Second)))
+	defer cancel()
+	if err := f(ctx, p.Ask); err != nil {
+		return fmt.Errorf("%s answers nothing: %w", s.prometheus, err)
+	}
+	return nil
+}
+
+// show prints a judgement, and returns errReported if it is not good.
+func (s *fleetSettings) show(j interface {
+	WriteJSON(io.Writer) error
+	WriteTable(io.Writer, bool) error
+	Good() bool
+}) error {
+	write := func(w io.Writer) error { return j.WriteTable(w, s.color) }
+	if s.format == "json" {
+		write = j.WriteJSON
+	}
+	if err := write(os.Stdout); err != nil {
+		return err
+	}
+	if !j.Good() {
+		return errReported
+	}
+	return nil
+}
+
+type driftSettings struct {
+	fleetSettings
+	since string
+}
+
+// define defines the command and returns its name.
+func (s *driftSettings) define(app *kingpin.Application) string {
+	cmd := app.Command("drift", "What railscope fleet drift runs.").Hidden()
+	s.fleetSettings.define(cmd, "table", "json")
+	cmd.Flag("since", "").StringVar(&s.since)
 	return cmd.FullCommand()
 }
 
-func (s *fleetSettings) run(ctx context.Context) error {
+func (s *driftSettings) run(ctx context.Context) error {
+	var since time.Time
+	if s.since != "" {
+		at, err := time.Parse(time.RFC3339, s.since)
+		if err != nil {
+			return misuse{fmt.Errorf("--since: %w", err)}
+		}
+		since = at
+	}
+	var d fleet.Drift
+	err := s.ask(ctx, func(ctx context.Context, ask fleet.Asker) (err error) {
+		d, err = fleet.AskDrift(ctx, s.selector, time.Now(), since, ask)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.show(d)
+}
+
+type blameSettings struct {
+	fleetSettings
+	topology, file, save string
+	maxAgeSeconds        float64
+}
+
+// define defines the command and returns its name.
+func (s *blameSettings) define(app *kingpin.Application) string {
+	cmd := app.Command("blame", "What railscope fleet blame runs.").Hidden()
+	s.fleetSettings.define(cmd, "table", "json", "html", "drain")
+	cmd.Flag("topology", "").StringVar(&s.topology)
+	cmd.Flag("file", "").StringVar(&s.file)
+	cmd.Flag("save", "").StringVar(&s.save)
+	cmd.Flag("max-age", "Seconds.").Required().Float64Var(&s.maxAgeSeconds)
+	return cmd.FullCommand()
+}
+
+func (s *blameSettings) run(ctx context.Context) error {
 	if s.save != "" {
 		if err := outfile.Check(s.save); err != nil {
 			return misuse{fmt.Errorf("--save: %w", err)}
@@ -64,14 +139,12 @@ func (s *fleetSettings) run(ctx context.Context) error {
 	}
 	shown := fleet.NewRecent(answers, leaves, time.Now(), time.Duration(s.maxAgeSeconds*float64(time.Second)))
 	switch s.format {
-	case "json":
-		err = shown.WriteJSON(os.Stdout)
 	case "html":
 		err = shown.WriteHTML(os.Stdout)
 	case "drain":
 		err = shown.WriteDrain(os.Stdout)
 	default:
-		err = shown.WriteTable(os.Stdout, s.color)
+		return s.show(shown)
 	}
 	if err == nil && !shown.Good() {
 		err = errReported
@@ -80,7 +153,7 @@ func (s *fleetSettings) run(ctx context.Context) error {
 }
 
 // leaves reads the topology, if one is given.
-func (s *fleetSettings) leaves() (fleet.Topology, error) {
+func (s *blameSettings) leaves() (fleet.Topology, error) {
 	if s.topology == "" {
 		return nil, nil
 	}
@@ -97,27 +170,22 @@ func (s *fleetSettings) leaves() (fleet.Topology, error) {
 }
 
 // answers queries Prometheus, or reads saved answers.
-func (s *fleetSettings) answers(ctx context.Context) (fleet.Answers, error) {
+func (s *blameSettings) answers(ctx context.Context) (fleet.Answers, error) {
 	switch {
 	case (s.prometheus == "") == (s.file == ""):
 		return fleet.Answers{}, misuse{errors.New("want --prometheus=URL, or --file=FILE with saved answers")}
 	case s.file != "":
 		return s.read()
 	}
-	p, err := fleet.NewPrometheus(s.prometheus, s.httpConfig)
-	if err != nil {
-		return fleet.Answers{}, misuse{fmt.Errorf("--prometheus: %w", err)}
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.timeoutSeconds*float64(time.Second)))
-	defer cancel()
-	answers, err := fleet.Ask(ctx, s.selector, time.Now(), p.Ask)
-	if err != nil {
-		return answers, fmt.Errorf("%s answers nothing: %w", s.prometheus, err)
-	}
-	return answers, nil
+	var answers fleet.Answers
+	err := s.ask(ctx, func(ctx context.Context, ask fleet.Asker) (err error) {
+		answers, err = fleet.Ask(ctx, s.selector, time.Now(), ask)
+		return err
+	})
+	return answers, err
 }
 
-func (s *fleetSettings) read() (fleet.Answers, error) {
+func (s *blameSettings) read() (fleet.Answers, error) {
 	in := io.Reader(os.Stdin)
 	if s.file != "-" {
 		f, err := os.Open(s.file)

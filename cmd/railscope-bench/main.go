@@ -42,8 +42,10 @@ func execute(args []string) int {
 	commands[report.define(app)] = report.run
 	storage := new(storageSettings)
 	commands[storage.define(app)] = storage.run
-	judge := new(fleetSettings)
-	commands[judge.define(app)] = judge.run
+	blame := new(blameSettings)
+	commands[blame.define(app)] = blame.run
+	drift := new(driftSettings)
+	commands[drift.define(app)] = drift.run
 	name, err := app.Parse(args)
 	if err != nil {
 		err = misuse{fmt.Errorf("%w; railscope-bench --help shows the commands and flags", err)}

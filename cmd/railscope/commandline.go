@@ -119,21 +119,22 @@ func application() (*kingpin.Application, map[string]runFunc) {
 	var all common
 	all.define(app)
 	return app, map[string]runFunc{ // order of the help
-		"serve":     (&serveSettings{common: &all}).define(app).run,
-		"rails":     (&railsSettings{common: &all}).define(app).run,
-		"expect":    (&expectSettings{common: &all}).define(app).run,
-		"check":     (&checkSettings{common: &all}).define(app).run,
-		"bench":     (&benchSettings{common: &all}).define(app).run,
-		"read":      (&readSettings{common: &all}).define(app).run,
-		"nixlbench": (&nixlbenchSettings{common: &all}).define(app).run,
-		"run":       (&runSettings{common: &all}).define(app).run,
-		"storage":   (&storageSettings{common: &all}).define(app).run,
-		"rules":     (&rulesSettings{}).define(app).run,
-		"doctor":    (&doctorSettings{common: &all}).define(app).run,
-		"fleet":     new(fleetSettings).define(app).run,
-		"metrics":   (&metricsSettings{common: &all}).define(app).run,
-		"bundle":    (&bundleSettings{common: &all}).define(app).run,
-		"demo":      (&demoSettings{common: &all}).define(app).run,
+		"serve":       (&serveSettings{common: &all}).define(app).run,
+		"rails":       (&railsSettings{common: &all}).define(app).run,
+		"expect":      (&expectSettings{common: &all}).define(app).run,
+		"check":       (&checkSettings{common: &all}).define(app).run,
+		"bench":       (&benchSettings{common: &all}).define(app).run,
+		"read":        (&readSettings{common: &all}).define(app).run,
+		"nixlbench":   (&nixlbenchSettings{common: &all}).define(app).run,
+		"run":         (&runSettings{common: &all}).define(app).run,
+		"storage":     (&storageSettings{common: &all}).define(app).run,
+		"rules":       (&rulesSettings{}).define(app).run,
+		"doctor":      (&doctorSettings{common: &all}).define(app).run,
+		"fleet blame": new(blameSettings).define(app).run,
+		"fleet drift": new(driftSettings).define(app).run,
+		"metrics":     (&metricsSettings{common: &all}).define(app).run,
+		"bundle":      (&bundleSettings{common: &all}).define(app).run,
+		"demo":        (&demoSettings{common: &all}).define(app).run,
 	}
 }
 
@@ -195,6 +196,11 @@ func isTerminal(f *os.File) bool {
 const usage = `{{define "args"}}{{with .FlagSummary}} {{.}}{{end -}}
 {{range .Args}} {{if .Required}}<{{.Name}}>{{else -}}
 [<{{.Name}}>{{if .Value | IsCumulative}}...{{end}}]{{end}}{{end}}{{end -}}
+{{define "commands"}}{{range . -}}
+{{if not .Hidden}}{{.FullCommand}}{{template "args" .}}
+{{.Help | Wrap 4}}
+{{with .Flags | FlagsToTwoColumns}}{{FormatTwoColumnsWithIndent . 4 2}}{{end}}
+{{end}}{{end}}{{end -}}
 
 {{with .Context.SelectedCommand -}}
 usage: {{$.App.Name}} {{.FullCommand}}{{template "args" .}}
@@ -208,6 +214,10 @@ Args:
 Flags:
 {{. | FlagsToTwoColumns | FormatTwoColumns}}
 {{end -}}
+{{with .Commands -}}
+Commands:
+{{template "commands" .}}
+{{end -}}
 Global flags:
 {{$.App.Flags | FlagsToTwoColumns | FormatTwoColumns}}
 {{- else -}}
@@ -217,11 +227,7 @@ usage: {{.App.Name}} [<flags>] <command> [<args> ...]
 Flags:
 {{.App.Flags | FlagsToTwoColumns | FormatTwoColumns}}
 Commands:
-{{range .App.Commands -}}
-{{if not .Hidden}}{{.FullCommand}}{{template "args" .}}
-{{.Help | Wrap 4}}
-{{with .Flags | FlagsToTwoColumns}}{{FormatTwoColumnsWithIndent . 4 2}}{{end}}
-{{end}}{{end}}{{end}}`
+{{template "commands" .App.FlattenedCommands}}{{end}}`
 
 // missingValue returns an error for a flag without its value, which the parser ignores before the default command.
 func missingValue(app *kingpin.Application, args []string) error {
@@ -247,13 +253,17 @@ func explain(app *kingpin.Application, args []string, err error) error {
 	if cmd != nil {
 		flags = slices.Concat(flags, cmd.Model().Flags)
 	}
-	explicit := cmd != nil && slices.Contains(args, cmd.FullCommand()) // serve may be omitted
-	if explicit {
-		help += " " + cmd.FullCommand()
+	var given []string // words of the command on the command line: serve may be omitted, and blame after fleet
+	if cmd != nil {
+		given = strings.Fields(cmd.FullCommand())
+		for len(given) > 0 && !slices.Contains(args, given[len(given)-1]) {
+			given = given[:len(given)-1]
+		}
+		help = strings.Join(append([]string{help}, given...), " ")
 	}
 	switch {
-	case !explicit && token.Type == kingpin.TokenArg:
-		err = unknownCommand(app, token.Value)
+	case token.Type == kingpin.TokenArg && (cmd == nil || strings.Join(given, " ") != cmd.FullCommand()):
+		err = unknownCommand(app, given, token.Value)
 	case token.Type == kingpin.TokenLong && !slices.Contains(names(flags), token.String()):
 		err = unknownFlag(app, token.String(), names(flags))
 	default:
@@ -275,9 +285,15 @@ func names(flags []*kingpin.FlagModel) (list []string) {
 	return list
 }
 
-func unknownCommand(app *kingpin.Application, name string) error {
+// unknownCommand returns the error of a word that is none of the commands in a group.
+func unknownCommand(app *kingpin.Application, group []string, name string) error {
+	commands := app.Model().Commands
+	for _, word := range group {
+		i := slices.IndexFunc(commands, func(c *kingpin.CmdModel) bool { return c.Name == word })
+		commands = commands[i].Commands
+	}
 	var known []string
-	for _, c := range app.Model().Commands {
+	for _, c := range commands {
 		known = append(known, c.Name)
 	}
 	if near := config.Nearest(name, known); near != "" {
@@ -287,7 +303,7 @@ func unknownCommand(app *kingpin.Application, name string) error {
 }
 
 func unknownFlag(app *kingpin.Application, name string, known []string) error {
-	for _, c := range app.Model().Commands {
+	for _, c := range app.Model().FlattenedCommands() {
 		if slices.Contains(names(c.Flags), name) {
 			return fmt.Errorf("unknown flag %s; it is a flag of railscope %s", name, c.FullCommand)
 		}

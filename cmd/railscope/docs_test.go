@@ -56,7 +56,7 @@ func TestDocs(t *testing.T) {
 }
 
 // model returns the command line, with the environment variables that parsing gives its flags.
-func model(t *testing.T) *kingpin.ApplicationModel {
+func commandModel(t *testing.T) *kingpin.ApplicationModel {
 	t.Helper()
 	app, _ := application()
 	if _, err := app.ParseContext(nil); err != nil {
@@ -67,11 +67,11 @@ func model(t *testing.T) *kingpin.ApplicationModel {
 
 // flagsText lists the flags of all commands, then those of each.
 func flagsText(t *testing.T) string {
-	app := model(t)
+	app := commandModel(t)
 	var b strings.Builder
 	b.WriteString("### Of every command\n\n")
 	flagsTable(&b, app.Flags)
-	for _, c := range app.Commands {
+	for _, c := range app.FlattenedCommands() {
 		if c.Name == "help" {
 			continue
 		}
@@ -125,12 +125,12 @@ func keysText() string {
 
 // TestPagesNameFlags: flags and variables of railscope that pages mention exist.
 func TestPagesNameFlags(t *testing.T) {
-	app := model(t)
+	app := commandModel(t)
 	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_LIBCUDA": true, "RAILSCOPE_LIBHSA": true,
 		"RAILSCOPE_REQUIRE_FUSE": true,
 		// The last flag is one of Prometheus.
 		"--source.NAME": true, "--no-source.NAME": true, "--web.enable-otlp-receiver": true}
-	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
+	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.FlattenedCommands()...) {
 		for _, f := range group.Flags {
 			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true
 		}
@@ -186,7 +186,7 @@ func exitsText() string {
 // order returns the position of a command in the reference.
 func order(command string) int {
 	return slices.Index([]string{"serve", "rails", "expect", "check", "bench", "read", "nixlbench", "run", "storage", "rules",
-		"doctor", "fleet", "metrics", "bundle", "demo"}, command)
+		"doctor", "fleet blame", "fleet drift", "metrics", "bundle", "demo"}, command)
 }
 
 func code(s string) string {

@@ -229,10 +229,14 @@ func exits() []exit {
 		{"storage", 1, "a target failed, or railscope-bench is not installed beside railscope",
 			end(null, "storage", "/no/such/directory")},
 		{"storage", 2, misuse, end(null, "storage", "--size=0", "/tmp")},
-		{"fleet", 0, "nothing is to blame", nil},
-		{"fleet", 1, "something is to blame, or no question was answered, or railscope-bench is not installed beside " +
+		{"fleet blame", 0, "nothing is to blame", nil},
+		{"fleet blame", 1, "something is to blame, or no question was answered, or railscope-bench is not installed beside " +
 			"railscope", end(null, "fleet", "--prometheus=http://127.0.0.1:1")},
-		{"fleet", 2, misuse, end(null, "fleet")},
+		{"fleet blame", 2, misuse, end(null, "fleet")},
+		{"fleet drift", 0, "no node deviates", nil},
+		{"fleet drift", 1, "a node deviates, or there are no facts, or Prometheus does not answer, or railscope-bench is " +
+			"not installed beside railscope", end(null, "fleet", "drift", "--prometheus=http://127.0.0.1:1")},
+		{"fleet drift", 2, misuse, end(null, "fleet", "drift")},
 		{"rules", 0, "the rules were printed", end(null, "rules")},
 		{"rules", 1, "they could not be printed", end(full, "rules")},
 		{"rules", 2, misuse, end(null, "rules", "--disable=RailscopeNothing")},

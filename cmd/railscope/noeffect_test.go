@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kingpin/v2"
 )
 
 // TestWithoutEffect: a flag that needs another one is refused without it, and a flag that is replaced is refused
@@ -15,8 +17,16 @@ func TestWithoutEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	values := map[string]string{"format": "json", "dtype": "fp8", "compare": "tcp", "selector": "a", "file": "f"}
+	flagOf := func(command, name string) *kingpin.FlagClause {
+		words := strings.Fields(command)
+		cmd := app.GetCommand(words[0])
+		for _, word := range words[1:] {
+			cmd = cmd.GetCommand(word)
+		}
+		return cmd.GetFlag(name)
+	}
 	value := func(command, name string) string {
-		f := app.GetCommand(command).GetFlag(name)
+		f := flagOf(command, name)
 		if f == nil {
 			t.Fatalf("%s has no flag --%s", command, name)
 		}
@@ -36,12 +46,12 @@ func TestWithoutEffect(t *testing.T) {
 	for _, d := range dependences() {
 		check := func(flags ...string) error {
 			own, _ := application()
-			return withoutEffect(own, slices.Concat([]string{d.command}, flags, arguments[d.command]))
+			return withoutEffect(own, slices.Concat(strings.Fields(d.command), flags, arguments[d.command]))
 		}
 		one := value(d.command, d.flag)
 		var off []string // flags that disable what is on by default
 		for _, need := range d.needs {
-			if slices.Equal(app.GetCommand(d.command).GetFlag(need).Model().Default, []string{"true"}) {
+			if slices.Equal(flagOf(d.command, need).Model().Default, []string{"true"}) {
 				off = append(off, "--no-"+need)
 			}
 		}
@@ -61,7 +71,7 @@ func TestWithoutEffect(t *testing.T) {
 			if err := check(one, value(d.command, other)); err != nil {
 				t.Errorf("%s with --%s: %v", one, other, err)
 			}
-			flag := app.GetCommand(d.command).GetFlag(other).Model()
+			flag := flagOf(d.command, other).Model()
 			t.Setenv(flag.Envar, "true")
 			if err := check(one); err != nil {
 				t.Errorf("%s with %s: %v", one, flag.Envar, err)

@@ -171,6 +171,8 @@ func printers(t *testing.T, s string) map[string]func(w io.Writer) error {
 	all["fleet"] = func(w io.Writer) error { return blamed.WriteTable(w, true) }
 	all["fleet drain"] = blamed.WriteDrain
 	all["fleet page"] = blamed.WriteHTML
+	drifted := hostile[fleet.Drift](s)
+	all["fleet drift"] = func(w io.Writer) error { return drifted.WriteTable(w, true) }
 	all["fleet state"] = func(w io.Writer) error {
 		return fleet.NewShown(hostile[fleet.State](s), hostile[fleet.Answers](s)).WriteHTML(w)
 	}

@@ -163,9 +163,8 @@ func (t *table) addUse(gpu collector.Group) {
 			"Size of the window through which the CPU and other PCIe devices, RDMA adapters among them, reach GPU "+
 				"memory.", bar1)},
 		field{row: gpu.Ref("nvml.h nvmlBAR1Memory_t bar1Used").Gauge("gpu_bar1_memory_used_bytes",
-			"Mapped part of the BAR1 window, including memory registered for GPUDirect RDMA.", bar1)},
-		field{row: gpu.Ref("nvml.h nvmlBAR1Memory_t bar1Free").Gauge("gpu_bar1_memory_free_bytes",
-			"Unmapped part of the BAR1 window; at 0 no more memory can be registered for GPUDirect RDMA.", bar1)})
+			"Mapped part of the BAR1 window, including memory registered for GPUDirect RDMA. If it is all of the "+
+				"window, no more can be registered.", bar1)})
 	ratio := gpu.Scaled(0.01, "nvmlDeviceGetUtilizationRates")
 	t.busy = ratio.Scaled(0.01, amdgpu.Busy).Ref("nvml.h nvmlUtilization_t gpu"+refPM).Gauge("gpu_utilization_ratio",
 		"Part of the driver's last sample period, 1/6 s to 1 s, in which a kernel ran; not how much of the GPU it "+

@@ -184,7 +184,6 @@ func (p *port) readGIDs(r *collector.Reading) {
 		}
 		r.Fail(err)
 	}
-	r.Add(t.gids, labels, float64(len(list)))
 	for _, gid := range rail.UsableGIDs(list, p.rail.LinkLayer, p.own, 16) { // a table may have hundreds of GIDs
 		r.Add(t.gid, p.labels(strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev), 1)
 	}

@@ -603,7 +603,7 @@ func TestGIDSeriesBounded(t *testing.T) {
 			}
 		}
 	}
-	if series != 16 || values["gid_entries 0 mlx5_0 1"] != 256 {
-		t.Errorf("%d series of %v entries, want 16 of 256", series, values["gid_entries 0 mlx5_0 1"])
+	if series != 16 {
+		t.Errorf("%d series, want 16", series)
 	}
 }

@@ -31,7 +31,7 @@ type table struct {
 	expected, expectedInfo                        *collector.Metric
 	receiveBytes, transmitBytes, ipv4ReceiveBytes *collector.Metric
 	lifespan, saturated                           *collector.Metric
-	gid, gids, misbound, gidChanges               *collector.Metric
+	gid, misbound, gidChanges                     *collector.Metric
 
 	// rows of virtual functions; the first of their files that exists is read
 	virtual                         []*collector.Metric
@@ -103,7 +103,6 @@ func (t *table) addFacts(port collector.Group) {
 	t.gid = port.With("index", "type", "gid", "netdev").Gauge("gid_info", "An entry of the port's GID table that a "+
 		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the "+
 		"best first; the other entries if there are none. Always 1.", "gids", "gid_attrs/types", "gid_attrs/ndevs")
-	t.gids = port.Gauge("gid_entries", "Used entries of the port's GID table, also those not in gid_info.", "gids")
 	t.misbound = port.Ref(refGID).Gauge("gid_misbound", "1 when the port's RoCE v2 IPv4 GIDs are all on another "+
 		"interface than the rail's, as after enslaving it to a bond: connections then leave by another port. Absent "+
 		"when it has no such GID.", "gid_attrs/ndevs")

@@ -73,6 +73,11 @@ func TestRelaxedOrderingOfRails(t *testing.T) {
 	found := func() []finding.Finding {
 		return Node(f, func(c Check) bool { return c.ID == "relaxed_ordering_off" })
 	}
+	for _, a := range f.PCI.Adapters {
+		if a.ReadRequest != 512 {
+			t.Errorf("Max_Read_Request_Size of %s: %d", a.Address, a.ReadRequest)
+		}
+	}
 	if list := found(); len(list) != 1 {
 		t.Errorf("of a rail:\n%s", findingsText(list))
 	}

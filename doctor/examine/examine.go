@@ -9,11 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/doctor/alike"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/classes"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/fingerprint"
+	"github.com/railscope/railscope/internal/nodefact"
 	"github.com/railscope/railscope/internal/priority"
 )
 
@@ -57,6 +59,8 @@ type Options struct {
 	Faults func(rail string) []fingerprint.Fault
 	// Class returns the traffic class of the probe's last round; nil: there was none.
 	Class func() *uint8
+	// Own returns the version of this program, and a digest of its configuration; nil: they are no facts of the node.
+	Own func() (version, configuration string)
 	// Uses reports whether this process uses RDMA itself. If not, missing permissions of the process are not a fault.
 	Uses func() bool
 	// Store keeps the findings.
@@ -73,6 +77,8 @@ type Exam struct {
 	Hard   time.Time     // last reading of hard facts; zero if there was none
 	// Classes are the priorities of the rails.
 	Classes []priority.Use
+	// Facts are those that equal nodes have in common.
+	Facts []nodefact.Fact
 }
 
 // Examiner examines the node. Safe for concurrent use.
@@ -298,6 +304,10 @@ func (e *Examiner) Examine(ctx context.Context) {
 		class = e.o.Class()
 	}
 	exam.Classes = classes.Served(f, class)
+	if e.o.Own != nil {
+		version, configuration := e.o.Own()
+		exam.Facts = alike.Of(f, version, configuration)
+	}
 	e.add(ctx, start, Judge(f, e.o.Uses()), func(one finding.Finding) bool { return check.Judges(f, one) })
 }
 

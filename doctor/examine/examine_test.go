@@ -53,6 +53,7 @@ func TestExaminer(t *testing.T) {
 		var uses atomic.Bool
 		flaps := 0.0
 		w := New(Options{Store: store, Uses: uses.Load, Class: func() *uint8 { return new(uint8(106)) },
+			Own: func() (version, configuration string) { return "1.2.3", "cafe" },
 			Gather: func(context.Context) *facts.Facts {
 				time.Sleep(30 * time.Millisecond)
 				f := *now.Load()
@@ -75,6 +76,13 @@ func TestExaminer(t *testing.T) {
 		classes := w.Last().Classes
 		if len(classes) != 2 || classes[0].Jobs[0] != "1 process" || !classes[1].Probe || classes[0].Probe {
 			t.Errorf("priorities: %+v", classes)
+		}
+		inCommon := map[string]string{}
+		for _, fact := range w.Last().Facts {
+			inCommon[fact.Subject] = fact.Value
+		}
+		if inCommon["railscope"] != "1.2.3" || inCommon["configuration"] != "cafe" || inCommon["qos"] != "dscp=3=26" {
+			t.Errorf("what equal nodes have in common: %q", inCommon)
 		}
 		time.Sleep(10 * time.Second)
 		if got := strings.Join(checks(store), ", "); got != "port_down rail 1, source_failed source gpu, "+

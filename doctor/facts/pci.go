@@ -39,6 +39,8 @@ const (
 type PCIAdapter struct {
 	Address string `json:"address"`
 	Relaxed bool   `json:"relaxed"` // Enable Relaxed Ordering
+	// ReadRequest is the Max_Read_Request_Size, in bytes; 0 if unknown.
+	ReadRequest int `json:"read_request"`
 	// RootPort is the vendor and device ID of the port above it, such as 8086:347a; empty if unknown.
 	RootPort string `json:"root_port"`
 }
@@ -88,6 +90,7 @@ const (
 	capExpress     = 0x10 // PCI_CAP_ID_EXP
 	deviceControl  = 8    // PCI_EXP_DEVCTL
 	enableRelaxed  = 0x10 // PCI_EXP_DEVCTL_RELAX_EN
+	readRequest    = 12   // first of the three bits of PCI_EXP_DEVCTL_READRQ
 	extCapACS      = 0x0d // PCI_EXT_CAP_ID_ACS
 	acsControl     = 6    // PCI_ACS_CTRL
 	maxCapsInChain = (spaceSize - legacySize) / 8
@@ -156,7 +159,7 @@ func (p *PCI) addAdapter(r *reader, devices, address string, above []string) (hi
 	if !ok {
 		return 0
 	}
-	a := PCIAdapter{Address: address, Relaxed: control&enableRelaxed != 0}
+	a := PCIAdapter{Address: address, Relaxed: control&enableRelaxed != 0, ReadRequest: 128 << (control >> readRequest & 7)}
 	if len(above) > 1 {
 		root := filepath.Join(devices, above[0])
 		vendor, device := strings.TrimPrefix(r.text(root, "vendor"), "0x"), strings.TrimPrefix(r.text(root, "device"),

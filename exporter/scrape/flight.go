@@ -160,14 +160,14 @@ func (s *Scraper) withoutLocked(late []string, do func()) {
 		return
 	}
 	before := map[string]float64{}
-	s.table.Each(s.rows.success.Name, []string{"source"}, func(values []string, v float64) { before[values[0]] = v })
+	s.table.Each(s.rows.source.success.Name, []string{"source"}, func(values []string, v float64) { before[values[0]] = v })
 	s.table.Begin([]*collector.Metric{}) // no row begins, so all series stay
 	for _, name := range late {
-		s.set(s.rows.success, 0, name)
+		s.set(s.rows.source.success, 0, name)
 	}
 	s.table.End()
 	do()
 	for _, name := range late {
-		s.set(s.rows.success, before[name], name)
+		s.set(s.rows.source.success, before[name], name)
 	}
 }

@@ -27,23 +27,23 @@ type Info struct {
 // rows are the exporter's own metrics, in rows like all others, for lint and documentation.
 type rows struct {
 	collector.Table
-	present, success, seconds, errors          *collector.Metric
+	source                                     struct{ present, success, seconds, errors *collector.Metric }
 	build, demo, scrape, refused               *collector.Metric
 	reloadOK, reloadTime, stateOK, maintenance *collector.Metric
-	finding, more                              *collector.Metric
+	finding, more, fact                        *collector.Metric
 }
 
 func newRows() *rows {
 	r := &rows{}
 	own := r.Group("exporter/scrape/scraper.go")
 	source := own.With("source")
-	r.present = source.Gauge("source_present",
+	r.source.present = source.Gauge("source_present",
 		"1 when the machine has hardware for the source, 0 when it has none: no series, and no fault.")
-	r.success = source.Gauge("source_success",
+	r.source.success = source.Gauge("source_success",
 		"1 if the last read of the source succeeded completely, 0 if it failed in part or in full.")
-	r.seconds = source.Gauge("source_read_seconds",
+	r.source.seconds = source.Gauge("source_read_seconds",
 		"Duration of the last read of the source, or of the current one while it has not returned.")
-	r.errors = source.With("device", "reason").Counter("source_errors_total", "Read errors by device and reason. "+
+	r.source.errors = source.With("device", "reason").Counter("source_errors_total", "Read errors by device and reason. "+
 		"reason=unsupported: the driver has no such counter for the port; it does not lower source_success. A "+
 		"device's series are dropped 24 hours after its last error; device=other: more than 256 of a source.")
 	r.build = own.With("version", "revision", "goversion").Gauge("build_info", "Version of railscope; always 1.")
@@ -69,6 +69,8 @@ func newRows() *rows {
 		"raised by 2 consecutive examinations, or 2 readings of a hard fact, and cleared by 3. The node is examined "+
 		"every minute, a peer by each round. severity: critical, warning or info. rail is empty unless the subject "+
 		"is one rail. Silenced findings have no series.")
+	r.fact = own.Ref("docs/drift.md").With("subject", "value").Gauge("node_fact_info", "What nodes of one role should "+
+		"have in common, always 1: railscope fleet drift compares it. Read every minute. Absent: not known.")
 	r.more = found.Gauge("findings_dropped", "Findings beyond the 256 that have series, the least severe ones.")
 	return r
 }
@@ -76,7 +78,7 @@ func newRows() *rows {
 // complete returns the rows whose series are all set by every read, whatever sources it reads.
 func (r *rows) complete() []*collector.Metric {
 	return slices.DeleteFunc(slices.Clone(r.Metrics()), func(m *collector.Metric) bool {
-		return m == r.present || m == r.success || m == r.seconds
+		return m == r.source.present || m == r.source.success || m == r.source.seconds
 	})
 }
 
@@ -96,7 +98,7 @@ func (r *rows) only(names, late []string, sources map[string]collector.Source,
 			wanted[m] = true
 		}
 	}
-	about := []*collector.Metric{r.present, r.success, r.seconds, r.errors} // their first label is source
+	about := []*collector.Metric{r.source.present, r.source.success, r.source.seconds, r.source.errors} // their first label is source
 	return func(m *collector.Metric, labels []string) bool {
 		return wanted[m] && (!slices.Contains(about, m) || slices.Contains(names, labels[0]))
 	}
@@ -126,11 +128,16 @@ func (s *Scraper) emitOwn(took time.Duration) {
 		}
 		s.set(r.more, float64(more))
 	}
+	if o.Facts != nil {
+		for _, fact := range o.Facts() {
+			s.set(r.fact, 1, fact.Subject, fact.Value)
+		}
+	}
 	if o.Maintenance != nil {
 		s.set(r.maintenance, collector.Bool(o.Maintenance()))
 	}
 	for key, c := range s.faults.counts {
-		s.set(r.errors, float64(c.n), key.source, key.device, key.reason)
+		s.set(r.source.errors, float64(c.n), key.source, key.device, key.reason)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/nodefact"
 )
 
 // Options configure a [Scraper] beyond its sources.
@@ -40,6 +41,8 @@ type Options struct {
 	State func() error
 	// Findings returns the active findings, and the number of further ones; nil: the node is not examined.
 	Findings func() (list []finding.Raised, more int)
+	// Facts returns what nodes of one role have in common; nil: the node is not examined.
+	Facts func() []nodefact.Fact
 	// Maintenance reports whether the maintenance file exists; nil: none is configured.
 	Maintenance func() bool
 }
@@ -200,9 +203,9 @@ func (s *Scraper) accept(name string, r result) {
 		}
 	}
 	s.buffers[name].Put(r.samples) //nolint:staticcheck // the header is small beside what it saves
-	s.set(s.rows.present, collector.Bool(present), name)
-	s.set(s.rows.success, collector.Bool(s.failed[name] == ""), name)
-	s.set(s.rows.seconds, r.took.Seconds(), name)
+	s.set(s.rows.source.present, collector.Bool(present), name)
+	s.set(s.rows.source.success, collector.Bool(s.failed[name] == ""), name)
+	s.set(s.rows.source.seconds, r.took.Seconds(), name)
 }
 
 // fault counts a fault, and keeps the source's first unexpected one.

@@ -17,6 +17,7 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	"github.com/railscope/railscope/exporter/scrape"
+	"github.com/railscope/railscope/internal/nodefact"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -180,6 +181,16 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 }
 
 // TestDemo: railscope_demo exists only for simulated data.
+// TestFacts: what the node should have in common with others.
+func TestFacts(t *testing.T) {
+	s := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler),
+		Facts: func() []nodefact.Fact { return []nodefact.Fact{{Subject: "kernel", Value: "6.8"}} }})
+	want := []string{`railscope_node_fact_info{subject="kernel",value="6.8"} 1`}
+	if diff := cmp.Diff(want, exportertest.Lines(exportertest.Text(t, s), "railscope_node_fact_info")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestDemo(t *testing.T) {
 	for demo, want := range map[bool][]string{true: {"railscope_demo 1"}, false: nil} {
 		s := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler),

@@ -14,7 +14,8 @@ import (
 
 // Config is the configuration. The zero value applies without a file.
 type Config struct {
-	Empty       bool // the file has only comments, as one that is being written; {} is not empty
+	Empty       bool   // the file has only comments, as one that is being written; {} is not empty
+	Digest      string // digest of the file, by which nodes are compared; empty without a file
 	Rails       Rails
 	Expect      Expect
 	Findings    Findings

@@ -3,6 +3,8 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +42,13 @@ func (l *Loader) Load(path string) (*Config, error) {
 	case len(data) > maxFile:
 		return nil, fmt.Errorf("%s: larger than %d bytes: not a railscope configuration", path, maxFile)
 	}
-	return l.parse(path, data)
+	c, err := l.parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	c.Digest = hex.EncodeToString(sum[:])[:12]
+	return c, nil
 }
 
 func (l *Loader) parse(name string, data []byte) (*Config, error) {

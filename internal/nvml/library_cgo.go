@@ -46,7 +46,7 @@ var answers = map[Query][]answer{
 	}},
 	QueryBAR1: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		m, ret := d.GetBAR1MemoryInfo()
-		return [4]uint64{m.Bar1Total, m.Bar1Used, m.Bar1Free}, ret
+		return [4]uint64{m.Bar1Total, m.Bar1Used}, ret
 	}},
 	QueryECCCorrected: {ecc(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.AGGREGATE_ECC)},
 	QueryECCUncorr:    {ecc(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.AGGREGATE_ECC)},

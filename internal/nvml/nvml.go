@@ -78,7 +78,7 @@ type Query string
 // Queries with their fields and units.
 const (
 	QueryUtilization  Query = "nvmlDeviceGetUtilizationRates"                       // gpu, memory: percent
-	QueryBAR1         Query = "nvmlDeviceGetBAR1MemoryInfo"                         // total, used, free: bytes
+	QueryBAR1         Query = "nvmlDeviceGetBAR1MemoryInfo"                         // total, used: bytes
 	QueryECCCorrected Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, AGGREGATE)"   // errors
 	QueryECCUncorr    Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, AGGREGATE)" // errors
 	QueryECCVolatile  Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, VOLATILE)"    // errors

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/common/version"
+
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/examine"
 	"github.com/railscope/railscope/doctor/facts"
@@ -58,6 +60,10 @@ func (n *Node) newExaminer(g *facts.Gatherer, errors *fingerprint.Watch, jobs bo
 		Class:  n.Probe.class.Load,
 		Uses:   func() bool { return n.Probe.Service.Stats().Running },
 		Store:  n.Findings,
+		Own: func() (string, string) {
+			configuration, _ := n.configuration.Load().(string)
+			return version.Version, configuration
+		},
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/common/version"
@@ -28,6 +29,7 @@ import (
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/fingerprint"
+	"github.com/railscope/railscope/internal/nodefact"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/internal/status"
@@ -67,7 +69,9 @@ type Node struct {
 	web         exporterhttp.Options
 	tasks       []Task
 	reloading   sync.Mutex
-	logger      *slog.Logger
+
+	configuration atomic.Value // string: digest of the configuration; empty without a file
+	logger        *slog.Logger
 }
 
 // New assembles a node. An error is one in the configuration or the options. The caller closes the store, and the
@@ -78,11 +82,13 @@ func New(o Options, cfg *config.Config, logger *slog.Logger) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{Host: NewHost(o.Machine, cfg, o.Store, deviceBudget), Findings: newFindings(logger), logger: logger}
+	n.configuration.Store(cfg.Digest)
 	applySilences(n.Findings, hidden, logger)
 	n.add(background("expectations", n.Keeper.Run),
 		background("unmatched patterns", func(context.Context) { n.warnUnmatched() }))
 	scraping := scrape.Options{Budget: sourceBudget, Logger: logger, Info: buildInfo()}
 	scraping.Info.Demo = o.Notice != ""
+	scraping.Facts = func() []nodefact.Fact { return n.Examiner.Last().Facts }
 	scraping.Findings = func() ([]finding.Raised, int) { return n.Findings.List(time.Now()) }
 	if o.Store != nil {
 		scraping.State = o.Store.Err
@@ -263,6 +269,7 @@ func (n *Node) apply(ctx context.Context, cfg *config.Config) error {
 	if n.maintenance != nil {
 		n.maintenance.SetPath(cfg.MaintenanceFile())
 	}
+	n.configuration.Store(cfg.Digest)
 	applySilences(n.Findings, hidden, n.logger)
 	commit(ctx)
 	return nil
