@@ -37,7 +37,7 @@ type Role struct {
 	Cluster string `json:"cluster"`
 	Name    string `json:"name"` // models
 	Nodes   []Node `json:"nodes"`
-	Judged  bool   `json:"judged"` // false: too few nodes to say what is usual
+	Judged  bool   `json:"judged"` // false: there is no other node like it
 }
 
 // Deviation is a value that few nodes of a role have.
@@ -55,11 +55,11 @@ type Deviation struct {
 // Split is a subject on which a role has several values that many nodes have, as during a roll-out, or none that many
 // have.
 type Split struct {
-	Cluster string         `json:"cluster"`
-	Role    string         `json:"role"`
-	Subject string         `json:"subject"`
-	Values  map[string]int `json:"values"` // nodes by value; empty: as many as there are nodes
-	Of      int            `json:"of"`
+	Cluster string            `json:"cluster"`
+	Role    string            `json:"role"`
+	Subject string            `json:"subject"`
+	Values  map[string][]Node `json:"values"` // nodes by value; empty: no value that many have
+	Of      int               `json:"of"`
 }
 
 // FindDrift compares nodes. What is not known of a node is not judged.
@@ -108,10 +108,7 @@ func models(value string) string {
 func (f NodeFacts) roles(nodes []Node) (list []Role) {
 	byHardware := map[string][]Node{}
 	for _, n := range nodes {
-		name := cmp.Or(models(f[n][nodefact.Adapters]), "no adapter")
-		if gpus := models(f[n][nodefact.GPUs]); gpus != "" {
-			name += ", " + gpus
-		}
+		name := f.hardware(n)
 		byHardware[name] = append(byHardware[name], n)
 	}
 	var few []Node
@@ -126,7 +123,7 @@ func (f NodeFacts) roles(nodes []Node) (list []Role) {
 	for i, role := range list {
 		usual[i] = f.usual(role.Nodes)
 	}
-	rest := Role{Name: "others"}
+	var rest []Node
 	for _, n := range few {
 		best, likeness := -1, 0.5
 		for i := range list {
@@ -135,15 +132,43 @@ func (f NodeFacts) roles(nodes []Node) (list []Role) {
 			}
 		}
 		if best < 0 {
-			rest.Cluster, rest.Nodes = n.Cluster, append(rest.Nodes, n)
+			rest = append(rest, n)
 			continue
 		}
 		list[best].Nodes = append(list[best].Nodes, n)
 	}
-	if len(rest.Nodes) > 0 {
-		list = append(list, rest)
+	return append(list, f.pairs(rest)...)
+}
+
+// pairs returns the roles of two nodes among those that resemble no other role, and one of all others.
+func (f NodeFacts) pairs(nodes []Node) (list []Role) {
+	byHardware := map[string][]Node{}
+	for _, n := range nodes {
+		name := f.hardware(n)
+		byHardware[name] = append(byHardware[name], n)
+	}
+	others := Role{Name: "others"}
+	for _, name := range slices.Sorted(maps.Keys(byHardware)) {
+		of := byHardware[name]
+		if len(of) > 1 {
+			list = append(list, Role{Cluster: of[0].Cluster, Name: name, Nodes: of, Judged: true})
+			continue
+		}
+		others.Cluster, others.Nodes = of[0].Cluster, append(others.Nodes, of...)
+	}
+	if len(others.Nodes) > 0 {
+		list = append(list, others)
 	}
 	return list
+}
+
+// hardware names the models of a node.
+func (f NodeFacts) hardware(n Node) string {
+	name := cmp.Or(models(f[n][nodefact.Adapters]), "no adapter")
+	if gpus := models(f[n][nodefact.GPUs]); gpus != "" {
+		name += ", " + gpus
+	}
+	return name
 }
 
 // usual returns the most frequent value of each subject.
@@ -213,9 +238,12 @@ func (f NodeFacts) judge(role Role, rolledOut map[string][][]string, d *Drift) {
 			}
 		}
 		if len(common) != 1 {
-			s := Split{Cluster: role.Cluster, Role: role.Name, Subject: subject, Values: map[string]int{}, Of: of}
+			s := Split{Cluster: role.Cluster, Role: role.Name, Subject: subject, Values: map[string][]Node{}, Of: of}
 			for _, value := range common {
-				s.Values[value] = len(values[value])
+				s.Values[value] = values[value]
+			}
+			if of <= minRole { // too few to say which is usual
+				s.Values = values
 			}
 			d.Splits = append(d.Splits, s)
 		}
@@ -294,7 +322,8 @@ func FindChanges(snapshots []Snapshot) []Change {
 	list := make([]Change, 0, len(nodes))
 	for k, of := range nodes {
 		slices.SortFunc(of, Node.Compare)
-		list = append(list, Change{snapshots[k.after].Time, snapshots[k.before].Time, k.cluster, k.subject, k.from, k.to, of})
+		list = append(list, Change{After: snapshots[k.after].Time, Before: snapshots[k.before].Time, Cluster: k.cluster,
+			Subject: k.subject, From: k.from, To: k.to, Nodes: of})
 	}
 	slices.SortFunc(list, func(a, b Change) int {
 		return cmp.Or(a.Before.Compare(b.Before), a.After.Compare(b.After), len(b.Nodes)-len(a.Nodes),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,11 +20,7 @@ import (
 // nodesLike returns n nodes with the same facts.
 func nodesLike(to fleet.NodeFacts, prefix string, n int, facts map[string]string) {
 	for i := range n {
-		own := map[string]string{}
-		for subject, value := range facts {
-			own[subject] = value
-		}
-		to[named(prefix, i)] = own
+		to[named(prefix, i)] = maps.Clone(facts)
 	}
 }
 
@@ -44,8 +41,8 @@ func said(d fleet.Drift) (list []string) {
 	}
 	for _, s := range d.Splits {
 		var values []string
-		for value, n := range s.Values {
-			values = append(values, fmt.Sprint(n, " ", value))
+		for value, nodes := range s.Values {
+			values = append(values, fmt.Sprint(len(nodes), " ", value))
 		}
 		slices.Sort(values)
 		list = append(list, fmt.Sprintf("%s differs among %d: %s", s.Subject, s.Of, strings.Join(values, ", ")))
@@ -81,6 +78,14 @@ func TestDrift(t *testing.T) {
 		{"two nodes like no others", func(f fleet.NodeFacts) {
 			nodesLike(f, "s", 2, map[string]string{"adapters": "2 × mlx5_core MT4125", "kernel": "5.15", "pfc": "none"})
 		}, nil},
+		{"a pair that differs", func(f fleet.NodeFacts) {
+			nodesLike(f, "s", 2, map[string]string{"adapters": "2 × mlx5_core MT4125", "kernel": "5.15", "pfc": "none"})
+			f[named("s", 1)]["kernel"] = "6.8"
+		}, []string{"kernel differs among 2: 1 5.15, 1 6.8"}},
+		{"three nodes like no others, one differs", func(f fleet.NodeFacts) {
+			nodesLike(f, "s", 3, map[string]string{"adapters": "2 × mlx5_core MT4125", "kernel": "5.15", "pfc": "none"})
+			f[named("s", 1)]["kernel"] = "6.8"
+		}, []string{"kernel: [a/s1] have 6.8, 2 of 3 5.15"}},
 		{"a roll-out at 40 %, and one node with neither", func(f fleet.NodeFacts) {
 			for i := range 8 {
 				f[named("n", i)]["kernel"] = "6.8.0-40"
@@ -255,8 +260,9 @@ func TestAskDrift(t *testing.T) {
 	if diff := cmp.Diff(want, said(d)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if len(d.Changes) != 1 || !d.Changes[0].After.Before(since.Add(2*time.Hour+time.Second)) ||
-		!d.Changes[0].Before.After(since.Add(2*time.Hour)) || d.Changes[0].Before.Sub(d.Changes[0].After) > 20*time.Minute {
+	changed := since.Add(2 * time.Hour)
+	if len(d.Changes) != 1 || d.Changes[0].After.After(changed) || !d.Changes[0].Before.After(changed) ||
+		d.Changes[0].Before.Sub(d.Changes[0].After) > 20*time.Minute {
 		t.Errorf("%+v", d.Changes)
 	}
 	if !strings.Contains(asked[0], `railscope_node_fact_info{cluster="a"}`) ||
@@ -309,6 +315,11 @@ func TestDriftTable(t *testing.T) {
 			add(node, "kernel", kernel)
 			add(node, "qos", "pfc="+pfc+"; trust=dscp")
 		}
+		for i, kernel := range []string{"6.11.0-1016-nvidia", "6.14.0-1013-nvidia"} {
+			spark := fmt.Sprint("spark-0", i+1)
+			add(spark, "adapters", "2 × mlx5_core MT4129 NVD0000000087")
+			add(spark, "kernel", kernel)
+		}
 		add("login", "adapters", "1 × mlx5_core MT4125")
 		add("login", "kernel", "5.15")
 		return v
@@ -322,15 +333,17 @@ func TestDriftTable(t *testing.T) {
 	if err := d.WriteTable(&table, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `1 of 11 nodes in 1 role deviates.
+	want := `1 of 13 nodes in 2 roles deviates.
   - mlx5_core MT4129, NVIDIA H100: 10 nodes
-  - 1 node like few others, not compared: login
+  - mlx5_core MT4129 NVD0000000087: 2 nodes
+  - 1 node like no other, not compared: login
 
 mlx5_core MT4129, NVIDIA H100
   - qos.pfc: none instead of 3 (9 of 10 nodes): gpu-7
 
 No deviation, but not alike
   - kernel: 6.8.0-40 on 6, 6.8.0-31 on 4 of 10 nodes: a roll-out?
+  - kernel: 6.11.0-1016-nvidia on spark-01, 6.14.0-1013-nvidia on spark-02
 
 Changes, the first one first (UTC)
   - 2026-11-28 11:59:00 to 2026-11-28 12:00:00: qos.pfc from 3 to none: gpu-7

@@ -3,8 +3,6 @@ package fleet
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +54,7 @@ func (d Drift) WriteTable(w io.Writer, color bool) error {
 	for _, r := range d.Roles {
 		text := fmt.Sprintf("%s: %s", r.Name, terminal.Count(len(r.Nodes), "node"))
 		if !r.Judged {
-			text = terminal.Count(len(r.Nodes), "node") + " like few others, not compared: " + firstOf(r.Nodes)
+			text = terminal.Count(len(r.Nodes), "node") + " like no other, not compared: " + firstOf(r.Nodes)
 		}
 		p.Item(text)
 	}
@@ -92,15 +90,18 @@ func (s Split) text() string {
 	if len(s.Values) == 0 {
 		return fmt.Sprintf("%s: no value that many of %d nodes have", s.Subject, s.Of)
 	}
-	values := slices.SortedFunc(maps.Keys(s.Values), func(a, b string) int {
-		if s.Values[a] != s.Values[b] {
-			return s.Values[b] - s.Values[a]
-		}
-		return strings.Compare(a, b)
-	})
 	var parts []string
-	for _, v := range values {
-		parts = append(parts, fmt.Sprintf("%s on %d", v, s.Values[v]))
+	for _, v := range ranked(s.Values) {
+		nodes := s.Values[v]
+		on := fmt.Sprint(len(nodes))
+		if s.Of <= maxNamed {
+			on = firstOf(nodes)
+		}
+		parts = append(parts, v+" on "+on)
 	}
-	return fmt.Sprintf("%s: %s of %s: a roll-out?", s.Subject, strings.Join(parts, ", "), terminal.Count(s.Of, "node"))
+	text := s.Subject + ": " + strings.Join(parts, ", ")
+	if s.Of <= maxNamed {
+		return text
+	}
+	return text + fmt.Sprintf(" of %s: a roll-out?", terminal.Count(s.Of, "node"))
 }

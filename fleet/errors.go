@@ -88,7 +88,8 @@ func (s Shown) errorsOf(cluster string, c errorCounter) string {
 	}
 	names := slices.SortedFunc(maps.Keys(nodes), Node.Compare)
 	return fmt.Sprintf("%.0f %s in 30 min, counted by %s on %s (%s): %s", total, c.what,
-		terminal.Count(len(names), "node"), terminal.Count(len(rails), "rail"), firstOf(names), s.who(c.kind, rails, len(nodes)))
+		terminal.Count(len(names), "node"), terminal.Count(len(rails), "rail"), firstOf(names),
+		s.who(c.kind, rails, len(nodes)))
 }
 
 // maxNamed is the number of nodes that a sentence names.

@@ -130,7 +130,8 @@ func TestPagesNameFlags(t *testing.T) {
 		"RAILSCOPE_REQUIRE_FUSE": true,
 		// The last flag is one of Prometheus.
 		"--source.NAME": true, "--no-source.NAME": true, "--web.enable-otlp-receiver": true}
-	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.FlattenedCommands()...) {
+	all := &kingpin.CmdModel{FlagGroupModel: app.FlagGroupModel}
+	for _, group := range append([]*kingpin.CmdModel{all}, app.FlattenedCommands()...) {
 		for _, f := range group.Flags {
 			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true
 		}

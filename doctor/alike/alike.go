@@ -17,7 +17,8 @@ import (
 
 // Subjects returns all subjects, as docs/drift.md lists them.
 func Subjects() []string {
-	list := []string{nodefact.Adapters, nodefact.GPUs, "mtu", "gid", "qos", "dcqcn", "pcie", "gpudirect", "railscope", "configuration"}
+	list := []string{nodefact.Adapters, nodefact.GPUs, "mtu", "gid", "qos", "dcqcn", "pcie", "gpudirect", "railscope",
+		"configuration"}
 	return append(list, components()...)
 }
 
@@ -46,7 +47,7 @@ func Of(f *facts.Facts, version, configuration string) (list []nodefact.Fact) {
 	add("dcqcn", settings(f, rails, append(facts.CongestionParameters(), "roce_np", "roce_rp")))
 	add("pcie", nodefact.Join([]nodefact.Part{{Name: "link", Value: byRail(rails, link)},
 		{Name: "relaxed_ordering", Value: relaxed(f)},
-		{Name: "mrrs", Value: counted(f.PCI.Adapters, func(a facts.PCIAdapter) string { return number(a.ReadRequest) })},
+		{Name: "mrrs", Value: readRequests(f)},
 		{Name: "acs", Value: acs(f)}}))
 	add("gpudirect", f.GPUDirect.Mode)
 	add("railscope", version)
@@ -176,6 +177,11 @@ func relaxed(f *facts.Facts) string {
 	return counted(f.PCI.Adapters, func(a facts.PCIAdapter) string {
 		return map[bool]string{true: "on", false: "off"}[a.Relaxed]
 	})
+}
+
+// readRequests returns how many adapters have which Max_Read_Request_Size.
+func readRequests(f *facts.Facts) string {
+	return counted(f.PCI.Adapters, func(a facts.PCIAdapter) string { return number(a.ReadRequest) })
 }
 
 // acs returns how many ports between rails and GPUs redirect what devices write to each other.

@@ -96,7 +96,8 @@ func TestOfRails(t *testing.T) {
 			QoS: []facts.QoS{{Device: "a", Settings: []facts.Setting{{Name: "pfc", Value: "3"}}},
 				{Device: "b", Settings: []facts.Setting{{Name: "pfc", Value: "3;4"}}}},
 			PCI: facts.PCI{Adapters: []facts.PCIAdapter{{Relaxed: true, ReadRequest: 4096}, {ReadRequest: 512}},
-				Ports: []facts.ACSPort{{Control: facts.ACSRequestRedirect}, {Control: facts.ACSCompletionRedirect}, {}}}},
+				Ports: []facts.ACSPort{{Control: facts.ACSRequestRedirect}, {Control: facts.ACSCompletionRedirect},
+					{}}}},
 	}
 	want := `adapters: 1 × a, 1 × b
 gpus: 2 × NVIDIA H100

@@ -159,7 +159,8 @@ func (p *PCI) addAdapter(r *reader, devices, address string, above []string) (hi
 	if !ok {
 		return 0
 	}
-	a := PCIAdapter{Address: address, Relaxed: control&enableRelaxed != 0, ReadRequest: 128 << (control >> readRequest & 7)}
+	a := PCIAdapter{Address: address, Relaxed: control&enableRelaxed != 0,
+		ReadRequest: 128 << (control >> readRequest & 7)}
 	if len(above) > 1 {
 		root := filepath.Join(devices, above[0])
 		vendor, device := strings.TrimPrefix(r.text(root, "vendor"), "0x"), strings.TrimPrefix(r.text(root, "device"),

@@ -160,7 +160,8 @@ func (s *Scraper) withoutLocked(late []string, do func()) {
 		return
 	}
 	before := map[string]float64{}
-	s.table.Each(s.rows.source.success.Name, []string{"source"}, func(values []string, v float64) { before[values[0]] = v })
+	s.table.Each(s.rows.source.success.Name, []string{"source"},
+		func(values []string, v float64) { before[values[0]] = v })
 	s.table.Begin([]*collector.Metric{}) // no row begins, so all series stay
 	for _, name := range late {
 		s.set(s.rows.source.success, 0, name)

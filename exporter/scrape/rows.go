@@ -43,9 +43,10 @@ func newRows() *rows {
 		"1 if the last read of the source succeeded completely, 0 if it failed in part or in full.")
 	r.source.seconds = source.Gauge("source_read_seconds",
 		"Duration of the last read of the source, or of the current one while it has not returned.")
-	r.source.errors = source.With("device", "reason").Counter("source_errors_total", "Read errors by device and reason. "+
-		"reason=unsupported: the driver has no such counter for the port; it does not lower source_success. A "+
-		"device's series are dropped 24 hours after its last error; device=other: more than 256 of a source.")
+	r.source.errors = source.With("device", "reason").Counter("source_errors_total",
+		"Read errors by device and reason. "+
+			"reason=unsupported: the driver has no such counter for the port; it does not lower source_success. A "+
+			"device's series are dropped 24 hours after its last error; device=other: more than 256 of a source.")
 	r.build = own.With("version", "revision", "goversion").Gauge("build_info", "Version of railscope; always 1.")
 	r.demo = own.Ref("docs/demo.md").Gauge("demo", "1 when all data is simulated by railscope demo: rails are shaped "+
 		"TCP connections within one machine, GPUs do not exist. Absent otherwise.")
@@ -98,7 +99,8 @@ func (r *rows) only(names, late []string, sources map[string]collector.Source,
 			wanted[m] = true
 		}
 	}
-	about := []*collector.Metric{r.source.present, r.source.success, r.source.seconds, r.source.errors} // their first label is source
+	// The first label of these is source.
+	about := []*collector.Metric{r.source.present, r.source.success, r.source.seconds, r.source.errors}
 	return func(m *collector.Metric, labels []string) bool {
 		return wanted[m] && (!slices.Contains(about, m) || slices.Contains(names, labels[0]))
 	}
