@@ -201,7 +201,7 @@ func restoreStriped(res, before *result.Result, rails []result.RailResult) {
 	}
 }
 
-// solosAgain repeats the solo bursts, and judges the striped one by the slower solo of each rail.
+// solosAgain repeats the solo bursts, to confirm a bottleneck.
 func (r *Round) solosAgain(ctx context.Context) error {
 	first := map[*Flow]*result.Flow{}
 	for _, p := range r.bursting() {
@@ -210,6 +210,13 @@ func (r *Round) solosAgain(ctx context.Context) error {
 	if err := r.solos(ctx); err != nil {
 		return err
 	}
+	confirm(r, first)
+	return nil
+}
+
+// confirm judges the striped burst by the slower of two solo bursts of each rail, and keeps the faster one as its
+// figure. A bottleneck that they do not show is not confirmed.
+func confirm(r *Round, first map[*Flow]*result.Flow) {
 	for p, carried := range first {
 		if again := p.Result.Solo; carried != nil && again != nil {
 			p.slowerSolo = min(carried.BytesPerSecond(), again.BytesPerSecond())
@@ -224,7 +231,6 @@ func (r *Round) solosAgain(ctx context.Context) error {
 	if r.Res.Scaling == nil || *r.Res.Scaling >= result.SharedBelow {
 		r.Past.Low = 0
 	}
-	return nil
 }
 
 // affordsBurst reports whether one more striped burst, or the solo bursts, fit into the round's reservation and its
