@@ -19,6 +19,7 @@ import (
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/kmsg"
+	"github.com/railscope/railscope/collector/lldp"
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
@@ -56,6 +57,7 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		ncclLogs(t, root),
 		kernelLog(t, finder),
 		deviceEvents(finder),
+		lldp.New(root.Sys(), finder.Rails), // package lldp tests what switches announce
 	}
 }
 
