@@ -58,7 +58,7 @@ func Of(f *facts.Facts, version, configuration string) (list []nodefact.Fact) {
 	return list
 }
 
-// maxValue bounds a value, in bytes. The longest, all parameters of DCQCN, have about 500.
+// maxValue bounds a value, in bytes. All parameters of DCQCN, with one value on all rails, fit.
 const maxValue = 1000
 
 // short bounds a value. A longer one ends with a digest of all of it.
