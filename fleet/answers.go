@@ -159,7 +159,7 @@ func (a Answers) State(leaves Topology) State {
 	slices.SortFunc(r.state.Errors, compareCounted)
 	for path := range r.state.Rounds {
 		for _, end := range path.ends() {
-			if name := leaves.of(end); name != "" {
+			if name := leaves.Of(end); name != "" {
 				r.state.Leaves[end] = name
 			}
 		}

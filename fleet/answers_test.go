@@ -20,6 +20,7 @@ import (
 
 	"github.com/railscope/railscope/fleet"
 	"github.com/railscope/railscope/fleet/fleettest"
+	"github.com/railscope/railscope/fleet/prometheus"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -150,7 +151,7 @@ func TestPrometheus(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			srv := httptest.NewServer(tc.serve)
 			defer srv.Close()
-			p, err := fleet.NewPrometheus(srv.URL, "")
+			p, err := prometheus.NewClient(srv.URL, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +195,7 @@ func TestPrometheusAddress(t *testing.T) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	}))
 	defer srv.Close()
-	p, err := fleet.NewPrometheus(srv.URL, config)
+	p, err := prometheus.NewClient(srv.URL, config)
 	if err == nil {
 		_, err = p.Ask(t.Context(), "up", time.Now())
 	}
@@ -202,11 +203,11 @@ func TestPrometheusAddress(t *testing.T) {
 		t.Errorf("%v, %q %q", err, user, password)
 	}
 	for _, bad := range []string{"", "prometheus:9090", "ftp://x", "http://u:secret@x", "http://[", "http://u:secret@[x"} {
-		if _, err := fleet.NewPrometheus(bad, ""); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := prometheus.NewClient(bad, ""); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if _, err := fleet.NewPrometheus(srv.URL, "/nonexistent"); err == nil {
+	if _, err := prometheus.NewClient(srv.URL, "/nonexistent"); err == nil {
 		t.Error("a file that does not exist is read")
 	}
 }

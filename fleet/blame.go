@@ -33,11 +33,15 @@ const (
 type fault int
 
 const (
-	good fault = iota
+	good    fault = iota
+	carried       // it carried RDMA, at an unknown rate: not dead, and neither good nor bad otherwise
 	lossy
 	slow
 	dead
 )
+
+// bad reports whether something is wrong.
+func (f fault) bad() bool { return f > carried }
 
 // judge explains the bad paths: it first blames the part that explains most of them, and then sets those aside.
 type judge struct {
@@ -152,11 +156,12 @@ func (j *judge) pairs() (bad int) {
 			}
 		}
 		for {
-			node, n, all := j.worstNode(left, one.kind)
-			if n == 0 {
+			worst := j.worstNode(left, one.kind)
+			if worst.bad == 0 {
 				break
 			}
-			j.blameNode(node, one.kind, n, all)
+			node := worst.node
+			j.blameNode(worst, one.kind)
 			maps.DeleteFunc(left, func(p Pair, _ bool) bool { return p.From == node || p.To == node })
 		}
 		j.deadPairs(left, one.transport)
@@ -164,44 +169,68 @@ func (j *judge) pairs() (bad int) {
 	return bad
 }
 
-// worstNode returns the node that explains most bad pairs, the number of these, and the number of all its pairs.
-func (j *judge) worstNode(left map[Pair]bool, kind Kind) (worst Node, bad, all int) {
-	type count struct{ bad, all int }
-	counts := map[Node]count{}
-	for p, is := range left {
-		for _, n := range []Node{p.From, p.To} {
-			c := counts[n]
-			c.all++
-			if is {
-				c.bad++
-			}
-			counts[n] = c
-		}
-	}
-	score := func(n Node) float64 {
-		c := counts[n]
-		up, known := j.state.Nodes[n]
-		silent := kind == PeerDown && known && !up
-		if c.bad == 0 || float64(c.bad) < mostly*float64(c.all) || c.bad < 2 && !silent {
-			return 0
-		}
-		s := float64(c.bad) + float64(c.bad)/float64(c.all)
-		if silent {
-			s *= 2
-		}
-		return s
-	}
-	for _, n := range slices.SortedFunc(maps.Keys(counts), Node.Compare) {
-		if score(n) > 0 && (bad == 0 || score(n) > score(worst)) {
-			worst, bad, all = n, counts[n].bad, counts[n].all
-		}
-	}
-	return worst, bad, all
+// pairsOf counts the bad pairs of a node, among all its pairs or, with own, among those whose rounds it starts.
+type pairsOf struct {
+	node     Node
+	own      bool
+	bad, all int
 }
 
-func (j *judge) blameNode(n Node, kind Kind, bad, all int) {
+// worstNode returns the node that explains most bad pairs; without bad ones if none does. A node whose own rounds are
+// bad, although those of others to it are not, is only looked for where they use TCP: it was reached.
+func (j *judge) worstNode(left map[Pair]bool, kind Kind) (worst pairsOf) {
+	counts := map[Node]*[2]pairsOf{}
+	for p, is := range left {
+		for i, n := range []Node{p.From, p.To} {
+			if counts[n] == nil {
+				counts[n] = &[2]pairsOf{{node: n}, {node: n, own: true}}
+			}
+			for k := range 2 - i {
+				counts[n][k].all++
+				if is {
+					counts[n][k].bad++
+				}
+			}
+		}
+	}
+	best := 0.0
+	for _, n := range slices.SortedFunc(maps.Keys(counts), Node.Compare) {
+		for _, c := range counts[n] {
+			if s := j.scoreNode(c, kind); s > best {
+				worst, best = c, s
+			}
+		}
+	}
+	return worst
+}
+
+// leastOwn is the least number of own rounds by which a node is blamed.
+const leastOwn = 3
+
+// scoreNode scores how well a node explains its bad pairs; 0: it does not.
+func (j *judge) scoreNode(c pairsOf, kind Kind) float64 {
+	up, known := j.state.Nodes[c.node]
+	silent := kind == PeerDown && known && !up
+	switch {
+	case c.bad == 0, float64(c.bad) < mostly*float64(c.all), c.bad < 2 && !silent,
+		c.own && (kind != TCPFallback || c.bad < leastOwn):
+		return 0
+	}
+	s := float64(c.bad) + float64(c.bad)/float64(c.all)
+	if silent {
+		s *= 2
+	}
+	return s
+}
+
+func (j *judge) blameNode(c pairsOf, kind Kind) {
+	n, bad, all := c.node, c.bad, c.all
 	b := Blame{Kind: kind, Node: n, Paths: bad}
 	switch up, known := j.state.Nodes[n]; {
+	case kind == TCPFallback && c.own:
+		b.Evidence = fmt.Sprintf("%d of the %d pairs in which it asks go by TCP, those in which it answers by RDMA",
+			bad, all)
+		b.Causes = "memory lock limit, device files or libibverbs of the node: run railscope doctor there"
 	case kind == TCPFallback:
 		b.Evidence = fmt.Sprintf("%d of its %d pairs go by TCP, those between other nodes by RDMA", bad, all)
 		b.Causes = "GIDs, memory lock limit, device files or libibverbs of the node: run railscope doctor there"
@@ -253,10 +282,10 @@ func (j *judge) rate() (bad int) {
 		case known && ratio < c.least:
 			f = slow
 		case !known:
-			continue
+			f = carried
 		}
 		j.paths[p] = f
-		if f != good {
+		if f.bad() {
 			bad++
 		}
 		for _, end := range p.ends() {

@@ -39,15 +39,28 @@ func (j *judge) blamed(n Node) bool {
 	})
 }
 
-// count returns the numbers of bad and of all unexplained paths in a list.
+// count returns the numbers of bad and of all unexplained paths in a list. Paths of unknown rate count where most of
+// the bad ones are dead: they are not.
 func (j *judge) count(list []Path) (bad, all int) {
+	unknown, died := 0, 0
 	for _, p := range list {
-		if f, left := j.paths[p]; left {
-			all++
-			if f != good {
-				bad++
-			}
+		f, left := j.paths[p]
+		switch {
+		case !left:
+			continue
+		case f == carried:
+			unknown++
+			continue
+		case f == dead:
+			died++
 		}
+		all++
+		if f.bad() {
+			bad++
+		}
+	}
+	if 2*died > bad {
+		all += unknown
 	}
 	return bad, all
 }
@@ -94,7 +107,7 @@ func (j *judge) cover() {
 func (j *judge) suspects() (list []suspect) {
 	touched, leaves := map[Rail]bool{}, map[leaf]bool{}
 	for p, f := range j.paths {
-		if f == good {
+		if !f.bad() {
 			continue
 		}
 		for _, end := range p.ends() {
@@ -133,7 +146,7 @@ func (j *judge) suspectRail(r Rail, way string, paths []Path) suspect {
 	bad, all := j.count(paths)
 	peers := map[Node]bool{}
 	for _, p := range paths {
-		if j.paths[p] != good {
+		if j.paths[p].bad() {
 			peers[p.From], peers[p.To] = true, true
 		}
 	}
@@ -184,21 +197,14 @@ func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
 
 // suffering counts the rails whose paths are mostly bad.
 func (j *judge) suffering(members []Rail, paths []Path) (n int) {
-	bad, all := map[Rail]int{}, map[Rail]int{}
+	of := map[Rail][]Path{}
 	for _, p := range paths {
-		f, left := j.paths[p]
-		if !left {
-			continue
-		}
 		for _, end := range p.ends() {
-			all[end]++
-			if f != good {
-				bad[end]++
-			}
+			of[end] = append(of[end], p)
 		}
 	}
 	for _, r := range members {
-		if bad[r] > 0 && float64(bad[r]) >= mostly*float64(all[r]) {
+		if bad, all := j.count(of[r]); bad > 0 && float64(bad) >= mostly*float64(all) {
 			n++
 		}
 	}
@@ -215,7 +221,7 @@ func (j *judge) blameLeaf(s suspect) {
 	b := Blame{Kind: Leaf, Node: s.rail.Node, Leaf: s.leaf, Paths: s.bad, Nodes: []string{}}
 	nodes, rails := map[string]bool{}, map[string]bool{}
 	for _, p := range s.paths {
-		if j.paths[p] == good {
+		if !j.paths[p].bad() {
 			continue
 		}
 		for _, end := range p.ends() {
@@ -274,7 +280,7 @@ func count(n int, what string) string {
 func (j *judge) worst(paths []Path) (worst fault) {
 	counts := map[fault]int{}
 	for _, p := range paths {
-		if f := j.paths[p]; f != good {
+		if f := j.paths[p]; f.bad() {
 			counts[f]++
 		}
 	}
@@ -291,7 +297,7 @@ func (j *judge) what(paths []Path) string {
 	var ratios, resent []float64
 	var typical float64
 	for _, p := range paths {
-		if j.paths[p] == good {
+		if !j.paths[p].bad() {
 			continue
 		}
 		typical = j.ratio[p.From.Cluster].median

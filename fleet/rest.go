@@ -12,7 +12,7 @@ import (
 func (j *judge) rest() {
 	byPair := map[Pair][]Path{}
 	for p, f := range j.paths {
-		if f == good {
+		if !f.bad() {
 			continue
 		}
 		key := p.Pair

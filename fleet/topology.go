@@ -40,8 +40,8 @@ func ReadTopology(r io.Reader) (Topology, error) {
 	}
 }
 
-// of returns the leaf of a rail; empty if unknown.
-func (t Topology) of(r Rail) string {
+// Of returns the leaf of a rail; empty if unknown.
+func (t Topology) Of(r Rail) string {
 	if name := t[[2]string{r.String(), r.Rail}]; name != "" {
 		return name
 	}

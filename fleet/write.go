@@ -112,8 +112,7 @@ func (s Shown) WriteJSON(w io.Writer) error {
 	return terminal.WriteJSON(w, s)
 }
 
-// WriteDrain writes the nodes that jobs should avoid, quoted for a shell, each after a comment with the reason. A name
-// that cannot be a shell word is replaced by a comment.
+// WriteDrain writes the nodes that jobs should avoid.
 func (s Shown) WriteDrain(w io.Writer) error {
 	for _, what := range s.leftOut() {
 		if _, err := fmt.Fprintf(w, "# %s\n", terminal.Plain(what)); err != nil {
@@ -123,15 +122,26 @@ func (s Shown) WriteDrain(w io.Writer) error {
 	why := map[string][]string{}
 	for _, b := range s.Blames {
 		if b.Drain() {
-			why[b.Name] = append(why[b.Name], terminal.Plain(b.Subject()+": "+b.Evidence))
+			why[b.Name] = append(why[b.Name], b.Subject()+": "+b.Evidence)
 		}
 	}
+	return WriteDrain(w, why)
+}
+
+// WriteDrain writes names of nodes, quoted for a shell, each after comments with the reasons. A name that cannot be a
+// shell word is replaced by a comment.
+func WriteDrain(w io.Writer, why map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(why)) {
 		word, ok := text.ShellWord(name)
 		if !ok || strings.HasPrefix(name, "-") {
 			word = "# the name of this node cannot be written in a shell, or is an option"
 		}
-		if _, err := fmt.Fprintf(w, "# %s\n%s\n", strings.Join(why[name], "\n# "), word); err != nil {
+		for _, reason := range why[name] {
+			if _, err := fmt.Fprintf(w, "# %s\n", terminal.Plain(reason)); err != nil {
+				return err
+			}
+		}
+		if _, err := fmt.Fprintln(w, word); err != nil {
 			return err
 		}
 	}

@@ -73,35 +73,50 @@ func Ring(ctx context.Context, security options.Security, nodes []string,
 // reserveAll reserves all members until release is called, so that their schedules do not interfere. An older
 // railscope cannot be reserved. A member that is reserved for another ring fails when the ring begins.
 func reserveAll(ctx context.Context, members []*ringClient) (release func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ask := func(m *ringClient) {
-		_ = m.client.Call(ctx, failure.StageHello, http.MethodPut, protocol.PathReserve+"/"+m.reservation, struct{}{},
-			nil, control.AnswerTime)
-	}
-	each(members, ask)
-	var renewing sync.WaitGroup
-	for _, m := range members {
-		renewing.Go(func() {
-			tick := time.NewTicker(node.RingReserved / 3)
-			defer tick.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-tick.C:
-					ask(m)
-				}
-			}
+	released := make([]func(), len(members))
+	var calls sync.WaitGroup
+	for i, m := range members {
+		calls.Go(func() {
+			released[i], _ = reserve(ctx, m.client, m.reservation)
 		})
 	}
+	calls.Wait()
+	return func() {
+		for _, release := range released {
+			calls.Go(release)
+		}
+		calls.Wait()
+	}
+}
+
+// reserve reserves a node for a ring or gate, and keeps it so until release is called, or ctx is done. An error says
+// why it could not be reserved; it is asked again.
+func reserve(ctx context.Context, c *control.Client, id string) (release func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	path := protocol.PathReserve + "/" + id
+	ask := func() error {
+		return c.Call(ctx, failure.StageHello, http.MethodPut, path, struct{}{}, nil, control.AnswerTime)
+	}
+	err = ask()
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		tick := time.NewTicker(node.RingReserved / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_ = ask() // a node that was not reserved for a moment fails what it is asked for then
+			}
+		}
+	})
 	return func() {
 		cancel()
 		renewing.Wait()
-		each(members, func(m *ringClient) {
-			_ = m.client.Call(context.WithoutCancel(ctx), failure.StageRelease, http.MethodDelete,
-				protocol.PathReserve+"/"+m.reservation, struct{}{}, nil, control.DialTime)
-		})
-	}
+		_ = c.Call(context.WithoutCancel(ctx), failure.StageRelease, http.MethodDelete, path, struct{}{}, nil,
+			control.DialTime) // else the reservation ends by itself
+	}, err
 }
 
 // together measures all members at once.

@@ -48,6 +48,7 @@ func ringOf(t *testing.T, p *pairOfNodes, allow func(node string) bool) (address
 	for i, n := range nodes {
 		opts := p.opts
 		opts.Peers, opts.AllowRing = append(slices.Clone(addresses), deadPeer), allow(n.Name())
+		opts.AllowGate = opts.AllowRing
 		n.SetBudget(opts.Budget)
 		r, err := target.NewResponder(n, opts)
 		if err != nil {

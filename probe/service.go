@@ -203,6 +203,8 @@ func (s *Service) endLocked() {
 	s.stop = nil
 	s.active.Store(false)
 	s.prober.Store(nil)
+	s.node.Asked.Store(nil)
+	s.node.Listed.Store(nil)
 }
 
 // Stats returns counts beside the results.

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/fleet/prometheus"
 	"github.com/railscope/railscope/internal/outfile"
 )
 
@@ -33,7 +34,7 @@ func (s *fleetSettings) define(cmd *kingpin.CmdClause, formats ...string) {
 
 // ask calls f with a Prometheus and the time limit of all questions.
 func (s *fleetSettings) ask(ctx context.Context, f func(context.Context, fleet.Asker) error) error {
-	p, err := fleet.NewPrometheus(s.prometheus, s.httpConfig)
+	p, err := prometheus.NewClient(s.prometheus, s.httpConfig)
 	if err != nil {
 		return misuse{fmt.Errorf("--prometheus: %w", err)}
 	}

@@ -132,6 +132,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 		"doctor":      (&doctorSettings{common: &all}).define(app).run,
 		"fleet blame": new(blameSettings).define(app).run,
 		"fleet drift": new(driftSettings).define(app).run,
+		"fleet gate":  (&gateSettings{common: &all}).define(app).run,
 		"metrics":     (&metricsSettings{common: &all}).define(app).run,
 		"bundle":      (&bundleSettings{common: &all}).define(app).run,
 		"demo":        (&demoSettings{common: &all}).define(app).run,

@@ -237,6 +237,10 @@ func exits() []exit {
 		{"fleet drift", 1, "a node deviates, or there are no facts, or Prometheus does not answer, or railscope-bench is " +
 			"not installed beside railscope", end(null, "fleet", "drift", "--prometheus=http://127.0.0.1:1")},
 		{"fleet drift", 2, misuse, end(null, "fleet", "drift")},
+		{"fleet gate", 0, "the job may start on all nodes", nil},
+		{"fleet gate", 1, "nodes should be left out, or the report could not be written", nil},
+		{"fleet gate", 2, "nothing is known to be bad, and not all nodes could be judged; and " + misuse,
+			end(null, "fleet", "gate", "--nodes=/no/such/file")},
 		{"rules", 0, "the rules were printed", end(null, "rules")},
 		{"rules", 1, "they could not be printed", end(full, "rules")},
 		{"rules", 2, misuse, end(null, "rules", "--disable=RailscopeNothing")},

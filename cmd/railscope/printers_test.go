@@ -33,6 +33,7 @@ import (
 	livepage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/fleet/gate"
 	"github.com/railscope/railscope/internal/bundle"
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/finding"
@@ -173,6 +174,11 @@ func printers(t *testing.T, s string) map[string]func(w io.Writer) error {
 	all["fleet page"] = blamed.WriteHTML
 	drifted := hostile[fleet.Drift](s)
 	all["fleet drift"] = func(w io.Writer) error { return drifted.WriteTable(w, true) }
+	gated := hostile[gate.Report](s)
+	all["fleet gate"] = func(w io.Writer) error { return gated.WriteTable(w, true) }
+	all["fleet gate page"] = gated.WriteHTML
+	all["fleet gate drain"] = gated.WriteDrain
+	all["fleet gate names"] = gated.WriteNames
 	all["fleet state"] = func(w io.Writer) error {
 		return fleet.NewShown(hostile[fleet.State](s), hostile[fleet.Answers](s)).WriteHTML(w)
 	}

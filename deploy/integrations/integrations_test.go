@@ -110,6 +110,36 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
+// TestSlurmGate: a job with several nodes starts unless the gate leaves some out, which are drained with the reason.
+func TestSlurmGate(t *testing.T) {
+	t.Parallel()
+	const (
+		hosts = "[ \"$1\" = show ] && printf 'n1\\nn2\\n'; exit 0"
+		gate  = "railscope fleet gate --nodes=- --token-file=/etc/railscope/token --format=drain\n"
+		asked = "scontrol show hostnames n[1-2]\n"
+		drain = "printf '# rail 3 of n2: slow\\nn2\\n'; "
+	)
+	for _, tc := range []struct {
+		gate, scontrol string
+		code           int
+		calls          string
+	}{
+		{"exit 0", hosts, 0, asked + gate},
+		{"exit 2", hosts, 0, asked + gate},
+		{drain + "exit 2", hosts, 0, asked + gate},
+		{drain + "exit 1", hosts, 1, asked + gate + "scontrol update NodeName=n2 State=DRAIN Reason=rail 3 of n2: slow " +
+			"(railscope gate)\nlogger -t railscope-gate job 42: n2 drained: rail 3 of n2: slow\n"},
+		{"exit 1", "echo n1", 0, asked},
+		{"exit 1", "exit 1", 0, asked},
+	} {
+		path, calls := commands(t, map[string]string{"railscope": tc.gate, "scontrol": tc.scontrol, "logger": ""})
+		env := []string{"SLURM_JOB_ID=42", "SLURM_JOB_NODELIST=n[1-2]"}
+		if out, code := run(t, path, env, "sh", "slurm-gate.sh"); code != tc.code || calls() != tc.calls {
+			t.Errorf("%s: exit %d, %q, calls\n%s\nwant exit %d, calls\n%s", tc.gate, code, out, calls(), tc.code, tc.calls)
+		}
+	}
+}
+
 // TestSlurmMaintenance: the file exists while Slurm reports maintenance, and another owner's file stays.
 func TestSlurmMaintenance(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,9 @@ const (
 	patience = time.Second
 	// follow is when hard facts are read once more after the last event, and the time between two readings in a storm.
 	follow = time.Second
+	// later is when they are read for the last time, after follow: on a machine whose processors are busy, the readings
+	// before may have found that devices did not answer in time.
+	later = 5 * time.Second
 	// Readings after events take at most this share of the time, and this many are made at once.
 	share  = 0.005
 	atOnce = 20
@@ -132,10 +135,11 @@ func (e *Examiner) Run(ctx context.Context) {
 }
 
 // Follow reads hard facts after each event, until ctx is done: at once, up to three times in 50 ms until a finding is
-// raised, and a second after the last event, because an event may precede the change that it reports. In a storm of
-// events it reads once a second.
+// raised, and a second after the last event, because an event may precede the change that it reports; once more 5 s
+// later unless that raised a finding. In a storm of events it reads once a second.
 func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
 	var late <-chan time.Time // time of the reading after the last event
+	repeated := false         // it was made once
 	left, at, one := float64(atOnce), time.Now(), time.Duration(0)
 	read := func() (raised bool) {
 		r := e.read(ctx, true)
@@ -150,7 +154,9 @@ func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
 		case <-events:
 		case <-late:
 			late = nil
-			read()
+			if raised := read(); !raised && !repeated {
+				late, repeated = time.After(later), true
+			}
 			continue
 		case <-ctx.Done():
 			return
@@ -168,7 +174,7 @@ func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
 				sleep(ctx, again)
 			}
 		}
-		late = time.After(follow)
+		late, repeated = time.After(follow), false
 	}
 }
 

@@ -251,7 +251,8 @@ func TestExaminerAtOnce(t *testing.T) {
 		if h.standing() != "port_down rail 1" {
 			t.Errorf("after the first examination: %s", h.standing())
 		}
-		for _, late := range []time.Duration{0, 20 * time.Millisecond, 45 * time.Millisecond, 900 * time.Millisecond} {
+		for _, late := range []time.Duration{0, 20 * time.Millisecond, 45 * time.Millisecond, 900 * time.Millisecond,
+			5500 * time.Millisecond} {
 			for _, next := range []struct {
 				facts *facts.Facts
 				want  string
@@ -264,6 +265,9 @@ func TestExaminerAtOnce(t *testing.T) {
 				took := 100*time.Millisecond - late
 				if late > 50*time.Millisecond {
 					took = 250 * time.Millisecond // by the reading a second after the event
+				}
+				if late > time.Second {
+					took = 650 * time.Millisecond // by the last one, 5 s later
 				}
 				time.Sleep(took)
 				if h.standing() != next.want {

@@ -174,6 +174,10 @@ func allowed(a *options.Allowed) []Key {
 			want: "true or false", into: &a.AllowRing,
 			About: "Take part in [rings](benchmarks.md#gradient-synchronisation) that others ask for, towards this " +
 				"node's own peers, within the budget."},
+		{Name: "probe.allow_gate", Form: "`true` or `false`", Default: strconv.FormatBool(a.AllowGate),
+			want: "true or false", into: &a.AllowGate,
+			About: "Try the rails with this node's own peers when a [gate](gate.md) asks, within a budget of its own " +
+				"of the size of `budget`."},
 		{Name: "probe.events", Form: "`true` or `false`", Default: strconv.FormatBool(a.Events),
 			want: "true or false", into: &a.Events,
 			About: "Keep the RDMA devices open, without queue pairs or memory, to receive their " +

@@ -151,8 +151,8 @@ memory: host`, func(o *options.Options) {
 			all := options.ScheduledExtras()
 			o.Peers, o.Extras = []string{"a:10092"}, append(all[3:4:4], all[1])
 		}},
-		{"a ring, no events", "peers: [a]\nallow_ring: true\nevents: false", func(o *options.Options) {
-			o.Peers, o.Allowed = []string{"a:10092"}, options.Allowed{AllowRing: true}
+		{"a ring and a gate, no events", "peers: [a]\nallow_ring: true\nallow_gate: true\nevents: false", func(o *options.Options) {
+			o.Peers, o.Allowed = []string{"a:10092"}, options.Allowed{AllowRing: true, AllowGate: true}
 		}},
 		{"defaults follow what is written", "peers: [a]\ninterval: 10s", func(o *options.Options) {
 			o.Peers, o.Interval, o.Timeout = []string{"a:10092"}, 10*time.Second, 10*time.Second
@@ -205,7 +205,7 @@ func TestProbeRefuses(t *testing.T) {
 		{"a long burst in a gap", "peers: [a]\ngap_burst: 101ms", "3: probe.gap_burst must be a duration such as 90s or " +
 			"1m30s, from 100µs to 100ms, not 101ms"},
 		{"an unknown key", "zzz: 1",
-			`2: unknown key "zzz" in probe; known keys: allow_ring, budget, burst, busy_above, depth, events, extras, fanout, gap_burst, gap_wait, insecure, interval, ` +
+			`2: unknown key "zzz" in probe; known keys: allow_gate, allow_ring, budget, burst, busy_above, depth, events, extras, fanout, gap_burst, gap_wait, insecure, interval, ` +
 				`latency_samples, listen, memory, min_of_expected, name, peers, pkey, queue_pairs, service_level, ` +
 				`solo_every, timeout, tls, token_file, traffic_class, when_busy`},
 		{"a key twice", "depth: 1\ndepth: 1", `3: duplicate key "depth" in probe; the first is in line 2`},

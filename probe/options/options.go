@@ -55,6 +55,7 @@ type Options struct {
 // Allowed says what the probe may do beside rounds.
 type Allowed struct {
 	AllowRing bool // the node takes part in rings over its peers: see probe.Ring
+	AllowGate bool // the node tries its rails with its peers when a gate asks: see probe.GateNode
 	Events    bool // the devices of the rails stay open, for their asynchronous events
 }
 

@@ -74,10 +74,13 @@ func (m *Past) Of(peer, node string) *PastPeer {
 		m.Peers = map[string]*PastPeer{}
 	}
 	if m.Peers[peer] == nil || m.Peers[peer].node != node {
-		m.Peers[peer] = &PastPeer{node: node, Turn: make(chan struct{}, 1)}
+		m.Peers[peer] = NewPeer(node)
 	}
 	return m.Peers[peer]
 }
+
+// NewPeer returns the memory of a peer before the first round.
+func NewPeer(node string) *PastPeer { return &PastPeer{node: node, Turn: make(chan struct{}, 1)} }
 
 // Keep drops the memory of all other peers.
 func (m *Past) Keep(isPeer func(address string) bool) {

@@ -37,8 +37,7 @@ func (n *Node) SetBudget(b options.Budget) {
 	n.budget = b
 	n.mu.Unlock()
 	perHour := b.PerHour(NominalRate) // at the nominal rate until the rails are known
-	n.AskBudget.Resize(perHour)
-	n.AnswerBudget.Resize(perHour)
+	n.resize(perHour)
 }
 
 // FitBudget adapts a budget in bytes to the rate of the rails.
@@ -47,8 +46,20 @@ func (n *Node) FitBudget(rate float64) {
 	b := n.budget
 	n.mu.Unlock()
 	if b.Bytes > 0 {
-		n.AskBudget.Resize(b.PerHour(rate))
-		n.AnswerBudget.Resize(b.PerHour(rate))
+		n.resize(b.PerHour(rate))
+	}
+}
+
+// Budgets are the budgets of a node, each of the configured size.
+type Budgets struct {
+	AskBudget    *Budget // budget of rounds
+	AnswerBudget *Budget // budget of leases
+	GateBudget   *Budget // budget of visits that gates ask for
+}
+
+func (b Budgets) resize(perHour time.Duration) {
+	for _, one := range []*Budget{b.AskBudget, b.AnswerBudget, b.GateBudget} {
+		one.Resize(perHour)
 	}
 }
 

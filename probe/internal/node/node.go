@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -77,12 +76,11 @@ type Options struct {
 // Node is this machine as seen by the probe: its rails, its one worker process, its one slot for a transfer, its
 // budgets. Rounds and answers share it. One per process. Safe for concurrent use.
 type Node struct {
-	Opts         Options
-	socket       *ethtool.Socket // nil: not open
-	Instance     string
-	Place                // place of rounds and leases that may burst at any time
-	AskBudget    *Budget // budget of rounds
-	AnswerBudget *Budget // budget of leases
+	Opts     Options
+	socket   *ethtool.Socket // nil: not open
+	Instance string
+	Place    // place of rounds and leases that may burst at any time
+	Budgets
 	statusLanes  lane.Group[LocalRail]
 	trafficLanes lane.Group[*rail.Traffic]
 	Recent       *RecentTransfers
@@ -97,7 +95,7 @@ type Node struct {
 	// Labels holds the label of each found peer that has reported its name. Only the prober uses it. It outlives a
 	// reload, because a new label would reset the counters.
 	Labels map[string]string
-	Asked  atomic.Pointer[[]string] // addresses that the prober asks; nil: none yet
+	Known
 
 	Tuning
 
@@ -155,7 +153,7 @@ func NewNode(opts Options) *Node {
 		Netdevs: map[string]bool{},
 		Roles:   map[string]string{}, Facts: &Facts{Gather: opts.Facts, Lock: make(chan struct{}, 1)},
 		Secrets: auth.NewSecretFiles(), Refused: newRefusals(opts.Refused), Labels: map[string]string{},
-		AskBudget: NewBudget(0), AnswerBudget: NewBudget(0), Recent: new(RecentTransfers), Own: new(OwnTraffic),
+		Budgets: Budgets{NewBudget(0), NewBudget(0), NewBudget(0)}, Recent: new(RecentTransfers), Own: new(OwnTraffic),
 		Reserved: new(Reservation),
 	}
 	n.Place, n.Gaps = newPlace(n), &Gaps{Place: newPlace(n)}
@@ -170,12 +168,6 @@ func newPlace(n *Node) Place {
 	return Place{Slot: slot, Worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
 		Simulation: opts.Simulation, Ended: func(why string) { opts.WorkerEnded(why, slot.Holder()) },
 		Patience: &n.Patience})}
-}
-
-// Asks reports whether this node's rounds have a peer at the address.
-func (n *Node) Asks(address string) bool {
-	list := n.Asked.Load()
-	return list != nil && slices.Contains(*list, address)
 }
 
 // MeanTraffic returns what a rail has carried over the last seconds, the probe's own traffic included. ok is false

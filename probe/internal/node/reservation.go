@@ -2,6 +2,7 @@ package node
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/protocol"
@@ -96,4 +97,22 @@ func (r *Reservation) againstLocked(key string, now time.Time) string {
 		return ""
 	}
 	return r.what
+}
+
+// Known holds the peers of a node by address: what is known of them is the name that their certificates must contain;
+// empty: their host. It is set by the schedule, and read by rings and gates. Nil: there are none yet.
+type Known struct {
+	Asked  atomic.Pointer[map[string]string] // those that the prober asks
+	Listed atomic.Pointer[map[string]string] // all nodes of names and files, whether they are asked or not
+}
+
+// Peer returns the name that the certificate of a peer at an address must contain. ok is false if this node has no such
+// peer.
+func (k *Known) Peer(address string) (tlsName string, ok bool) {
+	for _, list := range []*map[string]string{k.Asked.Load(), k.Listed.Load()} {
+		if list != nil && !ok {
+			tlsName, ok = (*list)[address]
+		}
+	}
+	return tlsName, ok
 }

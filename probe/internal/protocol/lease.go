@@ -41,9 +41,11 @@ type LeaseRequest struct {
 	RailSeconds float64 `json:"rail_seconds"`
 	// Waits is set if the asker retries when the target is busy: the target then serves it next.
 	Waits bool `json:"waits,omitempty"`
-	// Reservation is the ID of the ring to which the round belongs; empty: none.
+	// Reservation is the ID of the ring or gate to which the round belongs; empty: none.
 	Reservation string `json:"reservation,omitempty"`
-	Part        Part   `json:"part,omitempty"` // an older railscope grants only leases for whole rounds
+	// Partial is set for a gate, which leaves out rails that others use; a ring needs all.
+	Partial bool `json:"partial,omitempty"`
+	Part    Part `json:"part,omitempty"` // an older railscope grants only leases for whole rounds
 }
 
 // LeaseEvent is one line of the answer.

@@ -58,7 +58,8 @@ type HelloMissing struct {
 //	POST   /v2/ring                RingRequest → RingReply, when the node is connected to its successor
 //	POST   /v2/ring/ID/start       → RingResult, when the burst has ended
 //	DELETE /v2/ring/ID             → {}
-//	PUT    /v2/ring/reservation/ID → {}: until it is asked again or ended, the node is the ring's
+//	POST   /v2/gate                GateRequest → result.Visit, when the visit has ended
+//	PUT    /v2/ring/reservation/ID → {}: until it is asked again or ended, the node is the ring's or gate's
 //	DELETE /v2/ring/reservation/ID → {}
 //	POST   /v2/lease               LeaseRequest → LeaseEvent, one per line: the grant, and how it ended
 //	                               The lease lasts as long as this answer does, and is renewed by every other request.
@@ -73,6 +74,7 @@ const (
 	PathFacts = "/v2/facts"
 	PathLease = "/v2/lease"
 	PathRing  = "/v2/ring"
+	PathGate  = "/v2/gate"
 
 	PathReserve = PathRing + "/reservation"
 

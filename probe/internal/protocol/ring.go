@@ -8,7 +8,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// ReservedByRing returns the key of a reservation by a ring.
+// ReservedByRing returns the key of a reservation by a ring or gate.
 func ReservedByRing(id string) string { return "ring " + id }
 
 // ReservedBy returns the key of an asker.

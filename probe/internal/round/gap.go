@@ -40,7 +40,7 @@ type gap struct {
 
 // waitsForGap reports whether a round waits for a gap to burst over the flows that it left out.
 func waitsForGap(r *Round) bool {
-	return r.Plan.WhenBusy == options.WhenBusyGap && r.Remote.Parts && r.Plan.Ring == nil &&
+	return r.Plan.WhenBusy == options.WhenBusyGap && r.Remote.Parts && r.Plan.Reservation == "" &&
 		r.Res.Transport == result.RDMA && len(r.waiting()) > 0
 }
 
@@ -177,7 +177,8 @@ func (g *gap) chargeGap() *failure.Failure {
 
 // settleGap returns what was not used of it. moved is what the bursts moved.
 func (g *gap) settleGap(moved int64) {
-	g.Node.AskBudget.Settle(g.Reserved.Charged, options.RailTime(moved, node.RailRate(g.Rails)))
+	used := options.RailTime(moved, node.RailRate(g.Rails))
+	cmp.Or(g.Reserved.budget, g.Node.AskBudget).Settle(g.Reserved.Charged, used)
 	g.Reserved.Charged = 0
 }
 

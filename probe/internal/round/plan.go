@@ -45,7 +45,9 @@ type Plan struct {
 	software  bool           // a device of either end is not an adapter
 	ExtrasNow []result.Extra // extras that follow
 
-	Ring *RingMember // this node's part of a ring; nil: not a ring
+	Ring        *RingMember // this node's part of a ring; nil: not a ring
+	Visit       Visit
+	Reservation string // ID by which the peer knows the ring or gate; empty: the round belongs to neither
 
 	message int64 // bytes of each write; 0: derived from the rate of the rail
 	// Least memory in bytes of each rail at the target; 0: enough for the writes in flight.
@@ -54,15 +56,24 @@ type Plan struct {
 
 // RingMember is this node as a member of a ring: a round with its successor that waits before its bursts.
 type RingMember struct {
-	ID          string
-	Reservation string        // reservation ID by which the peer knows the ring
-	Ready       chan struct{} // closed when the round waits
-	Begin       chan struct{} // closed by the request to start
-	Done        chan struct{} // closed when the round has ended
-	Gone        chan struct{} // closed when the node can be part of another ring
-	Stop        context.CancelFunc
-	Res         result.Result // result, valid after done
+	ID    string
+	Ready chan struct{} // closed when the round waits
+	Begin chan struct{} // closed by the request to start
+	Done  chan struct{} // closed when the round has ended
+	Gone  chan struct{} // closed when the node can be part of another ring
+	Stop  context.CancelFunc
+	Res   result.Result // result, valid after done
 }
+
+// Visit is what a round does for a gate.
+type Visit int
+
+// Visits of a gate. Neither measures TCP: the gate compares rails.
+const (
+	NoVisit    Visit = iota // the round is not part of a gate
+	ReachVisit              // it makes no burst
+	BurstVisit              // it measures each rail alone
+)
 
 // wait is the step of the round that waits for the start.
 func (p *RingMember) wait(ctx context.Context) error {
@@ -285,7 +296,10 @@ func (p Plan) Bytes(flows, tcp []*Flow) (sum int64) {
 	case p.solo():
 		bursts *= 2
 	}
-	if p.Full {
+	switch {
+	case p.Visit != NoVisit:
+		overTCP = nil
+	case p.Full:
 		overTCP = BaselineStreams
 	}
 	for _, f := range flows {

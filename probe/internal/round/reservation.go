@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"time"
@@ -20,7 +21,8 @@ type Reservation struct {
 	MaxBytes int64         // bytes that the round may move
 	Spare    int64         // bytes left, of MaxBytes, for repeated bursts of extras in an interactive round
 	railTime time.Duration // MaxBytes as time on all rails
-	Charged  time.Duration // rail time taken from the node's budget
+	Charged  time.Duration // rail time taken from the budget
+	budget   *node.Budget  // budget that was charged
 }
 
 // Affords reports whether a burst fits into what the round has reserved. moved is what the round has moved so far.
@@ -36,8 +38,8 @@ func (held *Reservation) free(n *node.Node, moved int64, rate float64, full bool
 	held.HasSlot = false
 	if held.Charged > 0 {
 		used := options.RailTime(moved, rate)
-		n.AskBudget.Settle(held.Charged, used)
-		n.AskBudget.Note(full, used)
+		held.budget.Settle(held.Charged, used)
+		held.budget.Note(full, used)
 	}
 	n.Slot.Release()
 }
@@ -67,6 +69,10 @@ func (r *Round) Reserve(ctx context.Context) error {
 	if f := refusesLeftOut(r); f != nil {
 		return f
 	}
+	if r.Plan.Visit == ReachVisit {
+		r.leaveOutAll(failure.New(failure.StageLease, failure.Canceled, "no burst was asked for"))
+		return nil
+	}
 	tcp := TCPFlows(r.Routes(), r.Flows)
 	maxBytes := r.Plan.Bytes(r.Flows, tcp) + r.Plan.ExtraBytes(r.Flows, tcp, r.bonds())
 	if f := r.Reserved.charge(r, maxBytes); f != nil {
@@ -86,7 +92,8 @@ func (held *Reservation) charge(r *Round, maxBytes int64) *failure.Failure {
 	if len(r.Rails) == 0 || r.Uncharged {
 		return nil
 	}
-	if wait, ok := r.Node.AskBudget.Reserve(held.railTime); !ok {
+	held.budget = cmp.Or(r.Budget, r.Node.AskBudget)
+	if wait, ok := held.budget.Reserve(held.railTime); !ok {
 		return protocol.BudgetFailure("this node's", held.railTime, wait)
 	}
 	held.Charged = held.railTime
@@ -102,7 +109,8 @@ func acquireLease(ctx context.Context, r *Round) (lease *control.HeldLease, err 
 			return err
 		})
 	}
-	if len(r.bursting()) > 0 || len(r.Live()) == 0 || !r.Remote.Parts || r.Plan.Ring != nil {
+	whole := len(r.bursting()) > 0 || len(r.Live()) == 0 || !r.Remote.Parts || r.Plan.Ring != nil
+	if whole && r.Plan.Visit != ReachVisit {
 		err = ask(protocol.Measure)
 		switch f := failure.As(failure.StageLease, err); {
 		case f == nil:
@@ -118,8 +126,10 @@ func acquireLease(ctx context.Context, r *Round) (lease *control.HeldLease, err 
 		}
 	}
 	r.Plan = r.Plan.forReach()
-	r.Node.AskBudget.Settle(r.Reserved.Charged, 0)
-	r.Reserved.Charged = 0
+	if r.Reserved.Charged > 0 {
+		r.Reserved.budget.Settle(r.Reserved.Charged, 0)
+		r.Reserved.Charged = 0
+	}
 	err = ask(protocol.Reach)
 	return lease, err
 }
@@ -176,9 +186,10 @@ func freeSlot(r *Round) {
 // LeaseRequest returns the request for the lease of a part of the round.
 func (r *Round) LeaseRequest(part protocol.Part) protocol.LeaseRequest {
 	req := protocol.LeaseRequest{Node: r.Node.Name(), Instance: r.Node.Instance,
-		RailSeconds: r.Reserved.railTime.Seconds(), Waits: r.Plan.Interactive, Part: part}
-	if r.Plan.Ring != nil {
-		req.Reservation = r.Plan.Ring.Reservation
+		RailSeconds: r.Reserved.railTime.Seconds(), Waits: r.Plan.Interactive, Part: part,
+		Reservation: r.Plan.Reservation, Partial: r.Plan.Visit != NoVisit}
+	if part == protocol.Reach && req.RailSeconds == 0 { // it is charged to no budget
+		req.RailSeconds = protocol.ReachTime.Seconds()
 	}
 	return req
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/history"
 	"github.com/railscope/railscope/probe/internal/node"
 	"github.com/railscope/railscope/probe/internal/protocol"
 	"github.com/railscope/railscope/probe/internal/worker"
@@ -24,10 +25,11 @@ import (
 type Round struct {
 	Pairing
 	Plan      Plan
-	whole     Plan   // Plan before load or budget changed it
-	Peer      string // host:port
-	Overdue   bool   // rounds were denied for half a cycle: this one waits longer
-	Uncharged bool   // a benchmark: the node's budget covers only its own schedule
+	whole     Plan         // Plan before load or budget changed it
+	Peer      string       // host:port
+	Overdue   bool         // rounds were denied for half a cycle: this one waits longer
+	Uncharged bool         // a benchmark: the node's budget covers only its own schedule
+	Budget    *node.Budget // budget that is charged; nil: that of the node's rounds
 	Progress  func(result.Progress)
 
 	Reserved Reservation
@@ -133,6 +135,9 @@ func (r *Round) exchangeHello(ctx context.Context) error {
 // round waits for it.
 func (r *Round) remember(ctx context.Context) error {
 	past := r.Node.Past.Of(r.Peer, r.Remote.Node)
+	if r.Plan.Visit != NoVisit { // its peer need not be one that this node asks otherwise
+		past = history.NewPeer(r.Remote.Node)
+	}
 	select {
 	case past.Turn <- struct{}{}:
 		r.Past = past
@@ -184,13 +189,13 @@ func (r *Round) transfer(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.Res.Transport = result.RDMA
-		if r.Plan.Full && r.leftOut() == nil {
+		if r.Plan.Full && r.leftOut() == nil && r.Plan.Visit == NoVisit {
 			r.baseline(ctx)
 		}
 	case FallsBack(ctx, r.Plan, err):
 		addFailure(&r.Res, err)
 		// Beside the traffic of others nothing is transferred: the control channel shows that TCP works.
-		if r.Plan.onlyReach || r.anyBusy() || r.fallback(ctx) == nil {
+		if r.Plan.onlyReach || r.Plan.Visit != NoVisit || r.anyBusy() || r.fallback(ctx) == nil {
 			r.Res.Transport = result.TCP
 		}
 	}

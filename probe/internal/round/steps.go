@@ -296,7 +296,7 @@ func (s *Session) latencies(ctx context.Context, args worker.LatencyArgs,
 // readable clock has no parts, and a failure here is not a finding.
 func splitLatency(ctx context.Context, r *Round) {
 	rails, err := r.chosen(result.Extra{})
-	if !r.Plan.Interactive || err != nil || r.Plan.LatencySamples == 0 || r.Plan.onlyReach {
+	if !r.Plan.Interactive || err != nil || r.Plan.LatencySamples == 0 || r.Plan.onlyReach || r.Plan.Reservation != "" {
 		return
 	}
 	flows := newFlows(rails, result.Write)

@@ -233,6 +233,11 @@ func (d *Directory) merge(day string) (count []int) {
 	}
 	if day != d.ringDay || !maps.Equal(nodes, d.nodes) {
 		d.nodes, d.ringDay, d.ring = nodes, day, NewRing(slices.Collect(maps.Keys(nodes)), d.Now())
+		names := make(map[string]string, len(nodes))
+		for address, t := range nodes {
+			names[address] = t.TLSName
+		}
+		d.Node.Listed.Store(&names)
 	}
 	return count
 }

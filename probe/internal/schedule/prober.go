@@ -98,7 +98,7 @@ func (p *Prober) Set(found []Target) {
 		add(t)
 	}
 	p.Schedule.Set(p.order, now)
-	p.Node.Asked.Store(new(slices.Clone(p.order)))
+	p.Node.Asked.Store(new(tlsNames(p.Peers)))
 	if found != nil { // labels outlive a reload until the first lookup
 		maps.DeleteFunc(p.Node.Labels, func(address, _ string) bool { return p.Peers[address] == nil })
 	}
@@ -112,6 +112,15 @@ func (p *Prober) Set(found []Target) {
 	}
 	p.relabel()
 	p.Cycle.Store(int64(p.Schedule.Cycle()))
+}
+
+// tlsNames returns the names that the certificates of peers must contain, by address.
+func tlsNames(peers map[string]*Peer) map[string]string {
+	names := make(map[string]string, len(peers))
+	for address, p := range peers {
+		names[address] = p.TLSName
+	}
+	return names
 }
 
 // Publish reports the addresses whose results follow.

@@ -122,7 +122,8 @@ func startLease(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
 	}
 	// A ring has no other rounds: each of its nodes sends over all rails.
 	all := len(rails) > 0 && len(busy) == len(rails) && r.Opts.WhenBusy != options.WhenBusyBurst
-	if all || len(busy) > 0 && (ask.Reservation != "" || ask.Part != protocol.Measure) {
+	ring := ask.Reservation != "" && !ask.Partial
+	if all || len(busy) > 0 && (ring || ask.Part != protocol.Measure) {
 		l.stop()
 		r.Node.AnswerBudget.Settle(l.time, 0)
 		return nil, &l.left[0]
@@ -153,7 +154,8 @@ func reserve(ctx context.Context, r *Responder, place node.Place, ask protocol.L
 // the budget.
 func startReach(ctx context.Context, r *Responder, ask protocol.LeaseRequest,
 	from netip.Addr) (*Lease, *failure.Failure) {
-	if wait := r.reached.wait(from, ask.Waits, r.Opts.Interval/2); wait > 0 {
+	reserved := ask.Reservation != "" && r.Node.Reserved.Holds(ask.ReservedBy(from))
+	if wait := r.reached.wait(from, ask.Waits, r.Opts.Interval/2); wait > 0 && !reserved {
 		return nil, protocol.Later(wait, failure.Cooldown, "this node reached the peer less than %v ago; retry in %v",
 			r.Opts.Interval/2, wait.Round(time.Second))
 	}

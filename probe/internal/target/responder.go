@@ -60,6 +60,7 @@ type Responder struct {
 	Current    map[string]*Lease // leases by ID: one in the slot, one for a gap
 	reached    reached
 	ring       *round.RingMember // nil: none
+	endVisit   func()            // ends the visit that a gate has asked for; nil: there is none
 	QuietUntil time.Time         // no lease is granted before
 	Draining   bool
 	leases     sync.WaitGroup
@@ -102,6 +103,9 @@ func (r *Responder) drain() {
 	if r.ring != nil {
 		r.ring.Stop()
 	}
+	if r.endVisit != nil {
+		r.endVisit()
+	}
 	r.Mu.Unlock()
 	r.leases.Wait()
 }
@@ -133,6 +137,7 @@ func (r *Responder) newRoutes() http.Handler {
 	mux.HandleFunc("POST "+protocol.PathRing, r.joinRing)
 	mux.HandleFunc("POST "+protocol.PathRing+"/{id}/start", r.startRing)
 	mux.HandleFunc("DELETE "+protocol.PathRing+"/{id}", r.endRing)
+	mux.HandleFunc("POST "+protocol.PathGate, r.visitForGate)
 	mux.HandleFunc("PUT "+protocol.PathReserve+"/{id}", r.reserveRing)
 	mux.HandleFunc("DELETE "+protocol.PathReserve+"/{id}", r.leaveRing)
 	mux.HandleFunc("POST "+protocol.PathLease, r.serveLease)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -46,10 +45,11 @@ const noRings = "the peer takes part in no ring: set probe.allow_ring there"
 
 // newRingMember starts this node's part, unless the node may not take part, or already does.
 func (r *Responder) newRingMember(args *protocol.RingRequest) (*round.RingMember, *failure.Failure) {
+	_, isPeer := peerSecurity(r, args.Successor)
 	switch {
 	case !r.Opts.AllowRing:
 		return nil, protocol.Deny(failure.Unauthorized, noRings)
-	case !slices.Contains(r.Opts.Peers, args.Successor) && !r.Node.Asks(args.Successor):
+	case !isPeer:
 		return nil, protocol.Deny(failure.Unauthorized,
 			"%s is not a peer of the peer: add it to probe.peers there, written alike",
 			args.Successor)
@@ -57,7 +57,7 @@ func (r *Responder) newRingMember(args *protocol.RingRequest) (*round.RingMember
 		return nil, protocol.Deny(failure.Draining, "the peer is in maintenance")
 	}
 	ctx, stop := context.WithTimeout(context.Background(), protocol.RingTimeout)
-	part := &round.RingMember{ID: rand.Text(), Reservation: args.Reservation, Ready: make(chan struct{}),
+	part := &round.RingMember{ID: rand.Text(), Ready: make(chan struct{}),
 		Begin: make(chan struct{}), Done: make(chan struct{}), Gone: make(chan struct{}), Stop: stop}
 	if other := r.Node.Reserved.Against(protocol.ReservedByRing(args.Reservation)); other != "" {
 		stop()
@@ -82,11 +82,13 @@ func (r *Responder) runRing(ctx context.Context, part *round.RingMember, args *p
 	defer close(part.Gone)
 	defer part.Stop()
 	opts := r.Opts
+	opts.Security, _ = peerSecurity(r, args.Successor)
 	opts.Timeout, opts.Burst, opts.Extras = protocol.RingTimeout, result.RingWindow, nil
 	node := r.ringNode(args.Alone)
 	defer node.Close()
 	one := round.Round{Pairing: round.Pairing{Node: node},
-		Plan: round.Plan{Options: opts, Full: args.Alone, Interactive: true, Runs: 1, Ring: part},
+		Plan: round.Plan{Options: opts, Full: args.Alone, Interactive: true, Runs: 1, Ring: part,
+			Reservation: args.Reservation},
 		Peer: args.Successor, Progress: func(result.Progress) {}}
 	part.Res = one.Run(ctx)
 	close(part.Done)
@@ -180,11 +182,13 @@ func (r *Responder) reserveRing(w http.ResponseWriter, req *http.Request) {
 	case len(id) > protocol.MaxText || strings.Trim(id, protocol.Alphanumeric) != "":
 		Write(w, http.StatusBadRequest, malformed(failure.StageHello, fmt.Errorf("the ID %.40q", id)))
 		return
-	case !r.Opts.AllowRing:
-		Write(w, http.StatusConflict, protocol.Deny(failure.Unauthorized, noRings))
+	case !r.Opts.AllowRing && !r.Opts.AllowGate:
+		Write(w, http.StatusConflict, protocol.Deny(failure.Unauthorized,
+			"the peer takes part in no ring and no gate: set probe.allow_ring or probe.allow_gate there"))
 		return
 	}
-	if other, ok := r.Node.Reserved.Take(protocol.ReservedByRing(id), "reserved for a ring", node.RingReserved); !ok {
+	other, ok := r.Node.Reserved.Take(protocol.ReservedByRing(id), "reserved for a ring or gate", node.RingReserved)
+	if !ok {
 		Write(w, http.StatusConflict, protocol.Later(protocol.RetryLeast, failure.Busy, "the peer is %s", other))
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	sigsyaml "sigs.k8s.io/yaml"
 )
@@ -54,6 +55,31 @@ func TestInitContainer(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || string(out) != tc.line+"\n" {
 			t.Errorf("%q: exit %d, %q; want %d, %q", given, code, out, tc.code, tc.line)
 		}
+	}
+}
+
+// TestGateJob: the Job of the recipe is valid, and its command is one of railscope, which says that it reaches no name
+// here.
+func TestGateJob(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "deploy/integrations/kubernetes-gate.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var job batch.Job
+	if err := sigsyaml.UnmarshalStrict(text, &job); err != nil {
+		t.Fatal(err)
+	}
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("a token of more than 16 bytes\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var args []string
+	for _, a := range job.Spec.Template.Spec.Containers[0].Args {
+		args = append(args, strings.ReplaceAll(a, "/run/secrets/railscope/token", token))
+	}
+	out, _ := exec.Command(binary(t), args...).CombinedOutput()
+	if !strings.HasPrefix(string(out), "railscope: --nodes: lookup railscope-peers") {
+		t.Errorf("%q: %s", args, out)
 	}
 }
 

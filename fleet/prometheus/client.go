@@ -1,4 +1,5 @@
-package fleet
+// Package prometheus asks the HTTP API of Prometheus.
+package prometheus
 
 import (
 	"context"
@@ -12,15 +13,15 @@ import (
 	"github.com/railscope/railscope/internal/httpclient"
 )
 
-// Prometheus queries the HTTP API of Prometheus, or of a compatible server: Thanos, Mimir, VictoriaMetrics.
-type Prometheus struct{ api v1.API }
+// Client queries the HTTP API of Prometheus, or of a compatible server: Thanos, Mimir, VictoriaMetrics.
+type Client struct{ api v1.API }
 
 // maxAnswer bounds one response, in bytes.
 const maxAnswer = 512 << 20
 
-// NewPrometheus returns a client for the server at address. httpConfig is a file with credentials and TLS in promtool's
+// NewClient returns a client for the server at address. httpConfig is a file with credentials and TLS in promtool's
 // format (--http.config.file), or empty.
-func NewPrometheus(address, httpConfig string) (*Prometheus, error) {
+func NewClient(address, httpConfig string) (*Client, error) {
 	if _, err := httpclient.Address(address, "http://prometheus:9090", "--http.config.file"); err != nil {
 		return nil, err
 	}
@@ -32,12 +33,12 @@ func NewPrometheus(address, httpConfig string) (*Prometheus, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Prometheus{v1.NewAPI(client)}, nil
+	return &Client{v1.NewAPI(client)}, nil
 }
 
 // Ask evaluates an expression at one point in time.
-func (p *Prometheus) Ask(ctx context.Context, expr string, at time.Time) (model.Vector, error) {
-	value, _, _, err := p.api.Query(ctx, expr, at)
+func (c *Client) Ask(ctx context.Context, expr string, at time.Time) (model.Vector, error) {
+	value, _, _, err := c.api.Query(ctx, expr, at)
 	if httpclient.TooLong(err) {
 		return nil, fmt.Errorf("the answer is longer than %d MiB: ask for one cluster by --selector", maxAnswer>>20)
 	}
