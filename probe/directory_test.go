@@ -457,6 +457,26 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	p.clean()
 }
 
+// TestPeersOfGates: all nodes of a name are peers of rings and gates, not only those that are asked.
+func TestPeersOfGates(t *testing.T) {
+	z := &zone{}
+	d := z.directory(t, "10.0.0.9:10092")
+	defer d.Node.Close()
+	d.Opts.Fanout = 1
+	z.set(nil, "10.0.0.2", "10.0.0.3", "10.0.0.4")
+	if asked := d.Refresh(t.Context()); len(asked) != 1 {
+		t.Errorf("%d are asked", len(asked))
+	}
+	for _, address := range []string{"10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.4:10092"} {
+		if name, ok := d.Node.Peer(address); !ok || name != "peers.ns.svc" {
+			t.Errorf("%s: %q, %v", address, name, ok)
+		}
+	}
+	if _, ok := d.Node.Peer("10.0.0.5:10092"); ok {
+		t.Error("a stranger is a peer")
+	}
+}
+
 // TestFoundPeersShowTheName: the certificate of a found peer must contain the name that was looked up, not its
 // address.
 func TestFoundPeersShowTheName(t *testing.T) {
@@ -480,6 +500,9 @@ func TestFoundPeersShowTheName(t *testing.T) {
 		var asked result.Result
 		p := schedule.NewProber(bareNode(t, "a"), opts, func(r result.Result) { asked = r }, quiet(options.Events{}))
 		p.Set([]schedule.Target{{Address: peer, TLSName: name, Found: true}})
+		if known, ok := p.Node.Peer(peer); !ok || known != name {
+			t.Errorf("a ring or gate shows %q, %v", known, ok)
+		}
 		p.Report(peer, p.RunRound(t.Context(), p.NewRound(peer, false)))
 		if refused := want == failure.TLS; (asked.Reason == failure.TLS) != refused || asked.PeerNode == "" != refused {
 			t.Errorf("a round as %q: %q of %q", name, asked.Reason, asked.PeerNode)

@@ -2,6 +2,8 @@ package probe
 
 import (
 	"context"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/protocol"
 	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
 )
@@ -208,5 +211,71 @@ func TestGateDead(t *testing.T) {
 				t.Errorf("from %d, burst %v: %+v, %v", from, burst, v, err)
 			}
 		}
+	}
+}
+
+// TestCheckVisit: what no railscope reports is refused, and what becomes a message is cleaned.
+func TestCheckVisit(t *testing.T) {
+	good := func() result.Visit {
+		return result.Visit{Peer: "b", Transport: result.RDMA, Rails: []result.VisitRail{{Rail: "0", Leaf: "leaf-a",
+			Goodput: new(5e9), Expected: new(6e9), Left: &result.Failure{Detail: "a\x1b[31m"}}}}
+	}
+	v := good()
+	if err := protocol.CheckVisit(&v); err != nil || strings.Contains(v.Rails[0].Left.Detail, "\x1b") {
+		t.Errorf("%+v, %v", v, err)
+	}
+	for why, change := range map[string]func(*result.Visit){
+		"twice":          func(v *result.Visit) { v.Rails = append(v.Rails, v.Rails[0]) },
+		"no name":        func(v *result.Visit) { v.Rails[0].Rail = "" },
+		"too many":       func(v *result.Visit) { v.Rails = make([]result.VisitRail, 1000) },
+		"negative":       func(v *result.Visit) { v.Rails[0].Goodput = new(-1.) },
+		"too fast":       func(v *result.Visit) { v.Rails[0].Expected = new(1e16) },
+		"not a rate":     func(v *result.Visit) { v.Rails[0].Goodput = new(math.NaN()) },
+		"a long name":    func(v *result.Visit) { v.Peer = strings.Repeat("x", 300) },
+		"a hostile leaf": func(v *result.Visit) { v.Rails[0].Leaf = "\x1b[2J" },
+	} {
+		v := good()
+		change(&v)
+		if err := protocol.CheckVisit(&v); err == nil {
+			t.Errorf("%s: accepted", why)
+		}
+	}
+}
+
+// TestNewVisit: corrupt data accuses the rail over which it came, or all, and a rail that an end lacks is dead.
+func TestNewVisit(t *testing.T) {
+	rails := []result.RailResult{{Rail: "0", PeerRail: "0"}, {Rail: "1", PeerRail: "1"}, {Rail: "2"}}
+	corrupt := func(rail string) result.Result {
+		f := failure.New(failure.StageVerify, failure.DataMismatch, "wrong bytes")
+		f.Rail = rail
+		return result.Result{Transport: result.NoTransport, Reason: failure.DataMismatch, Rails: rails,
+			Failures: []failure.Failure{*f}}
+	}
+	for _, tc := range []struct {
+		why  string
+		res  result.Result
+		dead []string
+	}{
+		{"corrupt on rail 1", corrupt("1"), []string{"1"}},
+		{"corrupt somewhere", corrupt(""), []string{"0", "1"}},
+		{"the peer lacks rail 2", result.Result{Transport: result.RDMA, Rails: rails,
+			Missing: []result.MissingRail{{Rail: "2", Peer: true, Known: true}}}, []string{"2"}},
+		{"perhaps no rail", result.Result{Transport: result.RDMA, Rails: rails,
+			Missing: []result.MissingRail{{Rail: "2"}}}, nil},
+	} {
+		v := result.NewVisit(tc.res, true)
+		var dead []string
+		for _, r := range v.Rails {
+			if r.Failure != nil {
+				dead = append(dead, r.Rail)
+			}
+		}
+		if v.Transport != result.RDMA || !slices.Equal(dead, tc.dead) {
+			t.Errorf("%s: %+v", tc.why, v)
+		}
+	}
+	if v := result.NewVisit(result.Result{Transport: result.TCP, Reason: failure.NoLibrary}, true); !v.OfRailscope ||
+		v.Failure == nil || len(v.Rails) > 0 {
+		t.Errorf("%+v", v)
 	}
 }
