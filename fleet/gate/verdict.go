@@ -262,13 +262,26 @@ func (g *gate) unknown(ctx context.Context, node int, figures []Figure,
 	case known == 0 && len(why) == 0:
 		return []string{"no other node could be tried with it"}
 	}
+	return append(why, byReason(name, figures, unmeasured)...)
+}
+
+// byReason returns sentences about the rails of a node that carry RDMA at an unknown rate, one for each reason.
+func byReason(name string, figures []Figure, unmeasured map[fleet.Rail]string) (list []string) {
+	rails := map[string][]string{}
 	for _, f := range figures {
 		if f.Goodput == nil && !f.dead {
-			rail := fleet.Rail{Node: fleet.Node{Name: name}, Rail: f.Rail}
-			why = append(why, "rail "+f.Rail+": "+cmp.Or(unmeasured[rail], "its rate was not measured"))
+			reason := cmp.Or(unmeasured[fleet.Rail{Node: fleet.Node{Name: name}, Rail: f.Rail}], "its rate was not measured")
+			rails[reason] = append(rails[reason], f.Rail)
 		}
 	}
-	return why
+	for _, reason := range slices.Sorted(maps.Keys(rails)) {
+		what := "rail "
+		if len(rails[reason]) > 1 {
+			what = "rails "
+		}
+		list = append(list, what+strings.Join(rails[reason], ", ")+": "+reason)
+	}
+	return list
 }
 
 // whyUnmeasured returns why rates of rails are not known.
