@@ -62,7 +62,7 @@ func (a Answers) Recent(now time.Time, maxAge time.Duration) (Answers, []Old) {
 			case question == "up" || question == "port_up": // values of the last scrape
 				return saved > maxAge.Seconds()
 			case question == "loopback" || question == "gpu":
-				return !fresh[node(s)]
+				return !fresh[NodeOf(s)]
 			case question == "goodput" && burst[pairOf(s)] > maxAge.Seconds():
 				return true
 			}
@@ -87,4 +87,4 @@ func (a Answers) ages(question string, saved float64) map[Old]float64 {
 }
 
 // pairOf returns the pair of a sample, by its label peer.
-func pairOf(s *model.Sample) Old { return Old{Node: node(s), Peer: string(s.Metric["peer"])} }
+func pairOf(s *model.Sample) Old { return Old{Node: NodeOf(s), Peer: string(s.Metric["peer"])} }

@@ -72,8 +72,11 @@ func TestOwnRounds(t *testing.T) {
 		for from := range 6 {
 			for to := range 6 {
 				if from != to {
-					s.Pairs[fleet.Pair{From: node(from), To: node(to)}] = map[bool]string{true: "tcp", false: "rdma"}[from == 0 &&
-						to <= tc.bad]
+					transport := "rdma"
+					if from == 0 && to <= tc.bad {
+						transport = "tcp"
+					}
+					s.Pairs[fleet.Pair{From: node(from), To: node(to)}] = transport
 				}
 			}
 		}

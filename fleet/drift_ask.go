@@ -84,7 +84,7 @@ func factsOf(answer model.Vector) NodeFacts {
 		if s == nil {
 			continue
 		}
-		n := node(s)
+		n := NodeOf(s)
 		if facts[n] == nil {
 			facts[n], twice[n] = map[string]string{}, map[string]bool{}
 		}

@@ -26,7 +26,7 @@ type RailProof struct {
 // peak is the highest rate of a rail's traffic in one direction, with its age in seconds.
 type peak struct{ rate, age float64 }
 
-func (r *reader) addBurst(s *model.Sample) { r.bursts[Pair{node(s), r.peer(s)}] = float64(s.Value) }
+func (r *reader) addBurst(s *model.Sample) { r.bursts[Pair{NodeOf(s), r.peer(s)}] = float64(s.Value) }
 
 func (r *reader) peak(s *model.Sample, set func(*peak, float64)) {
 	key := flow{r.rail(s), string(s.Metric["direction"])}

@@ -28,8 +28,8 @@ func host(address string) string {
 	return address
 }
 
-// node returns the node of a sample: its label node, else the host of its instance.
-func node(s *model.Sample) Node {
+// NodeOf returns the node of a sample: its label node, else the host of its instance.
+func NodeOf(s *model.Sample) Node {
 	n := Node{Cluster: string(s.Metric["cluster"]), Name: string(s.Metric["node"])}
 	if n.Name == "" {
 		n.Name = host(string(s.Metric["instance"]))
@@ -54,7 +54,7 @@ func (r *reader) nameNode(s *model.Sample) {
 	if s == nil {
 		return
 	}
-	n := node(s)
+	n := NodeOf(s)
 	names := r.names[n.Cluster]
 	if names == nil {
 		names = map[string]Node{}
@@ -83,12 +83,12 @@ func (r *reader) peer(s *model.Sample) Node {
 	return Node{cluster, host(label)}
 }
 
-func (r *reader) rail(s *model.Sample) Rail { return Rail{node(s), string(s.Metric["rail"])} }
+func (r *reader) rail(s *model.Sample) Rail { return Rail{NodeOf(s), string(s.Metric["rail"])} }
 
-func (r *reader) addUp(s *model.Sample) { r.state.Nodes[node(s)] = s.Value == 1 }
+func (r *reader) addUp(s *model.Sample) { r.state.Nodes[NodeOf(s)] = s.Value == 1 }
 
 func (r *reader) addTransport(s *model.Sample) {
-	n := node(s)
+	n := NodeOf(s)
 	if _, known := r.state.Nodes[n]; !known {
 		r.state.Nodes[n] = true // a node with series was scraped
 	}
@@ -96,7 +96,7 @@ func (r *reader) addTransport(s *model.Sample) {
 }
 
 func (r *reader) path(s *model.Sample) Path {
-	return Path{Pair{node(s), r.peer(s)}, string(s.Metric["rail"])}
+	return Path{Pair{NodeOf(s), r.peer(s)}, string(s.Metric["rail"])}
 }
 
 func (r *reader) addRailUp(s *model.Sample) {

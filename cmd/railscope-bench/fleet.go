@@ -13,6 +13,7 @@ import (
 
 	"github.com/railscope/railscope/fleet"
 	"github.com/railscope/railscope/fleet/prometheus"
+	"github.com/railscope/railscope/fleet/why"
 	"github.com/railscope/railscope/internal/outfile"
 )
 
@@ -96,6 +97,38 @@ func (s *driftSettings) run(ctx context.Context) error {
 		return err
 	}
 	return s.show(d)
+}
+
+type whySettings struct {
+	fleetSettings
+	job           string
+	withinSeconds float64
+}
+
+// define defines the command and returns its name.
+func (s *whySettings) define(app *kingpin.Application) string {
+	cmd := app.Command("why", "What railscope fleet why runs.").Hidden()
+	s.fleetSettings.define(cmd, "table", "json")
+	cmd.Flag("job", "").Required().StringVar(&s.job)
+	cmd.Flag("within", "Seconds.").Required().Float64Var(&s.withinSeconds)
+	return cmd.FullCommand()
+}
+
+func (s *whySettings) run(ctx context.Context) error {
+	job, err := why.NewJob(s.job)
+	if err != nil {
+		return misuse{err}
+	}
+	var data why.Data
+	err = s.ask(ctx, func(ctx context.Context, ask fleet.Asker) (err error) {
+		within := time.Duration(s.withinSeconds * float64(time.Second))
+		data, err = why.Ask(ctx, job, s.selector, time.Now(), within, ask)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.show(why.Judge(data))
 }
 
 type blameSettings struct {

@@ -46,6 +46,8 @@ func execute(args []string) int {
 	commands[blame.define(app)] = blame.run
 	drift := new(driftSettings)
 	commands[drift.define(app)] = drift.run
+	reasons := new(whySettings)
+	commands[reasons.define(app)] = reasons.run
 	name, err := app.Parse(args)
 	if err != nil {
 		err = misuse{fmt.Errorf("%w; railscope-bench --help shows the commands and flags", err)}

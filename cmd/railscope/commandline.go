@@ -133,6 +133,7 @@ func application() (*kingpin.Application, map[string]runFunc) {
 		"fleet blame": new(blameSettings).define(app).run,
 		"fleet drift": new(driftSettings).define(app).run,
 		"fleet gate":  (&gateSettings{common: &all}).define(app).run,
+		"fleet why":   new(whySettings).define(app).run,
 		"metrics":     (&metricsSettings{common: &all}).define(app).run,
 		"bundle":      (&bundleSettings{common: &all}).define(app).run,
 		"demo":        (&demoSettings{common: &all}).define(app).run,

@@ -187,7 +187,8 @@ func exitsText() string {
 // order returns the position of a command in the reference.
 func order(command string) int {
 	return slices.Index([]string{"serve", "rails", "expect", "check", "bench", "read", "nixlbench", "run", "storage", "rules",
-		"doctor", "fleet blame", "fleet drift", "fleet gate", "metrics", "bundle", "demo"}, command)
+		"doctor", "fleet blame", "fleet drift", "fleet gate", "fleet why",
+		"metrics", "bundle", "demo"}, command)
 }
 
 func code(s string) string {

@@ -113,6 +113,36 @@ func (s *driftSettings) run(ctx context.Context, tracker *shutdownTracker, w io.
 	return s.companion(ctx, tracker, w, "drift", "--since="+since, "--format="+s.format)
 }
 
+type whySettings struct {
+	fleetSettings
+	job, within, format string
+}
+
+func (s *whySettings) define(app *kingpin.Application) *whySettings {
+	cmd := fleetGroup(app).Command("why", "Find what was wrong where a job ran: its nodes and rails, what was found "+
+		"there, what they carried, and the likeliest cause. Its nodes need --source.process. The exit code is 1 if "+
+		"a cause is named. See docs/why.md.")
+	s.fleetSettings.define(cmd)
+	cmd.Arg("job", "ID of a Slurm job, or name of a pod, also as namespace/name and without what follows a dash.").
+		Required().StringVar(&s.job)
+	cmd.Flag("within", "How long ago the job may have run, such as 7d.").Envar("RAILSCOPE_FLEET_WHY_WITHIN").
+		Default("7d").StringVar(&s.within)
+	formatFlag(cmd, "RAILSCOPE_FLEET_WHY_FORMAT", &s.format, "table", "json")
+	return s
+}
+
+func (s *whySettings) run(ctx context.Context, tracker *shutdownTracker, w io.Writer) error {
+	if s.prometheus == "" {
+		return misuse{errors.New("want --prometheus=URL")}
+	}
+	within, err := model.ParseDuration(s.within)
+	if err != nil || within <= 0 {
+		return misuse{fmt.Errorf("--within must be a duration such as 7d, not %q", s.within)}
+	}
+	return s.companion(ctx, tracker, w, "why", "--job="+s.job,
+		fmt.Sprintf("--within=%g", time.Duration(within).Seconds()), "--format="+s.format)
+}
+
 // past returns a time before now, given as such or as the time that has passed, in RFC 3339. It is empty if text is.
 func past(text string, now time.Time) (string, error) {
 	if text == "" {

@@ -241,6 +241,10 @@ func exits() []exit {
 		{"fleet gate", 1, "nodes should be left out, or the report could not be written", nil},
 		{"fleet gate", 2, "nothing is known to be bad, and not all nodes could be judged; and " + misuse,
 			end(null, "fleet", "gate", "--nodes=/no/such/file")},
+		{"fleet why", 0, "no cause was found", nil},
+		{"fleet why", 1, "a cause is named, or Prometheus has no series of the job or does not answer, or railscope-bench is " +
+			"not installed beside railscope", end(null, "fleet", "why", "1", "--prometheus=http://127.0.0.1:1")},
+		{"fleet why", 2, misuse, end(null, "fleet", "why", "1")},
 		{"rules", 0, "the rules were printed", end(null, "rules")},
 		{"rules", 1, "they could not be printed", end(full, "rules")},
 		{"rules", 2, misuse, end(null, "rules", "--disable=RailscopeNothing")},

@@ -34,6 +34,7 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/fleet"
 	"github.com/railscope/railscope/fleet/gate"
+	"github.com/railscope/railscope/fleet/why"
 	"github.com/railscope/railscope/internal/bundle"
 	"github.com/railscope/railscope/internal/expect"
 	"github.com/railscope/railscope/internal/finding"
@@ -176,6 +177,8 @@ func printers(t *testing.T, s string) map[string]func(w io.Writer) error {
 	all["fleet drift"] = func(w io.Writer) error { return drifted.WriteTable(w, true) }
 	gated := hostile[gate.Report](s)
 	all["fleet gate"] = func(w io.Writer) error { return gated.WriteTable(w, true) }
+	reasons := hostile[why.Report](s)
+	all["fleet why"] = func(w io.Writer) error { return reasons.WriteTable(w, true) }
 	all["fleet gate page"] = gated.WriteHTML
 	all["fleet gate drain"] = gated.WriteDrain
 	all["fleet gate names"] = gated.WriteNames

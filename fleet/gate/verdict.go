@@ -270,7 +270,8 @@ func byReason(name string, figures []Figure, unmeasured map[fleet.Rail]string) (
 	rails := map[string][]string{}
 	for _, f := range figures {
 		if f.Goodput == nil && !f.dead {
-			reason := cmp.Or(unmeasured[fleet.Rail{Node: fleet.Node{Name: name}, Rail: f.Rail}], "its rate was not measured")
+			rail := fleet.Rail{Node: fleet.Node{Name: name}, Rail: f.Rail}
+			reason := cmp.Or(unmeasured[rail], "its rate was not measured")
 			rails[reason] = append(rails[reason], f.Rail)
 		}
 	}
