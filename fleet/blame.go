@@ -81,6 +81,9 @@ func Judge(s State) Report {
 	j.merge()
 	slices.SortFunc(j.out, compareBlames)
 	r.Blames = append([]Blame{}, j.out...)
+	for i := range r.Blames {
+		r.Blames[i].Beside, r.Blames[i].Jobs = []string{}, []string{}
+	}
 	return r
 }
 

@@ -126,6 +126,9 @@ type Blame struct {
 	Causes   string   `json:"causes"`   // where to look for the cause
 	Paths    int      `json:"paths"`    // number of bad paths that it explains
 	Nodes    []string `json:"nodes"`    // affected nodes of a leaf
+	Began    *Began   `json:"began"`    // nil: not asked for
+	Beside   []string `json:"beside"`   // what else began at the same time; sentences
+	Jobs     []string `json:"jobs"`     // jobs that run on the node now: pods, and Slurm jobs as slurm-ID
 }
 
 // Subject names the part that is blamed.

@@ -99,6 +99,9 @@ func (s Shown) WriteTable(w io.Writer, color bool) error {
 		p.Line("")
 		p.Painted(fmt.Sprintf("%s: %s", b.Subject(), strings.ReplaceAll(string(b.Kind), "_", " ")), terminal.Yellow)
 		p.Item(b.Evidence)
+		for _, text := range b.context(s.Time) {
+			p.Item(text)
+		}
 		p.Item("look at: " + b.Causes)
 	}
 	return p.Flush()
@@ -169,7 +172,8 @@ type matrixRow struct {
 
 // WriteHTML writes the report as one page without external resources.
 func (s Shown) WriteHTML(w io.Writer) error {
-	t, err := template.New("page").Funcs(template.FuncMap{"plain": terminal.Plain}).Parse(page)
+	t, err := template.New("page").Funcs(template.FuncMap{"plain": terminal.Plain,
+		"context": func(b Blame) []string { return b.context(s.Time) }}).Parse(page)
 	if err != nil {
 		return err
 	}

@@ -172,6 +172,15 @@ func (s *blameSettings) run(ctx context.Context) error {
 		}
 	}
 	shown := fleet.NewRecent(answers, leaves, time.Now(), time.Duration(s.maxAgeSeconds*float64(time.Second)))
+	if s.prometheus != "" {
+		err = s.ask(ctx, func(ctx context.Context, ask fleet.Asker) error {
+			shown.AddContext(ctx, s.selector, leaves, ask)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
 	switch s.format {
 	case "html":
 		err = shown.WriteHTML(os.Stdout)

@@ -203,7 +203,8 @@ func (a *asker) use(job Job) {
 		rail(func(u *Use, v float64) { u.TCP = v }))
 	own := strings.ReplaceAll(job.matchers, "%", "%%")
 	a.over("bytes of the job", `sum `+by+
-		`, rail) (increase(railscope_process_job_rail_bytes_total{direction="transmit", `+own+`, %[1]s}[%[2]s]))`, rail(func(u *Use, v float64) { u.Own = v }))
+		`, rail) (increase(railscope_process_job_rail_bytes_total{direction="transmit", `+own+
+		`, %[1]s}[%[2]s]))`, rail(func(u *Use, v float64) { u.Own = v }))
 	a.over("imbalance", `max `+by+`) (max_over_time(railscope_process_job_rails_imbalance_ratio{`+own+
 		`, %[1]s}[%[2]s]))`,
 		func(n fleet.Node, s *model.Sample) { a.data.Uneven[n] = float64(s.Value) })

@@ -1,0 +1,246 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Began is when a fault began: between two times at which the fleet was judged.
+type Began struct {
+	After  *time.Time `json:"after"`  // last time without the fault; nil: it was there each time
+	Before time.Time  `json:"before"` // first time with it
+}
+
+// lookbacks are the times before now at which the fleet is judged again, to find since when a fault is there.
+func lookbacks() []time.Duration {
+	const day = 24 * time.Hour
+	return []time.Duration{5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+		day, 3 * day, 7 * day}
+}
+
+// mostInTime bounds the faults whose context is asked for: of more, the worst.
+const mostInTime = 32
+
+// AddContext adds to the faults since when each is there, what else began then, and which jobs run there now. A fleet
+// without faults costs nothing. What is not answered is listed in Failed, and left out.
+func (s *Shown) AddContext(ctx context.Context, selector string, leaves Topology, ask Asker) {
+	blames := s.Blames[:min(len(s.Blames), mostInTime)]
+	s.addBegan(ctx, selector, leaves, ask, blames)
+	addBeside(blames, s.state.Leaves)
+	s.addChanges(ctx, selector, ask, blames)
+	s.addJobs(ctx, selector, ask, blames)
+}
+
+// addBegan judges the fleet at earlier times until each fault was not there.
+func (s *Shown) addBegan(ctx context.Context, selector string, leaves Topology, ask Asker, blames []Blame) {
+	open := map[int]time.Time{} // faults that were there at all times until now, and the earliest of these
+	for i := range blames {
+		open[i] = s.Time
+	}
+	for _, back := range lookbacks() {
+		if len(open) == 0 {
+			break
+		}
+		at := s.Time.Add(-back)
+		answers, err := Ask(ctx, selector, at, ask)
+		if err != nil {
+			s.Failed = append(s.Failed, fmt.Sprintf("at %s: %v", at.Format(time.RFC3339), err))
+			break
+		}
+		then := NewRecent(answers, leaves, at, s.MaxAge)
+		if then.Pairs == 0 {
+			break // nothing is known of that time
+		}
+		for i, first := range open {
+			if slices.ContainsFunc(then.Blames, blames[i].same) {
+				open[i] = at
+				continue
+			}
+			blames[i].Began = &Began{&at, first}
+			delete(open, i)
+		}
+	}
+	for i, first := range open {
+		blames[i].Began = &Began{nil, first}
+	}
+}
+
+// same reports whether another fault concerns the same part: a rail, or its whole node.
+func (b Blame) same(o Blame) bool {
+	ends := func(b Blame) (string, string) { return min(b.Name, b.Peer), max(b.Name, b.Peer) }
+	low, high := ends(b)
+	otherLow, otherHigh := ends(o)
+	return b.Cluster == o.Cluster && b.Leaf == o.Leaf && low == otherLow && high == otherHigh &&
+		(b.Rail == o.Rail || b.Rail == "" || o.Rail == "")
+}
+
+// addBeside notes which other faults began between the same times, on the same rail number or leaf.
+func addBeside(blames []Blame, leaves map[Rail]string) {
+	leafOf := func(b Blame) string {
+		if b.Leaf != "" {
+			return b.Leaf
+		}
+		return leaves[Rail{b.Node, b.Rail}]
+	}
+	for i := range blames {
+		b := &blames[i]
+		shared := map[string][]string{}
+		for j, o := range blames {
+			if i == j || b.Began == nil || o.Began == nil || b.Began.After == nil || o.Began.After == nil ||
+				!b.Began.After.Equal(*o.Began.After) || b.Cluster != o.Cluster {
+				continue
+			}
+			switch leaf := leafOf(*b); {
+			case leaf != "" && leaf == leafOf(o):
+				shared["leaf "+leaf] = append(shared["leaf "+leaf], o.Subject())
+			case b.Rail != "" && b.Rail == o.Rail:
+				shared["rail "+b.Rail] = append(shared["rail "+b.Rail], o.Subject())
+			default:
+				shared[""] = append(shared[""], o.Subject())
+			}
+		}
+		for _, what := range slices.Sorted(maps.Keys(shared)) {
+			text := "began at the same time: " + few(shared[what])
+			if what != "" {
+				text = "began at the same time, on " + what + ": " + few(shared[what])
+			}
+			b.Beside = append(b.Beside, text)
+		}
+	}
+}
+
+// few returns names, at most three of them.
+func few(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// onNodes returns a metric of some nodes, which are known by the label node or by the host of their instance.
+func onNodes(metric, selector string, nodes []Node) string {
+	names := map[string]bool{}
+	for _, n := range nodes {
+		names[regexp.QuoteMeta(n.Name)] = true
+	}
+	list := strings.Join(slices.Sorted(maps.Keys(names)), "|")
+	if selector != "" {
+		selector = ", " + selector
+	}
+	return fmt.Sprintf(`(%[1]s{node=~%[2]q%[4]s} or %[1]s{node="", instance=~%[3]q%[4]s})`, metric, list,
+		"("+list+")(:[0-9]+)?", selector)
+}
+
+// addChanges notes which facts of a node changed in the time in which its fault began.
+func (s *Shown) addChanges(ctx context.Context, selector string, ask Asker, blames []Blame) {
+	byTime := map[Began][]int{}
+	for i, b := range blames {
+		if b.Began != nil && b.Began.After != nil && b.Leaf == "" {
+			at := Began{b.Began.After, b.Began.Before}
+			for known := range byTime { // pointers differ
+				if known.After.Equal(*at.After) {
+					at = known
+				}
+			}
+			byTime[at] = append(byTime[at], i)
+		}
+	}
+	for at, faults := range byTime {
+		var nodes []Node
+		for _, i := range faults {
+			nodes = append(nodes, blames[i].Node)
+		}
+		var snapshots []Snapshot
+		for _, when := range []time.Time{*at.After, at.Before} {
+			answer, err := ask(ctx, "max by (cluster, node, instance, subject, value) ("+
+				onNodes("railscope_node_fact_info", selector, nodes)+")", when)
+			if err != nil {
+				s.Failed = append(s.Failed, fmt.Sprintf("facts at %s: %v", when.Format(time.RFC3339), err))
+				return
+			}
+			snapshots = append(snapshots, Snapshot{when, factsOf(answer)})
+		}
+		for _, c := range FindChanges(snapshots) {
+			for _, i := range faults {
+				if slices.Contains(c.Nodes, blames[i].Node) {
+					blames[i].Beside = append(blames[i].Beside,
+						fmt.Sprintf("changed at the same time: %s from %s to %s", c.Subject, c.From, c.To))
+				}
+			}
+		}
+	}
+}
+
+// addJobs notes which jobs hold queue pairs on the nodes now.
+func (s *Shown) addJobs(ctx context.Context, selector string, ask Asker, blames []Blame) {
+	var nodes []Node
+	for _, b := range blames {
+		if b.Leaf == "" {
+			nodes = append(nodes, b.Node)
+		}
+	}
+	if len(nodes) == 0 {
+		return
+	}
+	answer, err := ask(ctx, "count by (cluster, node, instance, pod, container) ("+
+		onNodes("railscope_process_queue_pairs", selector, nodes)+" > 0)", s.Time)
+	if err != nil {
+		s.Failed = append(s.Failed, "jobs: "+err.Error())
+		return
+	}
+	jobs := map[Node]map[string]bool{}
+	for _, one := range answer {
+		n, name := NodeOf(one), string(one.Metric["pod"])
+		if container := string(one.Metric["container"]); name == "" {
+			name = container
+		}
+		if name == "" || name == "other" {
+			continue
+		}
+		if jobs[n] == nil {
+			jobs[n] = map[string]bool{}
+		}
+		jobs[n][name] = true
+	}
+	for i := range blames {
+		blames[i].Jobs = slices.AppendSeq(blames[i].Jobs, maps.Keys(jobs[blames[i].Node]))
+		slices.Sort(blames[i].Jobs)
+	}
+}
+
+// context returns sentences about the time of a fault.
+func (b Blame) context(now time.Time) (list []string) {
+	if b.Began != nil {
+		list = append(list, b.Began.text(now))
+	}
+	list = append(list, b.Beside...)
+	if len(b.Jobs) > 0 {
+		list = append(list, "runs there now: "+few(b.Jobs))
+	}
+	return list
+}
+
+func (b Began) text(now time.Time) string {
+	ago := func(t time.Time) string {
+		d := now.Sub(t).Round(time.Minute)
+		if d >= 48*time.Hour {
+			return fmt.Sprintf("%d days", int(d.Hours()/24))
+		}
+		return strings.TrimSuffix(d.String(), "0s")
+	}
+	switch {
+	case b.After == nil && now.Sub(b.Before) < time.Minute:
+		return "since when is not known: Prometheus has no earlier rounds"
+	case b.After == nil:
+		return "there for at least " + ago(b.Before)
+	case now.Sub(b.Before) < time.Minute:
+		return "began less than " + ago(*b.After) + " ago"
+	}
+	return fmt.Sprintf("began between %s and %s ago", ago(*b.After), ago(b.Before))
+}
