@@ -55,12 +55,17 @@ func (r *reader) nameNode(s *model.Sample) {
 		return
 	}
 	n := NodeOf(s)
+	instance := string(s.Metric["instance"])
+	if r.state.Instances[n] == instance {
+		return // as for most samples
+	}
+	r.state.Instances[n] = instance
 	names := r.names[n.Cluster]
 	if names == nil {
 		names = map[string]Node{}
 		r.names[n.Cluster] = names
 	}
-	for _, label := range []string{n.Name, string(s.Metric["instance"])} {
+	for _, label := range []string{n.Name, instance} {
 		for _, name := range calls(label) {
 			if known, ok := names[name]; ok && known != n {
 				names[name] = Node{}

@@ -38,6 +38,7 @@ func (s *Shown) AddContext(ctx context.Context, selector string, leaves Topology
 
 // addBegan judges the fleet at earlier times until each fault was not there.
 func (s *Shown) addBegan(ctx context.Context, selector string, leaves Topology, ask Asker, blames []Blame) {
+	selector = s.around(selector, blames)
 	open := map[int]time.Time{} // faults that were there at all times until now, and the earliest of these
 	for i := range blames {
 		open[i] = s.Time
@@ -123,18 +124,43 @@ func few(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// onNodes returns a metric of some nodes, which are known by the label node or by the host of their instance.
-func onNodes(metric, selector string, nodes []Node) string {
+// instances returns the matchers of the series of some nodes, with those of the selector. ok is false if they are not
+// known.
+func (s *Shown) instances(selector string, nodes []Node) (matchers string, ok bool) {
 	names := map[string]bool{}
 	for _, n := range nodes {
-		names[regexp.QuoteMeta(n.Name)] = true
+		if instance := s.state.Instances[n]; instance != "" {
+			names[regexp.QuoteMeta(instance)] = true
+		}
 	}
-	list := strings.Join(slices.Sorted(maps.Keys(names)), "|")
+	matchers = fmt.Sprintf("instance=~%q", strings.Join(slices.Sorted(maps.Keys(names)), "|"))
 	if selector != "" {
-		selector = ", " + selector
+		matchers += ", " + selector
 	}
-	return fmt.Sprintf(`(%[1]s{node=~%[2]q%[4]s} or %[1]s{node="", instance=~%[3]q%[4]s})`, metric, list,
-		"("+list+")(:[0-9]+)?", selector)
+	return matchers, len(names) > 0
+}
+
+// around returns matchers of the nodes of faults and of all nodes with which they have rounds, by which these can be
+// judged alone; the selector if that is most of the fleet.
+func (s *Shown) around(selector string, blames []Blame) string {
+	const most = 0.5
+	concerned := map[Node]bool{}
+	for _, b := range blames {
+		for _, name := range append([]string{b.Name, b.Peer}, b.Nodes...) {
+			concerned[Node{b.Cluster, name}] = true
+		}
+	}
+	all := maps.Clone(concerned)
+	for p := range s.state.Pairs {
+		if concerned[p.From] || concerned[p.To] {
+			all[p.From], all[p.To] = true, true
+		}
+	}
+	matchers, ok := s.instances(selector, slices.Collect(maps.Keys(all)))
+	if !ok || float64(len(all)) > most*float64(len(s.state.Nodes)) {
+		return selector
+	}
+	return matchers
 }
 
 // addChanges notes which facts of a node changed in the time in which its fault began.
@@ -156,10 +182,14 @@ func (s *Shown) addChanges(ctx context.Context, selector string, ask Asker, blam
 		for _, i := range faults {
 			nodes = append(nodes, blames[i].Node)
 		}
+		matchers, ok := s.instances(selector, nodes)
+		if !ok {
+			continue
+		}
 		var snapshots []Snapshot
 		for _, when := range []time.Time{*at.After, at.Before} {
-			answer, err := ask(ctx, "max by (cluster, node, instance, subject, value) ("+
-				onNodes("railscope_node_fact_info", selector, nodes)+")", when)
+			answer, err := ask(ctx, "max by (cluster, node, instance, subject, value) (railscope_node_fact_info{"+
+				matchers+"})", when)
 			if err != nil {
 				s.Failed = append(s.Failed, fmt.Sprintf("facts at %s: %v", when.Format(time.RFC3339), err))
 				return
@@ -185,11 +215,12 @@ func (s *Shown) addJobs(ctx context.Context, selector string, ask Asker, blames 
 			nodes = append(nodes, b.Node)
 		}
 	}
-	if len(nodes) == 0 {
+	matchers, ok := s.instances(selector, nodes)
+	if !ok {
 		return
 	}
-	answer, err := ask(ctx, "count by (cluster, node, instance, pod, container) ("+
-		onNodes("railscope_process_queue_pairs", selector, nodes)+" > 0)", s.Time)
+	answer, err := ask(ctx, "count by (cluster, node, instance, pod, container) (railscope_process_queue_pairs{"+
+		matchers+"} > 0)", s.Time)
 	if err != nil {
 		s.Failed = append(s.Failed, "jobs: "+err.Error())
 		return
