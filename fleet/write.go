@@ -136,7 +136,7 @@ func (s Shown) WriteDrain(w io.Writer) error {
 func WriteDrain(w io.Writer, why map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(why)) {
 		word, ok := text.ShellWord(name)
-		if !ok || strings.HasPrefix(name, "-") {
+		if !ok || strings.HasPrefix(name, "-") || terminal.Plain(name) != name {
 			word = "# the name of this node cannot be written in a shell, or is an option"
 		}
 		for _, reason := range why[name] {

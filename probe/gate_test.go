@@ -115,7 +115,7 @@ func TestGateRefused(t *testing.T) {
 	if _, _, err := nodes[0].Greet(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	visit(0, "127.0.0.1:1", "not a peer")
+	visit(0, "127.0.0.1:1", "not among the peers")
 	visit(0, strings.Repeat("x", 300), "malformed")
 	other, err := NewGateNode(addresses[0], "OTHER", p.opts.Security)
 	if err != nil {

@@ -57,6 +57,9 @@ type Figure struct {
 	dead     bool     // it carried no RDMA to any node, which is blamed
 }
 
+// interrupted is why nothing is said of a node that nothing was found on by then: what differs was not all tried again.
+const interrupted = "the gate was interrupted, or its time was up"
+
 // worse is the part of an earlier figure below which a rail has become worse: the least drop that fleet blames, too.
 const worse = 0.88
 
@@ -132,6 +135,9 @@ func (g *gate) report(ctx context.Context) Report {
 	}
 	for i, name := range g.names[:r.Nodes] {
 		unknown := g.unknown(ctx, i, figures[name], unmeasured)
+		if ctx.Err() != nil && len(unknown) == 0 {
+			unknown = []string{interrupted}
+		}
 		switch {
 		case bad[name] != nil:
 		case len(unknown) > 0:
@@ -146,7 +152,7 @@ func (g *gate) report(ctx context.Context) Report {
 		r.LeaveOut = append(r.LeaveOut, Node{name, bad[name]})
 	}
 	r.Verdict = Start
-	if len(r.LeaveOut) > 0 || len(r.Blames) > 0 && g.Partners == 0 {
+	if len(r.LeaveOut) > 0 || len(r.Blames) > 0 && g.Partners == 0 && ctx.Err() == nil {
 		r.Verdict = LeaveOut
 	} else if len(r.Unknown) > 0 {
 		r.Verdict = Unknown
@@ -258,7 +264,7 @@ func (g *gate) unknown(ctx context.Context, node int, figures []Figure,
 	}
 	switch {
 	case known == 0 && ctx.Err() != nil:
-		return []string{"the gate was interrupted"}
+		return []string{interrupted}
 	case known == 0 && len(why) == 0:
 		return []string{"no other node could be tried with it"}
 	}

@@ -38,8 +38,9 @@ func (held *Reservation) free(n *node.Node, moved int64, rate float64, full bool
 	held.HasSlot = false
 	if held.Charged > 0 {
 		used := options.RailTime(moved, rate)
-		held.budget.Settle(held.Charged, used)
-		held.budget.Note(full, used)
+		budget := cmp.Or(held.budget, n.AskBudget)
+		budget.Settle(held.Charged, used)
+		budget.Note(full, used)
 	}
 	n.Slot.Release()
 }

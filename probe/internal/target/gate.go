@@ -21,48 +21,57 @@ func (r *Responder) visitForGate(w http.ResponseWriter, req *http.Request) {
 	if !decode(w, req, args, (*protocol.GateRequest).Check) {
 		return
 	}
+	ctx, stop := context.WithTimeout(req.Context(), protocol.GateTimeout)
+	defer stop()
 	one, f := newVisit(r, args)
+	if f == nil {
+		f = startVisit(ctx, r, one, stop)
+	}
 	if f != nil {
 		Write(w, http.StatusConflict, f)
 		return
 	}
-	defer func() {
-		r.Mu.Lock()
-		defer r.Mu.Unlock()
-		r.endVisit = nil
-	}()
-	ctx, stop := context.WithTimeout(req.Context(), protocol.GateTimeout)
-	defer stop()
-	r.Mu.Lock()
-	r.endVisit = stop
-	draining := r.Draining
-	r.Mu.Unlock()
-	if draining {
-		stop()
-	}
-	Write(w, http.StatusOK, makeVisit(ctx, r, one, args.Burst))
-}
-
-// makeVisit makes the round of a visit. Shutting down waits for it.
-func makeVisit(ctx context.Context, r *Responder, one *round.Round, burst bool) (v result.Visit) {
-	done := make(chan struct{})
-	r.leases.Go(func() {
-		defer close(done)
-		v = result.NewVisit(one.Run(ctx), burst)
-	})
-	<-done
+	<-one.done
+	v := result.NewVisit(one.round.Res, args.Burst)
 	leaves := map[string]string{}
-	for _, own := range one.Rails {
+	for _, own := range one.round.Rails {
 		leaves[own.Name] = own.Leaf
 	}
 	for i := range v.Rails {
 		v.Rails[i].Leaf = leaves[v.Rails[i].Rail]
 	}
-	return v
+	Write(w, http.StatusOK, v)
 }
 
-// newVisit returns the round of a visit, or why this node makes none.
-func newVisit(r *Responder, args *protocol.GateRequest) (*round.Round, *failure.Failure) {
+// visit is a round that a gate has asked for.
+type visit struct {
+	round round.Round
+	done  chan struct{} // closed when the round has ended
+}
+
+// startVisit starts a visit, unless there is another one. Shutting down ends it by stop.
+func startVisit(ctx context.Context, r *Responder, one *visit, stop context.CancelFunc) *failure.Failure {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	switch {
+	case r.Draining:
+		return protocol.Deny(failure.Draining, "the peer is shutting down")
+	case r.endVisit != nil:
+		return protocol.Later(protocol.RetryLeast, failure.Busy, "the peer makes another visit")
+	}
+	r.endVisit = stop
+	r.leases.Go(func() {
+		defer close(one.done)
+		one.round.Run(ctx)
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		r.endVisit = nil
+	})
+	return nil
+}
+
+// newVisit returns a visit, or why this node makes none.
+func newVisit(r *Responder, args *protocol.GateRequest) (*visit, *failure.Failure) {
 	if !r.Opts.AllowGate {
 		return nil, protocol.Deny(failure.Unauthorized, noGates)
 	}
@@ -81,7 +90,8 @@ func newVisit(r *Responder, args *protocol.GateRequest) (*round.Round, *failure.
 	}
 	if peer == "" {
 		return nil, protocol.Deny(failure.Unauthorized,
-			"%s is not a peer of the peer: add it to probe.peers there, written alike", args.Peers[0])
+			"%s is not among the peers of the node that was asked: add it to probe.peers there, written alike",
+			args.Peers[0])
 	}
 	opts.Timeout, opts.Extras = protocol.GateTimeout, nil
 	plan := round.Plan{Options: opts, Interactive: true, Runs: 1, Visit: round.ReachVisit,
@@ -89,8 +99,9 @@ func newVisit(r *Responder, args *protocol.GateRequest) (*round.Round, *failure.
 	if args.Burst {
 		plan.Full, plan.Visit = true, round.BurstVisit
 	}
-	return &round.Round{Pairing: round.Pairing{Node: r.Node}, Plan: plan, Peer: peer, Budget: r.Node.GateBudget,
-		Progress: func(result.Progress) {}}, nil
+	one := round.Round{Pairing: round.Pairing{Node: r.Node}, Plan: plan, Peer: peer, Budget: r.Node.GateBudget,
+		Progress: func(result.Progress) {}}
+	return &visit{one, make(chan struct{})}, nil
 }
 
 // peerSecurity returns the security of rounds with the peer at an address. ok is false if this node has no such peer.
