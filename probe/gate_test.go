@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -131,7 +130,7 @@ func TestGateRefused(t *testing.T) {
 	}
 }
 
-// TestGateKilled: when the connection of a visit ends, its round ends, and nothing is left.
+// TestGateKilled: a node makes one visit at a time. When its connection ends, its round ends, and nothing is left.
 func TestGateKilled(t *testing.T) {
 	p := preparePair(t, 2, nil)
 	addresses, own := ringOf(t, p, everybody)
@@ -147,11 +146,22 @@ func TestGateKilled(t *testing.T) {
 		}
 	}
 	ctx, kill := context.WithCancel(t.Context())
-	var visiting sync.WaitGroup
-	visiting.Go(func() { _, _ = nodes[0].Visit(ctx, []string{addresses[1]}, true) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = nodes[0].Visit(ctx, []string{addresses[1]}, true)
+	}()
 	until("the round has the slot", func() bool { return own[0].Slot.Holder() != "" })
+	_, err := nodes[0].Visit(t.Context(), []string{addresses[1]}, false)
+	select {
+	case <-ended: // before the second one, on a slow machine
+	default:
+		if err == nil || !strings.Contains(err.Error(), "another visit") {
+			t.Errorf("a second visit at the same time: %v", err)
+		}
+	}
 	kill()
-	visiting.Wait()
+	<-ended
 	until("both slots are free", func() bool { return own[0].Slot.Holder() == "" && own[1].Slot.Holder() == "" })
 	until("nothing is left", func() bool { return len(p.fabric.Left()) == 0 })
 }

@@ -69,7 +69,7 @@ type Span struct {
 type Use struct {
 	Own  float64 // bytes that the job sent while it was alone on the rail
 	Port float64 // bytes that the rail's port sent by RDMA
-	Peak float64 // highest rate of them over a minute, in bytes per second
+	Peak float64 // highest rate of them over two minutes, in bytes per second
 	TCP  float64 // bytes of its interface that were not RDMA
 }
 
