@@ -256,7 +256,7 @@ func (j *judge) blameRail(s suspect) {
 		b.Causes = "GID, address, cable or switch port of the rail: run railscope doctor on the node"
 	case !known:
 		b.Kind = SlowRail
-		b.Causes = "host, PCIe, adapter, cable or switch port; probe.extras: [loopback] would tell"
+		b.Causes = "host, PCIe, adapter, cable or switch port; probe.extras: [loopback] would show which"
 	case loop < least.least:
 		b.Kind = SlowHost
 		b.Evidence += fmt.Sprintf(", loopback slow as well (%.2f of that of most rails)", loop/least.median)

@@ -56,8 +56,9 @@ func (r *reader) nameNode(s *model.Sample) {
 	}
 	n := NodeOf(s)
 	instance := string(s.Metric["instance"])
+	// Most samples are of a node that an earlier one has named.
 	if r.state.Instances[n] == instance {
-		return // as for most samples
+		return
 	}
 	r.state.Instances[n] = instance
 	names := r.names[n.Cluster]

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Began is when a fault began: between two times at which the fleet was judged.
@@ -106,22 +108,13 @@ func addBeside(blames []Blame, leaves map[Rail]string) {
 			}
 		}
 		for _, what := range slices.Sorted(maps.Keys(shared)) {
-			text := "began at the same time: " + few(shared[what])
+			text := "began at the same time: " + terminal.Few(shared[what])
 			if what != "" {
-				text = "began at the same time, on " + what + ": " + few(shared[what])
+				text = "began at the same time, on " + what + ": " + terminal.Few(shared[what])
 			}
 			b.Beside = append(b.Beside, text)
 		}
 	}
-}
-
-// few returns names, at most three of them.
-func few(names []string) string {
-	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // instances returns the matchers of the series of some nodes, with those of the selector. ok is false if they are not
@@ -252,7 +245,7 @@ func (b Blame) context(now time.Time) (list []string) {
 	}
 	list = append(list, b.Beside...)
 	if len(b.Jobs) > 0 {
-		list = append(list, "runs there now: "+few(b.Jobs))
+		list = append(list, "runs there now: "+terminal.Few(b.Jobs))
 	}
 	return list
 }

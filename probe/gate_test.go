@@ -59,6 +59,11 @@ func TestGateVisit(t *testing.T) {
 			t.Errorf("rail %s: %+v", r.Rail, r)
 		}
 	}
+	// A second visit at once: a round of the schedule would have to wait for half an interval.
+	if again, err := nodes[0].Visit(t.Context(), []string{addresses[1]}, false); err != nil ||
+		again.Transport != result.RDMA {
+		t.Errorf("again: %+v, %v", again, err)
+	}
 	if own[0].GateBudget.Remaining() < gates-0.001 {
 		t.Error("a visit without bursts is charged")
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,17 +15,6 @@ import (
 	"github.com/railscope/railscope/probe/probetest"
 )
 
-// unusedAddress returns a free address.
-func unusedAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // gatedFleet starts railscopes that have each other as peers, and returns the file that lists them.
 func gatedFleet(t *testing.T, env func(node int) []string, nodes int) (list, token string, fleet []*running) {
 	t.Helper()
@@ -34,7 +22,7 @@ func gatedFleet(t *testing.T, env func(node int) []string, nodes int) (list, tok
 	list, token = filepath.Join(dir, "nodes"), filepath.Join(dir, "token")
 	var addresses []string
 	for range nodes {
-		addresses = append(addresses, unusedAddress(t))
+		addresses = append(addresses, unused(t))
 	}
 	for name, text := range map[string]string{list: strings.Join(addresses, "\n") + "\n",
 		token: "a token of more than 16 bytes\n"} {

@@ -258,6 +258,17 @@ func follow(t *testing.T, cmd *exec.Cmd) *running {
 	return r
 }
 
+// unused returns a free address.
+func unused(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 // silence accepts connections and sends nothing.
 func silence(t *testing.T) net.Listener {
 	t.Helper()

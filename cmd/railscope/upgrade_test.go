@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,17 +107,6 @@ func rounds(t *testing.T, r *running, peer string) (skipped, others float64) {
 		}
 	}
 	return skipped, others
-}
-
-// unused returns a free address.
-func unused(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // buildProtocol3 builds the previous railscope from the repository's history. Without git or that commit the test

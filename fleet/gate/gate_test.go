@@ -437,6 +437,19 @@ func TestCompare(t *testing.T) {
 			"of what it carried at the gate of "+before.Time.Format(time.DateOnly)) {
 		t.Errorf("%+v", now)
 	}
+	var page, table strings.Builder
+	if err := errors.Join(now.WriteHTML(&page), now.WriteTable(&table, false)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Tried at 2000-01-01 00:00:", "Compared with the gate of 2000-01-01", "Leave out 4 nodes",
+		`class="bad">30`, "<th>gpu-0003", "0.7"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, page.String())
+		}
+	}
+	if !strings.Contains(table.String(), "gpu-0002: leave out\n  - rail 0 carries 0.") {
+		t.Error(table.String())
+	}
 	same := run(t, &fabric{nodes: 4, rails: 2}, Options{Before: &read})
 	if same.Verdict != Start {
 		t.Errorf("%+v", same)
@@ -467,6 +480,11 @@ func TestAlone(t *testing.T) {
 	}
 	var text strings.Builder
 	if err := r.WriteDrain(&text); err != nil || text.Len() > 0 {
+		t.Errorf("%q, %v", text.String(), err)
+	}
+	r.Start = []string{"b", "a", "-x", "it's"}
+	if err := r.WriteNames(&text); err != nil || !strings.HasPrefix(text.String(), "# the name of this node") ||
+		!strings.Contains(text.String(), "\na\nb\n") {
 		t.Errorf("%q, %v", text.String(), err)
 	}
 }

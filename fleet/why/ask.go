@@ -18,7 +18,7 @@ import (
 
 // Job selects the series of a job.
 type Job struct {
-	Name     string // as it was asked for
+	Name     string // name under which it was asked for
 	matchers string
 }
 

@@ -151,16 +151,7 @@ func (d *Data) fallbacks() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("it did without RDMA on %s: it held GPUs and no connected queue pair, or its NCCL "+
-		"used sockets: docs/nccl.md has the reasons", some(names))}
-}
-
-// some returns names, at most a few.
-func some(names []string) string {
-	const most = 4
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+		"used sockets: docs/nccl.md has the reasons", terminal.Few(names))}
 }
 
 // critical returns a cause for each critical finding, the first one first.
@@ -234,7 +225,7 @@ func uneven(nodes []NodeUse) (list []string) {
 				"nodes carried", names[0], n.Node, lightest)})
 		case len(names) > 1:
 			all = append(all, lightNode{lightest, fmt.Sprintf("rails %s of %s carried less than those of most nodes, "+
-				"one of them %.2f of it", some(names), n.Node, lightest)})
+				"one of them %.2f of it", terminal.Few(names), n.Node, lightest)})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b lightNode) int { return cmp.Compare(a.least, b.least) })
@@ -282,11 +273,11 @@ func (d *Data) unknown() (list []string) {
 		}
 	}
 	if len(without) > 0 {
-		list = append(list, "what the rails carried on "+some(without))
+		list = append(list, "what the rails carried on "+terminal.Few(without))
 	}
 	if len(shared) > 0 {
-		list = append(list, "which part of the bytes is the job's on "+some(shared)+": its rails were shared, or not "+
-			"used")
+		list = append(list, "which part of the bytes is the job's on "+terminal.Few(shared)+": its rails were shared, "+
+			"or not used")
 	}
 	if len(d.BusRates) == 0 {
 		list = append(list, "the bus bandwidth of its collectives: Prometheus has no files of NCCL Inspector")

@@ -116,3 +116,12 @@ func Wrap(s string, width int) []string {
 	}
 	return append(lines, line)
 }
+
+// Few lists names, at most four of them.
+func Few(names []string) string {
+	const most = 4
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

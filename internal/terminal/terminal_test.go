@@ -86,3 +86,13 @@ func TestWrap(t *testing.T) {
 		}
 	}
 }
+
+// TestFew: of more than four names, the rest is counted.
+func TestFew(t *testing.T) {
+	for want, names := range map[string][]string{"": nil, "a, b, c, d": {"a", "b", "c", "d"},
+		"a, b, c, d and 2 more": {"a", "b", "c", "d", "e", "f"}} {
+		if got := Few(names); got != want {
+			t.Errorf("%q: %q, want %q", names, got, want)
+		}
+	}
+}
