@@ -141,8 +141,8 @@ func (a Answers) Write(w io.Writer) error { return json.NewEncoder(w).Encode(a) 
 
 // State returns the state that the answers describe. leaves may be nil.
 func (a Answers) State(leaves Topology) State {
-	r := &reader{state: NewState(), names: map[string]map[string]Node{}, bursts: map[Pair]float64{},
-		peaks: map[flow]*peak{}, expected: map[Rail]float64{}}
+	r := &reader{state: NewState(), names: map[string]map[string]Node{}, peers: map[Node]Node{},
+		bursts: map[Pair]float64{}, peaks: map[flow]*peak{}, expected: map[Rail]float64{}}
 	for _, q := range queries() {
 		for _, s := range a.Answers[q.name] {
 			r.nameNode(s)
@@ -158,6 +158,9 @@ func (a Answers) State(leaves Topology) State {
 	r.prove(a.Time)
 	slices.SortFunc(r.state.Errors, compareCounted)
 	for path := range r.state.Rounds {
+		if len(leaves) == 0 {
+			break
+		}
 		for _, end := range path.ends() {
 			if name := leaves.Of(end); name != "" {
 				r.state.Leaves[end] = name

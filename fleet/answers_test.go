@@ -142,7 +142,7 @@ func TestPrometheus(t *testing.T) {
 			answer(w, map[string]any{"resultType": "scalar", "result": []any{1, "2"}})
 		}, 19, "not a vector"},
 		{"unauthorized", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 19, "401"},
-		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 19, "invalid character"},
+		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, 19, "not one of Prometheus' API"},
 		{"silent", func(_ http.ResponseWriter, r *http.Request) {
 			_ = r.ParseForm() // without it, the server does not notice that the client disconnected
 			<-r.Context().Done()

@@ -46,11 +46,27 @@ func (f fault) bad() bool { return f > carried }
 // judge explains the bad paths: it first blames the part that explains most of them, and then sets those aside.
 type judge struct {
 	state   State
-	paths   map[Path]fault  // paths that are not explained yet
-	on      map[Rail][]Path // all paths over a rail
+	paths   []*judged
+	over    map[Rail]*[]*judged // all paths over a rail
 	members map[leaf][]Rail
 	out     []Blame
 	typical
+}
+
+// judged is a path of a pair that uses RDMA.
+type judged struct {
+	Path
+	*Round
+	fault     fault // good, once it is explained
+	explained bool
+}
+
+// on returns the paths over a rail.
+func (j *judge) on(r Rail) []*judged {
+	if list := j.over[r]; list != nil {
+		return *list
+	}
+	return nil
 }
 
 // typical holds the usual performance of a cluster's paths and rails, as a share of the expected one.
@@ -64,7 +80,7 @@ type cut struct{ median, least float64 }
 
 // Judge finds the parts to blame. It does not guess where the state leaves several explanations.
 func Judge(s State) Report {
-	j := &judge{state: s, paths: map[Path]fault{}, on: map[Rail][]Path{}, members: map[leaf][]Rail{}}
+	j := &judge{state: s, over: map[Rail]*[]*judged{}, members: map[leaf][]Rail{}}
 	j.findTypical()
 	nodes := maps.Clone(s.Nodes)
 	for p := range s.Pairs {
@@ -287,23 +303,34 @@ func (j *judge) rate() (bad int) {
 		case !known:
 			f = carried
 		}
-		j.paths[p] = f
+		one := &judged{Path: p, Round: r, fault: f}
+		j.paths = append(j.paths, one)
 		if f.bad() {
 			bad++
 		}
 		for _, end := range p.ends() {
-			if l := (leaf{end.Cluster, j.state.Leaves[end]}); l.name != "" && j.on[end] == nil {
-				j.members[l] = append(j.members[l], end)
-			}
-			j.on[end] = append(j.on[end], p)
+			j.add(end, one)
 		}
 	}
 	return bad
 }
 
-// explain removes paths that are explained.
-func (j *judge) explain(list []Path) {
+// add notes that a path leads over a rail.
+func (j *judge) add(r Rail, p *judged) {
+	list := j.over[r]
+	if list == nil {
+		list = new([]*judged)
+		j.over[r] = list
+		if l := (leaf{r.Cluster, j.state.Leaves[r]}); l.name != "" {
+			j.members[l] = append(j.members[l], r)
+		}
+	}
+	*list = append(*list, p)
+}
+
+// explain notes that paths are explained.
+func explain(list []*judged) {
 	for _, p := range list {
-		delete(j.paths, p)
+		p.fault, p.explained = good, true
 	}
 }

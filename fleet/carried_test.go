@@ -42,7 +42,7 @@ func TestUnknownRates(t *testing.T) {
 					s.Pairs[p] = "rdma"
 					r := tc.round(from, to)
 					r.Retransmits = -1
-					s.Rounds[fleet.Path{Pair: p, Rail: "0"}] = r
+					s.Rounds[fleet.Path{Pair: p, Rail: "0"}] = &r
 				}
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // downPorts blames rails whose port reports that it is down.
@@ -14,11 +16,11 @@ func (j *judge) downPorts() {
 		if j.state.PortUp[r] || j.blamed(r.Node) {
 			continue
 		}
-		bad, _ := j.count(j.on[r])
+		bad, _ := count(j.on(r))
 		j.out = append(j.out, Blame{Kind: RailDown, Node: r.Node, Rail: r.Rail, Paths: bad,
 			Evidence: "its port is not ACTIVE" + of(", ", bad, "path", " carries nothing"),
 			Causes:   "cable, transceiver or switch port: railscope rails on the node has the state"})
-		j.explain(j.on[r])
+		explain(j.on(r))
 	}
 }
 
@@ -41,21 +43,20 @@ func (j *judge) blamed(n Node) bool {
 
 // count returns the numbers of bad and of all unexplained paths in a list. Paths of unknown rate count where most of
 // the bad ones are dead: they are not.
-func (j *judge) count(list []Path) (bad, all int) {
+func count(list []*judged) (bad, all int) {
 	unknown, died := 0, 0
 	for _, p := range list {
-		f, left := j.paths[p]
 		switch {
-		case !left:
+		case p.explained:
 			continue
-		case f == carried:
+		case p.fault == carried:
 			unknown++
 			continue
-		case f == dead:
+		case p.fault == dead:
 			died++
 		}
 		all++
-		if f.bad() {
+		if p.fault.bad() {
 			bad++
 		}
 	}
@@ -75,9 +76,9 @@ func (l leaf) compare(o leaf) int {
 // suspect is a rail or leaf that may explain bad paths.
 type suspect struct {
 	rail  Rail
-	leaf  string // leaf in rail.Cluster; empty for a rail
-	paths []Path // paths over the suspect
-	way   string // direction at a rail: out, in, or empty for both
+	leaf  string    // leaf in rail.Cluster; empty for a rail
+	paths []*judged // paths over the suspect
+	way   string    // direction at a rail: out, in, or empty for both
 	bad   int
 	score float64
 }
@@ -99,15 +100,15 @@ func (j *judge) cover() {
 		} else {
 			j.blameRail(best)
 		}
-		j.explain(best.paths)
+		explain(best.paths)
 	}
 }
 
 // suspects returns the rails and leaves whose paths are mostly bad.
 func (j *judge) suspects() (list []suspect) {
 	touched, leaves := map[Rail]bool{}, map[leaf]bool{}
-	for p, f := range j.paths {
-		if !f.bad() {
+	for _, p := range j.paths {
+		if !p.fault.bad() {
 			continue
 		}
 		for _, end := range p.ends() {
@@ -118,8 +119,8 @@ func (j *judge) suspects() (list []suspect) {
 		}
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(touched), Rail.Compare) {
-		ways := map[string][]Path{"": j.on[r]}
-		for _, p := range j.on[r] {
+		ways := map[string][]*judged{"": j.on(r)}
+		for _, p := range j.on(r) {
 			way := "in"
 			if p.From == r.Node {
 				way = "out"
@@ -141,12 +142,12 @@ func (j *judge) suspects() (list []suspect) {
 }
 
 // suspectRail scores a rail: bad paths over it raise the score, good ones lower it.
-func (j *judge) suspectRail(r Rail, way string, paths []Path) suspect {
+func (j *judge) suspectRail(r Rail, way string, paths []*judged) suspect {
 	s := suspect{rail: r, way: way, paths: paths}
-	bad, all := j.count(paths)
+	bad, all := count(paths)
 	peers := map[Node]bool{}
 	for _, p := range paths {
-		if j.paths[p].bad() {
+		if p.fault.bad() {
 			peers[p.From], peers[p.To] = true, true
 		}
 	}
@@ -168,10 +169,10 @@ func (j *judge) suspectRail(r Rail, way string, paths []Path) suspect {
 // suspectLeaf scores a leaf by all paths over it, or by those that also use another leaf.
 func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
 	s = suspect{rail: Rail{Node: Node{Cluster: l.cluster}}, leaf: l.name}
-	var all, across []Path
-	seen := map[Path]bool{}
+	var all, across []*judged
+	seen := map[*judged]bool{}
 	for _, r := range members {
-		for _, p := range j.on[r] {
+		for _, p := range j.on(r) {
 			if seen[p] {
 				continue
 			}
@@ -183,9 +184,9 @@ func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
 			}
 		}
 	}
-	for _, paths := range [][]Path{all, across} {
-		bad, n := j.count(paths)
-		if bad == 0 || float64(bad) < mostly*float64(n) || j.suffering(members, paths) < leafMembers {
+	for _, paths := range [][]*judged{all, across} {
+		bad, n := count(paths)
+		if bad == 0 || float64(bad) < mostly*float64(n) || suffering(members, paths) < leafMembers {
 			continue
 		}
 		if score := float64(bad) - float64(n-bad) + 0.75; score > s.score {
@@ -196,15 +197,15 @@ func (j *judge) suspectLeaf(l leaf, members []Rail) (s suspect) {
 }
 
 // suffering counts the rails whose paths are mostly bad.
-func (j *judge) suffering(members []Rail, paths []Path) (n int) {
-	of := map[Rail][]Path{}
+func suffering(members []Rail, paths []*judged) (n int) {
+	of := map[Rail][]*judged{}
 	for _, p := range paths {
 		for _, end := range p.ends() {
 			of[end] = append(of[end], p)
 		}
 	}
 	for _, r := range members {
-		if bad, all := j.count(of[r]); bad > 0 && float64(bad) >= mostly*float64(all) {
+		if bad, all := count(of[r]); bad > 0 && float64(bad) >= mostly*float64(all) {
 			n++
 		}
 	}
@@ -221,7 +222,7 @@ func (j *judge) blameLeaf(s suspect) {
 	b := Blame{Kind: Leaf, Node: s.rail.Node, Leaf: s.leaf, Paths: s.bad, Nodes: []string{}}
 	nodes, rails := map[string]bool{}, map[string]bool{}
 	for _, p := range s.paths {
-		if !j.paths[p].bad() {
+		if !p.fault.bad() {
 			continue
 		}
 		for _, end := range p.ends() {
@@ -231,7 +232,7 @@ func (j *judge) blameLeaf(s suspect) {
 		}
 	}
 	b.Nodes = slices.Sorted(maps.Keys(nodes))
-	_, all := j.count(s.paths)
+	_, all := count(s.paths)
 	b.Evidence = fmt.Sprintf("%s on %d of %d paths over it, of %d nodes", j.what(s.paths), s.bad, all, len(nodes))
 	if len(rails) == 1 {
 		b.Rail = slices.Collect(maps.Keys(rails))[0]
@@ -246,12 +247,12 @@ const hostCauses = "host or PCIe: link width and speed, ACS, IOMMU, NUMA node"
 // blameRail blames a rail, and distinguishes host and wire if loopback was measured.
 func (j *judge) blameRail(s suspect) {
 	b := Blame{Node: s.rail.Node, Rail: s.rail.Rail, Paths: s.bad}
-	_, all := j.count(s.paths)
+	_, all := count(s.paths)
 	to := map[string]string{"": "to and from", "out": "to", "in": "from"}[s.way]
-	b.Evidence = fmt.Sprintf("%s %s %d of %s", j.what(s.paths), to, s.bad, count(all, "peer path"))
+	b.Evidence = fmt.Sprintf("%s %s %d of %s", j.what(s.paths), to, s.bad, terminal.Count(all, "peer path"))
 	loop, known := j.state.Loopback[s.rail]
 	switch least := j.loopback[s.rail.Cluster]; {
-	case j.worst(s.paths) == dead:
+	case worst(s.paths) == dead:
 		b.Kind = RailDown
 		b.Causes = "GID, address, cable or switch port of the rail: run railscope doctor on the node"
 	case !known:
@@ -269,19 +270,12 @@ func (j *judge) blameRail(s suspect) {
 	j.out = append(j.out, b)
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // worst returns the fault of most bad paths in a list.
-func (j *judge) worst(paths []Path) (worst fault) {
+func worst(paths []*judged) (worst fault) {
 	counts := map[fault]int{}
 	for _, p := range paths {
-		if f := j.paths[p]; f.bad() {
-			counts[f]++
+		if p.fault.bad() {
+			counts[p.fault]++
 		}
 	}
 	for f := lossy; f <= dead; f++ {
@@ -293,22 +287,22 @@ func (j *judge) worst(paths []Path) (worst fault) {
 }
 
 // what describes the bad paths of a list with the median of their figures.
-func (j *judge) what(paths []Path) string {
+func (j *judge) what(paths []*judged) string {
 	var ratios, resent []float64
 	var typical float64
 	for _, p := range paths {
-		if !j.paths[p].bad() {
+		if !p.fault.bad() {
 			continue
 		}
 		typical = j.ratio[p.From.Cluster].median
-		if v, ok := j.state.Rounds[p].ratio(); ok {
+		if v, ok := p.ratio(); ok {
 			ratios = append(ratios, v)
 		}
-		if v := j.state.Rounds[p].Retransmits; v >= 0 {
-			resent = append(resent, v)
+		if p.Retransmits >= 0 {
+			resent = append(resent, p.Retransmits)
 		}
 	}
-	switch worst := j.worst(paths); {
+	switch worst := worst(paths); {
 	case worst == dead || len(ratios) == 0:
 		return "no RDMA"
 	case worst == lossy:

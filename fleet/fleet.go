@@ -64,7 +64,7 @@ type Round struct {
 }
 
 // ratio returns the share of the expected goodput that the rail carried; false if unknown.
-func (r Round) ratio() (float64, bool) {
+func (r *Round) ratio() (float64, bool) {
 	if !r.Up || r.Goodput <= 0 || r.Expected <= 0 {
 		return 0, false
 	}
@@ -75,7 +75,7 @@ func (r Round) ratio() (float64, bool) {
 type State struct {
 	Nodes    map[Node]bool    // nodes with a target in Prometheus: whether the last scrape succeeded
 	Pairs    map[Pair]string  // transport of the last round that was not skipped
-	Rounds   map[Path]Round   // rounds of pairs that use RDMA
+	Rounds   map[Path]*Round  // rounds of pairs that use RDMA
 	PortUp   map[Rail]bool    // the port is ACTIVE
 	Loopback map[Rail]float64 // loopback goodput of the rail, bytes per second
 	GPU      map[Rail]float64 // goodput between GPU memory ÷ goodput between host memory
@@ -88,7 +88,7 @@ type State struct {
 
 // NewState returns an empty state.
 func NewState() State {
-	return State{Nodes: map[Node]bool{}, Pairs: map[Pair]string{}, Rounds: map[Path]Round{}, PortUp: map[Rail]bool{},
+	return State{Nodes: map[Node]bool{}, Pairs: map[Pair]string{}, Rounds: map[Path]*Round{}, PortUp: map[Rail]bool{},
 		Loopback: map[Rail]float64{}, GPU: map[Rail]float64{}, Leaves: map[Rail]string{}, Instances: map[Node]string{}}
 }
 

@@ -13,6 +13,7 @@ type reader struct {
 	state State
 	// names maps clusters and possible names to nodes. A zero Node marks an ambiguous name.
 	names map[string]map[string]Node
+	peers map[Node]Node // nodes by cluster and label peer, as far as they were looked up
 
 	// Evidence of what rails can carry: ages of the last bursts in seconds, peaks, and rates that are expected.
 	bursts   map[Pair]float64
@@ -80,13 +81,22 @@ func (r *reader) nameNode(s *model.Sample) {
 // peer returns the node of a sample's label peer, in the sample's cluster. A peer that Prometheus does not know is
 // named by its host.
 func (r *reader) peer(s *model.Sample) Node {
-	label, cluster := string(s.Metric["peer"]), string(s.Metric["cluster"])
-	for _, name := range calls(label) {
-		if n := r.names[cluster][name]; n != (Node{}) {
+	label := Node{string(s.Metric["cluster"]), string(s.Metric["peer"])}
+	n, known := r.peers[label]
+	if !known {
+		n = r.lookUp(label)
+		r.peers[label] = n
+	}
+	return n
+}
+
+func (r *reader) lookUp(label Node) Node {
+	for _, name := range calls(label.Name) {
+		if n := r.names[label.Cluster][name]; n != (Node{}) {
 			return n
 		}
 	}
-	return Node{cluster, host(label)}
+	return Node{label.Cluster, host(label.Name)}
 }
 
 func (r *reader) rail(s *model.Sample) Rail { return Rail{NodeOf(s), string(s.Metric["rail"])} }
@@ -106,14 +116,12 @@ func (r *reader) path(s *model.Sample) Path {
 }
 
 func (r *reader) addRailUp(s *model.Sample) {
-	r.state.Rounds[r.path(s)] = Round{Up: s.Value == 1, Retransmits: -1}
+	r.state.Rounds[r.path(s)] = &Round{Up: s.Value == 1, Retransmits: -1}
 }
 
 // round sets a known figure of a round.
 func (r *reader) round(s *model.Sample, set func(*Round, float64)) {
-	p := r.path(s)
-	if one, known := r.state.Rounds[p]; known {
-		set(&one, float64(s.Value))
-		r.state.Rounds[p] = one
+	if one := r.state.Rounds[r.path(s)]; one != nil {
+		set(one, float64(s.Value))
 	}
 }

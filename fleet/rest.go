@@ -10,9 +10,9 @@ import (
 
 // rest blames bad paths that nothing else explains, with one blame for both directions and all rails of a pair.
 func (j *judge) rest() {
-	byPair := map[Pair][]Path{}
-	for p, f := range j.paths {
-		if !f.bad() {
+	byPair := map[Pair][]*judged{}
+	for _, p := range j.paths {
+		if !p.fault.bad() {
 			continue
 		}
 		key := p.Pair
@@ -23,11 +23,11 @@ func (j *judge) rest() {
 	}
 	for _, pair := range slices.SortedFunc(maps.Keys(byPair), comparePairs) {
 		paths := byPair[pair]
-		slices.SortFunc(paths, func(a, b Path) int {
+		slices.SortFunc(paths, func(a, b *judged) int {
 			return cmp.Or(strings.Compare(a.Rail, b.Rail), comparePairs(a.Pair, b.Pair))
 		})
 		b := Blame{Node: pair.From, Peer: pair.To.Name, Paths: len(paths)}
-		b.Kind = map[fault]Kind{lossy: LossyPath, slow: SlowPath, dead: DeadPath}[j.worst(paths)]
+		b.Kind = map[fault]Kind{lossy: LossyPath, slow: SlowPath, dead: DeadPath}[worst(paths)]
 		b.Evidence = j.what(paths) + ", others of both nodes are good"
 		b.Causes = "the path between them: one link of the fabric, or a hash that puts them on it"
 		if rails := railsOf(paths); len(rails) == 1 {
@@ -41,7 +41,7 @@ func (j *judge) rest() {
 	}
 }
 
-func railsOf(paths []Path) (rails []string) {
+func railsOf(paths []*judged) (rails []string) {
 	for _, p := range paths {
 		if !slices.Contains(rails, p.Rail) {
 			rails = append(rails, p.Rail)
@@ -103,7 +103,7 @@ func (j *judge) merge() {
 		node Node
 	}
 	rails, blames := map[Node]int{}, map[group][]Blame{}
-	for r := range j.on {
+	for r := range j.over {
 		rails[r.Node]++
 	}
 	var out []Blame

@@ -153,7 +153,8 @@ func (m *maker) addPair(p fleet.Pair) {
 			continue
 		}
 		path := fleet.Path{Pair: p, Rail: strconv.Itoa(r)}
-		m.state.Rounds[path] = m.round(path)
+		round := m.round(path)
+		m.state.Rounds[path] = &round
 	}
 }
 

@@ -91,7 +91,7 @@ func (g *gate) state() fleet.State {
 		if r.Expected == 0 {
 			r.Expected = middle
 		}
-		s.Rounds[at] = r
+		s.Rounds[at] = &r
 		for _, end := range ends(at) {
 			leaf := cmp.Or(g.leaves[end], g.Topology.Of(end))
 			if leaf != "" {

@@ -48,8 +48,11 @@ func (w state) rail(n, r int) fleet.Rail { return fleet.Rail{Node: w.node(n), Ra
 func (w state) pair(n, to int) fleet.Pair { return fleet.Pair{From: w.node(n), To: w.node(to)} }
 
 func (w state) round(n, to, r int) (fleet.Round, bool) {
-	round, ok := w.s.Rounds[fleet.Path{Pair: w.pair(n, to), Rail: strconv.Itoa(r)}]
-	return round, ok
+	round := w.s.Rounds[fleet.Path{Pair: w.pair(n, to), Rail: strconv.Itoa(r)}]
+	if round == nil {
+		return fleet.Round{}, false
+	}
+	return *round, true
 }
 
 // The methods of World.
