@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/probe/certtest"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/node"
 	"github.com/railscope/railscope/probe/internal/protocol"
@@ -329,7 +330,7 @@ func TestReplay(t *testing.T) {
 func TestNoResumption(t *testing.T) {
 	t.Parallel()
 	for why, sec := range map[string]options.Security{"token": withToken(t, secretToken),
-		"certificate": newAuthority(t).issue(t.TempDir(), "b")} {
+		"certificate": certtest.NewAuthority(t).Issue(t.TempDir(), "b")} {
 		sec.ClientCAFile = ""
 		sec.Insecure = sec.TokenFile == ""
 		peer := answering(t, bareNode(t, "b"), sec)

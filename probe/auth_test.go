@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/probe/certtest"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/protocol"
@@ -28,18 +29,18 @@ func TestSecurity(t *testing.T) {
 	sesame, other, empty := options.Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame\n")},
 		options.Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")},
 		options.Security{TokenFile: file(t, filepath.Join(dir, "empty"), " \n")}
-	ours, theirs := newAuthority(t), newAuthority(t)
-	a, b, stranger := ours.issue(dir, "a"), ours.issue(dir, "b"), theirs.issue(dir, "stranger")
+	ours, theirs := certtest.NewAuthority(t), certtest.NewAuthority(t)
+	a, b, stranger := ours.Issue(dir, "a"), ours.Issue(dir, "b"), theirs.Issue(dir, "stranger")
 	server := options.Security{CertFile: b.CertFile, KeyFile: b.KeyFile,
 		TokenFile: sesame.TokenFile} // a server's certificate, and a token
-	trusting := options.Security{ClientCAFile: ours.file,
+	trusting := options.Security{ClientCAFile: ours.File,
 		TokenFile: sesame.TokenFile} // an asker without a certificate of its own
 	both := b
 	both.TokenFile = sesame.TokenFile
 	bothAsker := a
 	bothAsker.TokenFile = sesame.TokenFile
 	mistrusting := stranger
-	mistrusting.ClientCAFile = ours.file
+	mistrusting.ClientCAFile = ours.File
 	for _, tc := range []struct {
 		why      string
 		answerer options.Security
@@ -59,16 +60,16 @@ func TestSecurity(t *testing.T) {
 		{"the answerer has only a certificate", b, bothAsker, failure.Unauthorized,
 			"this node has a token and the peer has none"},
 		{"TLS and token", server, trusting, "", ""},
-		{"TLS and another token", server, options.Security{ClientCAFile: ours.file, TokenFile: other.TokenFile},
+		{"TLS and another token", server, options.Security{ClientCAFile: ours.File, TokenFile: other.TokenFile},
 			failure.Unauthorized, "both ends"},
 		{"certificates", b, a, "", ""},
 		{"certificates and token", both, bothAsker, "", ""},
 		{"certificates and no token", both, a, failure.Unauthorized, "both ends"},
-		{"no certificate", b, options.Security{ClientCAFile: ours.file}, failure.TLS, "certificate"},
+		{"no certificate", b, options.Security{ClientCAFile: ours.File}, failure.TLS, "certificate"},
 		{"a certificate of another CA", b, mistrusting, failure.TLS, "certificate"},
 		{"the answerer's is of another CA", stranger, a, failure.TLS, "certificate"},
 		{"the asker's certificate is missing", b,
-			options.Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile},
+			options.Security{ClientCAFile: ours.File, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile},
 			failure.TLS,
 			"no such file"},
 		{"the asker's CA is no certificate", b, options.Security{ClientCAFile: sesame.TokenFile}, failure.TLS,
@@ -115,17 +116,17 @@ func TestSecurityFollows(t *testing.T) {
 		}
 	}
 
-	old, renewed := newAuthority(t), newAuthority(t)
-	a, b := old.issue(dir, "a"), old.issue(dir, "b")
+	old, renewed := certtest.NewAuthority(t), certtest.NewAuthority(t)
+	a, b := old.Issue(dir, "a"), old.Issue(dir, "b")
 	peer = answering(t, bareNode(t, "b"), b)
 	if _, f := askHello(t, peer, a); f != nil {
 		t.Fatal(f)
 	}
-	next := renewed.issue(dir, "a") // over the files of before
+	next := renewed.Issue(dir, "a") // over the files of before
 	if _, f := askHello(t, peer, a); f == nil || f.Reason != failure.TLS {
 		t.Errorf("with a certificate of the next CA on one end only: %v", f)
 	}
-	renewed.issue(dir, "b")
+	renewed.Issue(dir, "b")
 	content, err := os.ReadFile(next.ClientCAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -139,8 +140,8 @@ func TestSecurityFollows(t *testing.T) {
 // TestResponderWantsProof: peers that prove nothing are only answered with Insecure.
 func TestResponderWantsProof(t *testing.T) {
 	dir := t.TempDir()
-	token, ca := file(t, filepath.Join(dir, "token"), "sesame"), newAuthority(t)
-	good := ca.issue(dir, "b")
+	token, ca := file(t, filepath.Join(dir, "token"), "sesame"), certtest.NewAuthority(t)
+	good := ca.Issue(dir, "b")
 	with := func(s options.Security, change func(*options.Security)) options.Security { change(&s); return s }
 	for _, tc := range []struct {
 		why  string
@@ -161,7 +162,7 @@ func TestResponderWantsProof(t *testing.T) {
 			"more than"},
 		{"no such key", with(good, func(s *options.Security) { s.KeyFile = filepath.Join(dir, "none") }), "no such file"},
 		{"another's key", with(good, func(s *options.Security) {
-			s.KeyFile = ca.issue(dir, "other").KeyFile
+			s.KeyFile = ca.Issue(dir, "other").KeyFile
 		}), "does not match"},
 		{"no such CA", with(good, func(s *options.Security) { s.ClientCAFile = filepath.Join(dir, "none") }), "no such file"},
 		{"certificates and no such token", with(good, func(s *options.Security) {

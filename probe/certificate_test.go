@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/railscope/railscope/probe/certtest"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -16,9 +17,9 @@ import (
 // TestCertificateChange: a connection ends at its next request once its authority is no longer accepted.
 func TestCertificateChange(t *testing.T) {
 	t.Parallel()
-	dir, old := t.TempDir(), newAuthority(t)
-	a, b := old.issue(dir, "a"), old.issue(dir, "b")
-	a.ClientCAFile = file(t, filepath.Join(dir, "ca of a"), read(t, old.file)) // the asker's own file stays
+	dir, old := t.TempDir(), certtest.NewAuthority(t)
+	a, b := old.Issue(dir, "a"), old.Issue(dir, "b")
+	a.ClientCAFile = file(t, filepath.Join(dir, "ca of a"), read(t, old.File)) // the asker's own file stays
 	peer := answering(t, bareNode(t, "b"), b)
 	c, err := control.NewClient(peer, auth.Credentials{Security: a, SecretFiles: auth.NewSecretFiles()})
 	if err != nil {
@@ -30,7 +31,7 @@ func TestCertificateChange(t *testing.T) {
 			t.Fatalf("over %d connections: %v", len(c.Conns), err)
 		}
 	}
-	file(t, old.file, read(t, newAuthority(t).file))
+	file(t, old.File, read(t, certtest.NewAuthority(t).File))
 	_, err = c.Hello(context.Background())
 	if f := asFailure(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
 		"does not accept this node's certificate") || len(c.Conns) != 1 {
@@ -53,8 +54,8 @@ func read(t *testing.T, path string) string {
 // TestClientAllowedNames: only peers whose certificates have an allowed name are answered.
 func TestClientAllowedNames(t *testing.T) {
 	t.Parallel()
-	dir, ca := t.TempDir(), newAuthority(t)
-	b := ca.issue(dir, "b")
+	dir, ca := t.TempDir(), certtest.NewAuthority(t)
+	b := ca.Issue(dir, "b")
 	for _, tc := range []struct {
 		why     string
 		allowed []string
@@ -76,7 +77,7 @@ func TestClientAllowedNames(t *testing.T) {
 			answerer := b
 			answerer.ClientAllowedNames = tc.allowed
 			_, f := askHello(t, answering(t, bareNode(t, "b"), answerer),
-				ca.issue(t.TempDir(), "a", "spiffe://example.com/railscope"))
+				ca.Issue(t.TempDir(), "a", "spiffe://example.com/railscope"))
 			if tc.ok != (f == nil) || f != nil && (f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
 				"client_allowed_names")) {
 				t.Errorf("%v", f)

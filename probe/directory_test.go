@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/probe/certtest"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 	"github.com/railscope/railscope/probe/internal/node"
@@ -481,8 +482,8 @@ func TestPeersOfGates(t *testing.T) {
 // address.
 func TestFoundPeersShowTheName(t *testing.T) {
 	dir := t.TempDir()
-	ca := newAuthority(t)
-	a, b := ca.issue(dir, "a"), ca.issue(dir, "b")
+	ca := certtest.NewAuthority(t)
+	a, b := ca.Issue(dir, "a"), ca.Issue(dir, "b")
 	opts := options.DefaultOptions()
 	opts.Security = b
 	peer := answeringAt(t, bareNode(t, "b"), opts, freeAddress()) // address that is not in the certificate

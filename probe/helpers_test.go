@@ -2,22 +2,13 @@ package probe
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -122,77 +113,6 @@ func file(t *testing.T, path, content string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// authority is a CA of the test.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string // file with its certificate
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, key: newKey(t)}
-	der := a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		Subject: pkix.Name{CommonName: "peers"}}, a.key)
-	a.cert, _ = x509.ParseCertificate(der)
-	a.file = file(t, filepath.Join(t.TempDir(), "ca.pem"), pemOf("CERTIFICATE", der))
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func pemOf(kind string, der []byte) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-}
-
-// sign returns a certificate from a template, for a key.
-func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
-	a.t.Helper()
-	tmpl.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
-	tmpl.NotBefore, tmpl.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent := a.cert
-	if parent == nil {
-		parent = tmpl
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return der
-}
-
-// issue writes a certificate and its key for a node on the loopback interface.
-func (a *authority) issue(dir, name string, uris ...string) options.Security {
-	a.t.Helper()
-	cert := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	for _, uri := range uris {
-		u, err := url.Parse(uri)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		cert.URIs = append(cert.URIs, u)
-	}
-	key := newKey(a.t)
-	der := a.sign(cert, key)
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return options.Security{ClientCAFile: a.file,
-		CertFile: file(a.t, filepath.Join(dir, name+".pem"), pemOf("CERTIFICATE", der)),
-		KeyFile:  file(a.t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", private))}
 }
 
 // quiet returns events in which every callback is set.

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/railscope/railscope/probe/certtest"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/protocol"
@@ -97,8 +98,8 @@ func TestRelay(t *testing.T) {
 	}
 	t.Run("certificates alone", func(t *testing.T) { // a relay cannot read what it forwards
 		t.Parallel()
-		dir, ca := t.TempDir(), newAuthority(t)
-		peer := answering(t, bareNode(t, "b"), ca.issue(dir, "b"))
+		dir, ca := t.TempDir(), certtest.NewAuthority(t)
+		peer := answering(t, bareNode(t, "b"), ca.Issue(dir, "b"))
 		relay := strangerServer(t, func(c net.Conn) {
 			up, err := net.Dial("tcp", peer)
 			if err != nil {
@@ -108,7 +109,7 @@ func TestRelay(t *testing.T) {
 			go func() { _, _ = io.Copy(up, c) }()
 			_, _ = io.Copy(c, up)
 		})
-		if h, f := askHello(t, relay, ca.issue(dir, "a")); f != nil || h.Node != "b" {
+		if h, f := askHello(t, relay, ca.Issue(dir, "a")); f != nil || h.Node != "b" {
 			t.Errorf("%v", f)
 		}
 	})

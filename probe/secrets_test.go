@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/probe/certtest"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -270,7 +271,7 @@ func TestPipeForToken(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	good := newAuthority(t).issue(t.TempDir(), "b")
+	good := certtest.NewAuthority(t).Issue(t.TempDir(), "b")
 	for _, sec := range []options.Security{{TokenFile: pipe}, {ClientCAFile: pipe, CertFile: good.CertFile,
 		KeyFile: good.KeyFile},
 		{ClientCAFile: good.ClientCAFile, CertFile: pipe, KeyFile: good.KeyFile},

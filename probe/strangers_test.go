@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/probe/certtest"
 	"github.com/railscope/railscope/probe/internal/auth"
 	"github.com/railscope/railscope/probe/internal/control"
 	"github.com/railscope/railscope/probe/internal/node"
@@ -58,7 +59,7 @@ func TestStrangerTime(t *testing.T) {
 	t.Parallel()
 	const limit = 500 * time.Millisecond
 	plain := answeringFor(t, limit, options.Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")})
-	secure := answeringFor(t, limit, newAuthority(t).issue(t.TempDir(), "b"))
+	secure := answeringFor(t, limit, certtest.NewAuthority(t).Issue(t.TempDir(), "b"))
 	for name, tc := range map[string]struct{ address, send string }{
 		"silence":        {plain, ""},
 		"half a header":  {plain, "POST /v2/hello HTTP/1.1\r\nX-A:"},

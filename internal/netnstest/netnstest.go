@@ -2,7 +2,9 @@
 package netnstest
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -38,16 +40,21 @@ func New(tb testing.TB, lines string) Namespace {
 	return n
 }
 
+// Path is a name of the namespace for the command ip, in this process and its children.
+func (n Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.fd) }
+
 // In calls fn on a thread of the namespace.
 func (n Namespace) In(fn func() error) error {
 	ended := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		err := unix.Setns(n.fd, unix.CLONE_NEWNET)
-		if err == nil {
-			err = fn()
+		err := errors.New("the call ended its goroutine, as FailNow of a test does")
+		defer func() { ended <- err }()
+		if failed := unix.Setns(n.fd, unix.CLONE_NEWNET); failed != nil {
+			err = failed
+			return
 		}
-		ended <- err
+		err = fn()
 	}()
 	return <-ended
 }
