@@ -22,6 +22,12 @@ import (
 // gathered returns the facts that doctor gathers on a captured machine with a change.
 func gathered(t *testing.T, machine, change string) *facts.Facts {
 	t.Helper()
+	return facts.New(capturedBy(t, machine, change)).Gather(t.Context(), facts.ByHand)
+}
+
+// capturedBy returns the options that read a captured machine with a change.
+func capturedBy(t *testing.T, machine, change string) facts.Options {
+	t.Helper()
 	root := sysfstest.Unpack(t, "../../doctor/testdata/"+machine+".txtar")
 	doctortest.Apply(t, root, files(t, change))
 	o := facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: doctortest.Rails(root.Sys()),
@@ -51,7 +57,7 @@ func gathered(t *testing.T, machine, change string) *facts.Facts {
 		}
 		return "/usr/bin/ucx_info", output, nil
 	}
-	return facts.New(o).Gather(t.Context(), facts.ByHand)
+	return o
 }
 
 // TestFaultsByHand plants each fault of the matrix that only doctor sees: in what a user runs, and between two

@@ -12,6 +12,11 @@ import (
 // Judges reports whether these facts can confirm or clear a finding that this examination did not make. A subject that
 // could not be read does neither.
 func Judges(f *facts.Facts, one finding.Finding) bool {
+	for _, reader := range needs(one.Check) {
+		if slices.ContainsFunc(f.Silent, func(silent string) bool { return strings.HasPrefix(silent, reader) }) {
+			return false
+		}
+	}
 	if one.Check == "gpu_missing" {
 		return f.GPUsRead
 	}
@@ -22,6 +27,51 @@ func Judges(f *facts.Facts, one finding.Finding) bool {
 	}
 	r := &f.Rails[i]
 	return r.StateID != 0 && (r.GIDsRead || !r.Active() || !strings.HasPrefix(one.Check, "gid_"))
+}
+
+// needs returns the readers of the facts of a check, and all rails' of one that compares rails. A reader stands for all
+// whose names begin with its own.
+func needs(id string) []string {
+	const rails = "rail "
+	switch id {
+	case "bond_mode", "bond_no_lag", "bond_empty", "bond_member_down", "bond_lacp", "gid_misbound", "rate_lost":
+		return []string{facts.ReaderBonds}
+	case "no_rails", "adapter_without_rdma":
+		return []string{facts.ReaderAdapters}
+	case "same_subnet", "mtu_unlike", "gid_index_unlike":
+		return []string{rails, facts.ReaderBonds, facts.ReaderAddresses}
+	case "gid_link_local", "gid_missing", "mtu_low", "netdev_down":
+		return []string{facts.ReaderBonds, facts.ReaderAddresses}
+	case "pcie_shared", "half_unused":
+		return []string{rails}
+	case "carrier_flapping":
+		return []string{facts.ReaderUptime}
+	case "gpudirect", "peermem_legacy":
+		return []string{facts.ReaderGPUDirect, facts.ReaderGPUs, facts.ReaderAMD}
+	case "numa_far":
+		return []string{rails, facts.ReaderNUMA, facts.ReaderGPUs, facts.ReaderAMD}
+	case "memlock":
+		return []string{facts.ReaderMemlock}
+	case "uverbs_module", "uverbs_missing", "uverbs_permission", "uverbs_device_rules", "rdma_cm":
+		return []string{facts.ReaderDevices}
+	case "libibverbs", "provider":
+		return []string{facts.ReaderVerbs}
+	case "acs_enabled", "relaxed_ordering_off":
+		return []string{facts.ReaderPCI, facts.ReaderGPUDirect, facts.ReaderGPUs, facts.ReaderAMD}
+	case "gpu_missing", "gpu_pcie_low":
+		return []string{facts.ReaderGPUs, facts.ReaderAMD}
+	case "iommu_translates", "gpu_partition_unlike", "gpu_xgmi_lost":
+		return []string{facts.ReaderPCI, facts.ReaderGPUs, facts.ReaderAMD, facts.ReaderGPU}
+	case "pfc", "dcqcn", "traffic_class":
+		return []string{rails, facts.ReaderQoS}
+	case "ucx_no_transport":
+		return []string{facts.ReaderUCX, facts.ReaderVerbs}
+	}
+	if slices.ContainsFunc(jobChecks(), func(c jobCheck) bool { return c.id == id }) || id == "job_uses_few_rails" ||
+		id == "process_numa_far" {
+		return []string{facts.UnreadJobs, facts.ReaderHolders, facts.ReaderNUMA, facts.ReaderQoS}
+	}
+	return nil
 }
 
 // RoundJudges reports whether a round can clear a finding that it did not make. Only some rounds have a TCP baseline,

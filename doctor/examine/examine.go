@@ -37,8 +37,8 @@ const (
 	patience = time.Second
 	// follow is when hard facts are read once more after the last event, and the time between two readings in a storm.
 	follow = time.Second
-	// later is when they are read for the last time, after follow: on a machine whose processors are busy, the readings
-	// before may have found that devices did not answer in time.
+	// later is when they are read for the last time, after follow. If facts are missing then, because devices did not
+	// answer in time, an examination follows, which waits longer for them.
 	later = 5 * time.Second
 	// Readings after events take at most this share of the time, and this many are made at once.
 	share  = 0.005
@@ -87,15 +87,17 @@ type Exam struct {
 // Examiner examines the node. Safe for concurrent use.
 type Examiner struct {
 	o       Options
+	wanted  chan struct{} // an examination should be made soon
 	history facts.History
 	done    int // examinations with a result
 
 	reading sync.Mutex // held while hard facts are read and judged
 
-	mu    sync.Mutex // protects all the following fields
-	last  Exam
-	rails []Port
-	hard  time.Time // start of the last reading of hard facts
+	mu     sync.Mutex // protects all the following fields
+	last   Exam
+	rails  []Port
+	hard   time.Time // start of the last reading of hard facts
+	partly bool      // the last reading of hard facts could not read all of them
 }
 
 // Port is the state of a rail's port.
@@ -108,7 +110,7 @@ type Port struct {
 }
 
 // New returns an examiner. Nothing runs until [Examiner.Run].
-func New(o Options) *Examiner { return &Examiner{o: o} }
+func New(o Options) *Examiner { return &Examiner{o: o, wanted: make(chan struct{}, 1)} }
 
 // Last describes the last examination.
 func (e *Examiner) Last() Exam {
@@ -119,69 +121,32 @@ func (e *Examiner) Last() Exam {
 	return last
 }
 
-// Run examines the node at once, after 10 s, and then every minute, until ctx is done.
+// Run examines the node at once, after 10 s, and then every minute, until ctx is done; earlier if hard facts could not
+// be read in time after an event, or not be confirmed, but not within 10 s.
 func (e *Examiner) Run(ctx context.Context) {
 	timer := time.NewTimer(soon)
 	defer timer.Stop()
 	for {
 		e.Examine(ctx)
+		end := time.Now()
 		select {
 		case <-timer.C:
-			timer.Reset(every)
+		case <-e.wanted:
+			sleep(ctx, soon-time.Since(end))
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return
 		}
+		timer.Reset(every)
 	}
 }
 
-// Follow reads hard facts after each event, until ctx is done: at once, up to three times in 50 ms until a finding is
-// raised, and a second after the last event, because an event may precede the change that it reports; once more 5 s
-// later unless that raised a finding. In a storm of events it reads once a second.
-func (e *Examiner) Follow(ctx context.Context, events <-chan struct{}) {
-	var late <-chan time.Time // time of the reading after the last event
-	repeated := false         // it was made once
-	left, at, one := float64(atOnce), time.Now(), time.Duration(0)
-	read := func() (raised bool) {
-		r := e.read(ctx, true)
-		left = max(left-float64(r.n), 0) // a long storm leaves no debt
-		if r.n > 0 {
-			one = r.took / time.Duration(r.n)
-		}
-		return r.raised
-	}
-	for {
-		select {
-		case <-events:
-		case <-late:
-			late = nil
-			if raised := read(); !raised && !repeated {
-				late, repeated = time.After(later), true
-			}
-			continue
-		case <-ctx.Done():
-			return
-		}
-		left = min(left+share*float64(time.Since(at))/float64(max(one, time.Millisecond)), atOnce)
-		at = time.Now()
-		readings := min(settles, int(left))
-		if readings == 0 {
-			readings = 1
-			sleep(ctx, follow)
-		}
-		for raised := false; readings > 0 && !raised; readings-- {
-			raised = read()
-			if readings > 1 && !raised {
-				sleep(ctx, again)
-			}
-		}
-		late, repeated = time.After(follow), false
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
+// want asks for an examination before the next regular one.
+func (e *Examiner) want() {
 	select {
-	case <-time.After(d):
-	case <-ctx.Done():
+	case e.wanted <- struct{}{}:
+	default:
 	}
 }
 
@@ -248,6 +213,9 @@ func (e *Examiner) readHard(ctx context.Context) (start time.Time, found []findi
 	judged func(finding.Finding) bool) {
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
+	e.mu.Lock()
+	e.partly = true // until it is known
+	e.mu.Unlock()
 	defer func() { // a panic ends only this reading
 		if recover() != nil {
 			judged = nil
@@ -266,8 +234,15 @@ func (e *Examiner) readHard(ctx context.Context) (start time.Time, found []findi
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.rails, e.hard = ports, start
+	e.rails, e.hard, e.partly = ports, start, len(f.Unread) > 0
 	return start, found, func(one finding.Finding) bool { return check.Hard(one.Check) && check.Judges(f, one) }
+}
+
+// missing reports whether the last reading of hard facts could not read some.
+func (e *Examiner) missing() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.partly
 }
 
 // unraised reports whether any of the findings is not raised yet.
@@ -330,7 +305,8 @@ func (e *Examiner) addFaults(f *facts.Facts) {
 	}
 }
 
-// add adds the findings of an examination. Its hard facts may be seconds old, so they are read again.
+// add adds the findings of an examination. Its hard facts may be seconds old, so they are read again; those that cannot
+// be read now are as the examination found them, which waited longer for them.
 func (e *Examiner) add(ctx context.Context, start time.Time, found []finding.Finding,
 	judged func(finding.Finding) bool) {
 	if e.o.Hard == nil {
@@ -339,7 +315,9 @@ func (e *Examiner) add(ctx context.Context, start time.Time, found []finding.Fin
 	}
 	e.reading.Lock()
 	_, hard, judgedNow := e.readHard(ctx)
-	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return check.Hard(f.Check) })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
+		return check.Hard(f.Check) && judgedNow != nil && judgedNow(f)
+	})
 	e.o.Store.UpdateJudged(source, start, append(found, hard...), func(f finding.Finding) bool {
 		if check.Hard(f.Check) {
 			return judgedNow != nil && judgedNow(f)
@@ -347,9 +325,12 @@ func (e *Examiner) add(ctx context.Context, start time.Time, found []finding.Fin
 		return judged(f)
 	})
 	e.reading.Unlock()
-	if e.unraised(hard) {
+	switch {
+	case e.unraised(hard):
 		time.Sleep(again)
 		e.read(ctx, true)
+	case slices.ContainsFunc(found, func(f finding.Finding) bool { return check.Hard(f.Check) }) && e.unraised(found):
+		e.want()
 	}
 }
 

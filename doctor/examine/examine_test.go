@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -307,5 +308,57 @@ func TestExaminerAtOnce(t *testing.T) {
 		}
 		stop()
 		<-done
+	})
+}
+
+// TestExaminerHangs: while a device does not answer in time, the examination, which waits longer, is made soon after an
+// event and repeated until its finding stands, at most every 10 s. What could not be read clears nothing.
+func TestExaminerHangs(t *testing.T) {
+	machine := func(change string) *facts.Facts { return doctortest.Machine(t, "lag", change) }
+	healthy := machine("")
+	down := machine(doctortest.File("sys/class/net/ens1f1np1/bonding_slave/mii_status", "down"))
+	silent := machine("")
+	silent.Bonds, silent.Silent = nil, []string{facts.ReaderBonds}
+	silent.Unread = []string{"bonds: no answer within 250ms"}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		h, events, examined := newHardly(), make(chan struct{}, 1), 0
+		var node atomic.Pointer[facts.Facts] // as an examination reads it
+		h.o.Gather = func(context.Context) *facts.Facts { examined++; f := *node.Load(); return &f }
+		node.Store(healthy)
+		h.now.Store(healthy)
+		var wg sync.WaitGroup
+		wg.Go(func() { h.Run(ctx) })
+		wg.Go(func() { h.Follow(ctx, events) })
+		time.Sleep(71 * time.Second) // three examinations
+		h.now.Store(silent)
+		node.Store(down)
+		events <- struct{}{}
+		before := examined
+		time.Sleep(20 * time.Second)
+		const want = "bond_member_down interface ens1f1np1"
+		if h.standing() != want || examined != before+2 {
+			t.Errorf("20 s after its event: %q, %d examinations", h.standing(), examined-before)
+		}
+		for range 30 { // a link that goes on, and a device that goes on hanging
+			events <- struct{}{}
+			time.Sleep(7 * time.Second)
+		}
+		if n := examined - before; n > 2+21 {
+			t.Errorf("%d examinations in 210 s", n)
+		}
+		node.Store(silent)
+		time.Sleep(10 * time.Minute)
+		if h.standing() != want {
+			t.Errorf("after ten minutes without an answer: %q", h.standing())
+		}
+		node.Store(healthy)
+		h.now.Store(healthy)
+		time.Sleep(4 * time.Minute)
+		if h.standing() != "" {
+			t.Errorf("after the repair: %q", h.standing())
+		}
+		stop()
+		wg.Wait()
 	})
 }

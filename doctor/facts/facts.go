@@ -27,8 +27,30 @@ type Facts struct {
 	Network `json:"rails"`
 	System  `json:"system"`
 	Unread  []string `json:"unread"` // facts that could not be read, with reason and fix
+	Silent  []string `json:"-"`      // readers that did not answer in time, or failed: their facts are missing
 	Live    *Live    `json:"-"`      // nil if no railscope runs
 }
+
+// Readers of facts, each in a lane of its own. Those of one rail, or of one GPU, begin with these names.
+const (
+	ReaderBonds     = "bonds"
+	ReaderAdapters  = "adapters"
+	ReaderGPUDirect = "GPUDirect"
+	ReaderGPUs      = "GPUs"
+	ReaderAMD       = "GPUs of AMD"
+	ReaderGPU       = "GPU "
+	ReaderNUMA      = "NUMA"
+	ReaderUptime    = "uptime"
+	ReaderMemlock   = "limits on locked memory"
+	ReaderDevices   = "RDMA device nodes"
+	ReaderVerbs     = "libibverbs and its providers"
+	ReaderAddresses = "addresses and routes"
+	ReaderPCI       = "PCIe settings"
+	ReaderUCX       = "transports of UCX"
+	ReaderHolders   = "queue pairs of processes"
+	ReaderQoS       = "PFC and DCQCN"
+	laneVersions    = "versions of libraries"
+)
 
 // ErrVersion is returned by [Parse] when a peer's facts have another version.
 var ErrVersion = errors.New("unknown version of facts")

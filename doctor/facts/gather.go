@@ -38,6 +38,8 @@ type Options struct {
 	// Jobs returns the jobs that hold GPU memory, and whether they are known; nil if they are not.
 	Jobs   func() (list []GPUJob, known bool)
 	Kernel *Kernel // queries beyond files; nil queries the running kernel, if Sysfs is its own
+	// Hangs reports which readers fail, for tests; nil: none.
+	Hangs func(reader string) bool
 }
 
 // Scope selects what is read.
@@ -123,18 +125,18 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	f.arrange()
 	g.addExpected(f, snap)
 	if scope == Hard {
-		g.run(ctx, f, map[string]work{laneAddresses: g.readAddresses(f.Network)})
+		g.run(ctx, f, map[string]work{ReaderAddresses: g.readAddresses(f.Network)})
 		return f
 	}
 	// The rest depends on these facts, or may take long.
-	todo := map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
-		laneAddresses: g.readAddresses(f.Network), "PCIe settings": g.readPCI(snap.Rails, f.GPUs, scope)}
+	todo := map[string]work{ReaderVerbs: g.readVerbs(f.Rails),
+		ReaderAddresses: g.readAddresses(f.Network), ReaderPCI: g.readPCI(snap.Rails, f.GPUs, scope)}
 	for _, one := range g.amd { // a GPU that hangs costs its own facts
-		todo["GPU "+one.PCIAddress] = func(r *reader) func(*Facts) { return readAMD(r, g.o.Sysfs, one) }
+		todo[ReaderGPU+one.PCIAddress] = func(r *reader) func(*Facts) { return readAMD(r, g.o.Sysfs, one) }
 	}
 	if scope == ByHand && len(snap.Rails) > 0 {
-		todo["transports of UCX"] = g.readUCX(ctx)
-		todo["queue pairs of processes"] = g.readHolders(snap.Rails)
+		todo[ReaderUCX] = g.readUCX(ctx)
+		todo[ReaderHolders] = g.readHolders(snap.Rails)
 		todo["bonds in the kernel log"] = g.readLAG(f.Network)
 		todo["adapters in the kernel log"] = g.readAdapterLog(f.Network)
 	}
@@ -145,23 +147,17 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	return f
 }
 
-// Lanes of installed libraries, whose search is slow, and of addresses, which fixes of hard facts need.
-const (
-	laneVersions  = "versions of libraries"
-	laneAddresses = "addresses and routes"
-)
-
 func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]work {
 	todo := g.hardReaders(rails, true)
 	maps.Copy(todo, map[string]work{
-		"GPUDirect":               g.readGPUDirect,
-		"GPUs of AMD":             findAMD(g.o.Sysfs, &g.amd),
-		"NUMA":                    g.readNUMA,
-		"uptime":                  g.readUptime,
-		"limits on locked memory": g.readMemlock,
-		"RDMA device nodes":       func(r *reader) func(*Facts) { return g.readDevices(r, rails) },
-		"versions of drivers":     func(*reader) func(*Facts) { return g.readRunningVersions(rails) },
-		laneVersions:              func(r *reader) func(*Facts) { return g.readInstalledVersions(ctx, r) },
+		ReaderGPUDirect:       g.readGPUDirect,
+		ReaderAMD:             findAMD(g.o.Sysfs, &g.amd),
+		ReaderNUMA:            g.readNUMA,
+		ReaderUptime:          g.readUptime,
+		ReaderMemlock:         g.readMemlock,
+		ReaderDevices:         func(r *reader) func(*Facts) { return g.readDevices(r, rails) },
+		"versions of drivers": func(*reader) func(*Facts) { return g.readRunningVersions(rails) },
+		laneVersions:          func(r *reader) func(*Facts) { return g.readInstalledVersions(ctx, r) },
 	})
 	for i, v := range rails {
 		if i < maxPorts && v.LinkLayer == "Ethernet" && !v.Software {
@@ -174,9 +170,9 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 // hardReaders returns the readers of hard facts; with gids also those of the GIDs.
 func (g *Gatherer) hardReaders(rails []rail.Rail, gids bool) map[string]work {
 	todo := map[string]work{
-		"bonds":    func(r *reader) func(*Facts) { return g.readBonds(r, rails) },
-		"adapters": func(r *reader) func(*Facts) { return g.readAdapters(r, rails) },
-		"GPUs":     g.readGPUs,
+		ReaderBonds:    func(r *reader) func(*Facts) { return g.readBonds(r, rails) },
+		ReaderAdapters: func(r *reader) func(*Facts) { return g.readAdapters(r, rails) },
+		ReaderGPUs:     g.readGPUs,
 	}
 	for _, v := range rails {
 		todo[v.String()] = func(r *reader) func(*Facts) { return g.readRail(r, v, gids) }
@@ -280,6 +276,9 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 	for _, res := range g.lanes.Run(g.budget(ctx), slices.Sorted(maps.Keys(todo)), func(key string) *reader {
 		r := &reader{}
 		g.calls.Store(key, r)
+		if g.o.Hangs != nil && g.o.Hangs(key) {
+			panic("told to")
+		}
 		r.put = todo[key](r)
 		return r
 	}) {
@@ -294,9 +293,11 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 				res.Value.put(f)
 			}
 		case lane.Died:
+			f.Silent = append(f.Silent, res.Key)
 			f.Unread = append(f.Unread, fmt.Sprintf("%s: %v; this is a bug in railscope, please report it", res.Key,
 				firstLine(res.Err)))
 		default:
+			f.Silent = append(f.Silent, res.Key)
 			at := res.Key
 			if r, ok := g.calls.Load(res.Key); ok {
 				at = cmp.Or(r.(*reader).current(), at)

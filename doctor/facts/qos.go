@@ -26,7 +26,7 @@ func CongestionParameters() []string {
 		"rp_ai_rate", "rp_hai_rate", "rp_min_rate", "rp_clamp_tgt_rate"}
 }
 
-func qosLane(v rail.Rail) string { return "PFC and DCQCN of " + rail.Key(v.Device, v.Port) }
+func qosLane(v rail.Rail) string { return ReaderQoS + " of " + rail.Key(v.Device, v.Port) }
 
 // readQoS reads the settings of a rail that is Ethernet hardware. Some reads are firmware commands.
 func (g *Gatherer) readQoS(r *reader, v rail.Rail) func(*Facts) {

@@ -110,13 +110,19 @@ func TestEventsAtOnce(t *testing.T) {
 					at := <-first
 					see := func(path, text string) time.Duration {
 						t.Helper()
-						for {
+						for explained := false; ; {
 							body, err := fetch("http://" + e.node.control() + ":10091" + path)
 							took := time.Since(at)
 							if err == nil && strings.Contains(body, text) {
 								return took
 							}
 							time.Sleep(20 * time.Millisecond) // the node has other work, too
+							if took > 12*time.Second && !explained {
+								explained = true
+								status, _ := fetch("http://" + e.node.control() + ":10091/-/status")
+								t.Logf("late: %s\n%s", status, node(1).Run(t, "sh", "-c",
+									"grep . /sys/class/net/*/bonding_slave/mii_status; ip -brief link"))
+							}
 							if took > 3*time.Minute {
 								t.Fatalf("%s has no %s: %v; events:\n%s", path, text, err,
 									strings.Join(regexp.MustCompile(`(?m)^railscope_rail_.*event.*$`).FindAllString(body, -1), "\n"))
