@@ -24,7 +24,7 @@ type query struct {
 func queries() []query {
 	const by = "by (cluster, node, instance"
 	list := []query{
-		{"up", `min ` + by + `) (up{job=~".*railscope.*"%s})`, (*reader).addUp},
+		{"up", `min ` + by + `, rack) (up{job=~".*railscope.*"%s})`, (*reader).addUp},
 		{"transport", `max ` + by + `, peer, transport) (railscope_probe_transport{%s} == 1)`, (*reader).addTransport},
 		{"rail_up", `min ` + by + `, peer, rail) (railscope_probe_rail_up{%s})`, (*reader).addRailUp},
 		{"goodput", `max ` + by + `, peer, rail) (railscope_probe_rail_goodput_bytes_per_second{mode="solo"%s})`,

@@ -83,13 +83,15 @@ type State struct {
 	Proofs   []RailProof      // proofs of rails whose ports are up, in order
 	Errors   []Counted        // errors that requesters counted
 
+	Racks     map[Node]string // label rack of the targets, if they have one
 	Instances map[Node]string // label instance of the series of a node
 }
 
 // NewState returns an empty state.
 func NewState() State {
 	return State{Nodes: map[Node]bool{}, Pairs: map[Pair]string{}, Rounds: map[Path]*Round{}, PortUp: map[Rail]bool{},
-		Loopback: map[Rail]float64{}, GPU: map[Rail]float64{}, Leaves: map[Rail]string{}, Instances: map[Node]string{}}
+		Loopback: map[Rail]float64{}, GPU: map[Rail]float64{}, Leaves: map[Rail]string{}, Racks: map[Node]string{},
+		Instances: map[Node]string{}}
 }
 
 // Kind is a kind of fault.

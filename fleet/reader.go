@@ -101,7 +101,13 @@ func (r *reader) lookUp(label Node) Node {
 
 func (r *reader) rail(s *model.Sample) Rail { return Rail{NodeOf(s), string(s.Metric["rail"])} }
 
-func (r *reader) addUp(s *model.Sample) { r.state.Nodes[NodeOf(s)] = s.Value == 1 }
+func (r *reader) addUp(s *model.Sample) {
+	n := NodeOf(s)
+	r.state.Nodes[n] = s.Value == 1
+	if rack := string(s.Metric["rack"]); rack != "" {
+		r.state.Racks[n] = rack
+	}
+}
 
 func (r *reader) addTransport(s *model.Sample) {
 	n := NodeOf(s)

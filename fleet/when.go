@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -33,7 +34,7 @@ const mostInTime = 32
 func (s *Shown) AddContext(ctx context.Context, selector string, leaves Topology, ask Asker) {
 	blames := s.Blames[:min(len(s.Blames), mostInTime)]
 	s.addBegan(ctx, selector, leaves, ask, blames)
-	addBeside(blames, s.state.Leaves)
+	addBeside(blames, s.traits(ctx, selector, ask, blames))
 	s.addChanges(ctx, selector, ask, blames)
 	s.addJobs(ctx, selector, ask, blames)
 }
@@ -82,30 +83,20 @@ func (b Blame) same(o Blame) bool {
 		(b.Rail == o.Rail || b.Rail == "" || o.Rail == "")
 }
 
-// addBeside notes which other faults began between the same times, on the same rail number or leaf.
-func addBeside(blames []Blame, leaves map[Rail]string) {
-	leafOf := func(b Blame) string {
-		if b.Leaf != "" {
-			return b.Leaf
-		}
-		return leaves[Rail{b.Node, b.Rail}]
-	}
+// addBeside notes which other faults began between the same times, and what they have in common with each.
+func addBeside(blames []Blame, traits [][]string) {
 	for i := range blames {
 		b := &blames[i]
 		shared := map[string][]string{}
 		for j, o := range blames {
-			if i == j || b.Began == nil || o.Began == nil || b.Began.After == nil || o.Began.After == nil ||
-				!b.Began.After.Equal(*o.Began.After) || b.Cluster != o.Cluster {
+			if i == j || !b.beganWith(o) {
 				continue
 			}
-			switch leaf := leafOf(*b); {
-			case leaf != "" && leaf == leafOf(o):
-				shared["leaf "+leaf] = append(shared["leaf "+leaf], o.Subject())
-			case b.Rail != "" && b.Rail == o.Rail:
-				shared["rail "+b.Rail] = append(shared["rail "+b.Rail], o.Subject())
-			default:
-				shared[""] = append(shared[""], o.Subject())
-			}
+			common := slices.DeleteFunc(slices.Clone(traits[i]), func(trait string) bool {
+				return !slices.Contains(traits[j], trait)
+			})
+			key := strings.Join(common, ", ")
+			shared[key] = append(shared[key], o.Subject())
 		}
 		for _, what := range slices.Sorted(maps.Keys(shared)) {
 			text := "began at the same time: " + terminal.Few(shared[what])
@@ -115,6 +106,76 @@ func addBeside(blames []Blame, leaves map[Rail]string) {
 			b.Beside = append(b.Beside, text)
 		}
 	}
+}
+
+// beganWith reports whether two faults of a cluster began between the same times.
+func (b Blame) beganWith(o Blame) bool {
+	return b.Cluster == o.Cluster && b.Began != nil && o.Began != nil && b.Began.After != nil && o.Began.After != nil &&
+		b.Began.After.Equal(*o.Began.After)
+}
+
+// traits returns for each fault what it may have in common with others: leaf switch, rail number, firmware of the
+// adapters unless most nodes have it, and rack.
+func (s *Shown) traits(ctx context.Context, selector string, ask Asker, blames []Blame) [][]string {
+	firmware := s.firmware(ctx, selector, ask, blames)
+	traits := make([][]string, len(blames))
+	for i, b := range blames {
+		add := func(what, name string) {
+			if name != "" {
+				traits[i] = append(traits[i], what+" "+name)
+			}
+		}
+		add("leaf", cmp.Or(b.Leaf, s.state.Leaves[Rail{b.Node, b.Rail}]))
+		add("rail", b.Rail)
+		if b.Leaf == "" {
+			add("firmware", firmware[b.Node])
+			add("rack", s.state.Racks[b.Node])
+		}
+	}
+	return traits
+}
+
+// firmware returns the firmware of the adapters of those nodes whose fault did not begin alone, unless at least half of
+// the cluster's nodes have it.
+func (s *Shown) firmware(ctx context.Context, selector string, ask Asker, blames []Blame) map[Node]string {
+	var nodes []Node
+	for i, b := range blames {
+		if slices.ContainsFunc(blames[i+1:], b.beganWith) || slices.ContainsFunc(blames[:i], b.beganWith) {
+			nodes = append(nodes, b.Node)
+		}
+	}
+	matchers, ok := s.instances(selector, nodes)
+	if !ok {
+		return nil
+	}
+	const series = `(railscope_node_fact_info{subject="firmware"`
+	theirs, err := ask(ctx, "max by (cluster, node, instance, value) "+series+", "+matchers+"})", s.Time)
+	if err != nil {
+		s.Failed = append(s.Failed, "firmware: "+err.Error())
+		return nil
+	}
+	if selector != "" {
+		selector = ", " + selector
+	}
+	counts, err := ask(ctx, "count by (cluster, value) "+series+selector+"})", s.Time)
+	if err != nil {
+		s.Failed = append(s.Failed, "firmware of all nodes: "+err.Error())
+		return nil
+	}
+	have, all := map[Node]float64{}, map[string]float64{} // nodes by cluster and value, and by cluster
+	for _, one := range counts {
+		cluster := string(one.Metric["cluster"])
+		have[Node{cluster, string(one.Metric["value"])}] += float64(one.Value)
+		all[cluster] += float64(one.Value)
+	}
+	firmware := map[Node]string{}
+	for _, one := range theirs {
+		n, value := NodeOf(one), string(one.Metric["value"])
+		if 2*have[Node{n.Cluster, value}] < all[n.Cluster] {
+			firmware[n] = value
+		}
+	}
+	return firmware
 }
 
 // instances returns the matchers of the series of some nodes, with those of the selector. ok is false if they are not
