@@ -49,7 +49,7 @@ func (r *reader) prove(now time.Time) {
 	for path, round := range r.state.Rounds {
 		age, known := r.bursts[path.Pair]
 		rail := Rail{path.From, path.Rail}
-		if known && round.Goodput > 0 {
+		if known && round.Goodput > 0 && (last[rail] == nil || last[rail].At.Before(before(age))) {
 			last[rail] = proof.Later(last[rail], &proof.Proof{By: proof.ByBurst, Rate: round.Goodput, At: before(age)})
 		}
 	}

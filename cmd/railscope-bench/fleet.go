@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -33,8 +34,13 @@ func (s *fleetSettings) define(cmd *kingpin.CmdClause, formats ...string) {
 	cmd.Flag("color", "").BoolVar(&s.color)
 }
 
+// heap is the size, in bytes, up to which little is collected: nearly all of it is the fleet, which is needed.
+const heap = 1500 << 20
+
 // ask calls f with a Prometheus and the time limit of all questions.
 func (s *fleetSettings) ask(ctx context.Context, f func(context.Context, fleet.Asker) error) error {
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(heap)
 	p, err := prometheus.NewClient(s.prometheus, s.httpConfig)
 	if err != nil {
 		return misuse{fmt.Errorf("--prometheus: %w", err)}

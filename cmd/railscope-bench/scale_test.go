@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,9 +30,12 @@ const (
 // slow.
 func answerScale(w http.ResponseWriter, r *http.Request) {
 	question, random := r.FormValue("query"), rand.New(rand.NewPCG(1, 2))
-	wanted := regexp.MustCompile(".*")
+	var wanted map[string]bool // nil: all
 	if m := regexp.MustCompile(`instance=~"([^"]*)"`).FindStringSubmatch(question); m != nil {
-		wanted = regexp.MustCompile("^(?:" + strings.ReplaceAll(m[1], `\\`, `\`) + ")$")
+		wanted = map[string]bool{}
+		for instance := range strings.SplitSeq(m[1], "|") {
+			wanted[strings.ReplaceAll(instance, `\\`, "")] = true
+		}
 	}
 	out := bufio.NewWriterSize(w, 1<<20)
 	defer out.Flush()
@@ -42,12 +46,24 @@ func answerScale(w http.ResponseWriter, r *http.Request) {
 			out.WriteByte(',')
 		}
 		first = false
-		fmt.Fprintf(out, `{"metric":{"cluster":"a",%s},"value":[1800000000,"%g"]}`, labels, v)
+		out.WriteString(`{"metric":{"cluster":"a",`)
+		out.WriteString(labels)
+		out.WriteString(`},"value":[1800000000,"`)
+		out.Write(strconv.AppendFloat(out.AvailableBuffer(), v, 'g', -1, 64))
+		out.WriteString(`"]}`)
 	}
-	has := func(metric string) bool { return strings.Contains(question, metric) }
+	found := map[string]bool{}
+	has := func(metric string) bool {
+		is, known := found[metric]
+		if !known {
+			is = strings.Contains(question, metric)
+			found[metric] = is
+		}
+		return is
+	}
 	for from := range scaleNodes {
 		instance := fmt.Sprintf("gpu-%05d:10091", from)
-		if !wanted.MatchString(instance) {
+		if wanted != nil && !wanted[instance] {
 			continue
 		}
 		node := fmt.Sprintf(`"instance":%q`, instance)
@@ -92,7 +108,7 @@ func answerScale(w http.ResponseWriter, r *http.Request) {
 							v *= 0.5
 						}
 					}
-					add(fmt.Sprintf(`%s,"rail":"%d"`, peer, rail), v)
+					add(peer+`,"rail":"`+strconv.Itoa(rail)+`"`, v)
 				}
 			}
 		}

@@ -50,7 +50,7 @@ func (c *Client) Ask(ctx context.Context, expr string, at time.Time) (model.Vect
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // what was wanted of it is read
-	vector, err := c.series.decode(resp.Body)
+	vector, err := c.series.decode(resp.Body, model.TimeFromUnixNano(at.UnixNano()))
 	switch {
 	case httpclient.TooLong(err):
 		return nil, fmt.Errorf("the answer is longer than %d MiB: ask for one cluster by --selector", maxAnswer>>20)

@@ -127,9 +127,10 @@ func TestSharedLabels(t *testing.T) {
 	s := newSeries()
 	var seen []uintptr
 	for range 2 {
-		v, err := s.decode(strings.NewReader(`{"status":"success","data":{"resultType":"vector","result":[` +
-			`{"metric":{"rail":"0"},"value":[1,"1"]},{"metric":{"rail":"1"},"value":[1,"2"]}]}}`))
-		if err != nil || len(v) != 2 || v[0].Metric["rail"] != "0" || v[1].Metric["rail"] != "1" {
+		v, err := s.decode(strings.NewReader(`{"status":"success","data":{"resultType":"vector","result":[`+
+			`{"metric":{"rail":"0"},"value":[1,"1"]},{"metric":{"rail":"1"},"value":[1,"2"]}]}}`), 7000)
+		if err != nil || len(v) != 2 || v[0].Metric["rail"] != "0" || v[1].Metric["rail"] != "1" ||
+			v[1].Timestamp != 7000 {
 			t.Fatalf("%v, %v", v, err)
 		}
 		for _, one := range v {
@@ -160,7 +161,7 @@ func TestLong(t *testing.T) {
 	for i := range 300 {
 		fmt.Fprintf(&b, `{"metric":{"rail":"%d","x":%q},"value":[1,"%d"]},`, i, strings.Repeat("x", i*i%70000), i)
 	}
-	v, err := newSeries().decode(strings.NewReader(strings.TrimSuffix(b.String(), ",") + "]}}"))
+	v, err := newSeries().decode(strings.NewReader(strings.TrimSuffix(b.String(), ",")+"]}}"), 0)
 	if err != nil || len(v) != 300 {
 		t.Fatalf("%d samples, %v", len(v), err)
 	}
@@ -175,7 +176,7 @@ func TestLong(t *testing.T) {
 func TestBounds(t *testing.T) {
 	s := newSeries()
 	s.most = 10000
-	if _, err := s.decode(&endless{}); err == nil || !strings.Contains(err.Error(), "--selector") {
+	if _, err := s.decode(&endless{}, 0); err == nil || !strings.Contains(err.Error(), "--selector") {
 		t.Errorf("endless samples: %v", err)
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +202,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b","a":"c"},"value":[1.5e9,"NaN"]}]}}`))
 	f.Add([]byte(`{"status":"error","errorType":"x","error":"y","data":{"result":[null,{}],"resultType":""}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := newSeries().decode(strings.NewReader(string(body)))
+		got, err := newSeries().decode(strings.NewReader(string(body)), 0)
 		if err != nil || !utf8.Valid(body) { // encoding/json replaces what is not UTF-8
 			return
 		}

@@ -17,15 +17,23 @@ const maxSamples = 8 << 20
 // series holds the labels of all series that were read. Most questions about a fleet are about the same pairs and
 // rails: with a map for each sample, 16,384 nodes need several GB, and most of the time goes into them.
 type series struct {
-	known  map[string]model.Metric // by the labels as they stand in an answer
-	values map[string]string       // label names and values, each once
+	known  map[string]int // index in list by the labels as they stand in an answer
+	list   []known
+	next   int               // index of the series that follows the last one: answers often have the same order
+	values map[string]string // label names and values, each once
 	raw    []byte
 	labels *jsoniter.Iterator
 	most   int // samples of an answer
 }
 
+// known is a series: its labels as they stand in an answer, and as a map.
+type known struct {
+	raw    string
+	metric model.Metric
+}
+
 func newSeries() *series {
-	return &series{known: map[string]model.Metric{}, values: map[string]string{}, raw: []byte{},
+	return &series{known: map[string]int{}, values: map[string]string{}, raw: []byte{},
 		labels: jsoniter.NewIterator(jsoniter.ConfigDefault), most: maxSamples}
 }
 
@@ -48,9 +56,9 @@ type envelope struct {
 	tooMany  bool // more samples than are read
 }
 
-// decode reads the response to an instant query in one pass, in the format of
+// decode reads the response to an instant query at a time in one pass, in the format of
 // https://prometheus.io/docs/prometheus/latest/querying/api/.
-func (s *series) decode(r io.Reader) (model.Vector, error) {
+func (s *series) decode(r io.Reader, at model.Time) (model.Vector, error) {
 	body := &failing{Reader: r}
 	in := jsoniter.Parse(jsoniter.ConfigDefault, body, 1<<16)
 	var e envelope
@@ -68,7 +76,7 @@ func (s *series) decode(r io.Reader) (model.Vector, error) {
 		case "warnings":
 			in.ReadVal(&e.warnings)
 		case "data":
-			vector = s.data(in, &e)
+			vector = s.data(in, &e, at)
 		default:
 			in.Skip()
 		}
@@ -123,7 +131,7 @@ func (e envelope) check(end error, most int) error {
 }
 
 // data reads the value of data.
-func (s *series) data(in *jsoniter.Iterator, e *envelope) (vector model.Vector) {
+func (s *series) data(in *jsoniter.Iterator, e *envelope, at model.Time) (vector model.Vector) {
 	vector = model.Vector{}
 	in.ReadMapCB(func(in *jsoniter.Iterator, field string) bool {
 		switch {
@@ -144,6 +152,7 @@ func (s *series) data(in *jsoniter.Iterator, e *envelope) (vector model.Vector) 
 					in.Skip()
 					return true
 				}
+				block[0].Timestamp = at
 				s.sample(in, &block[0])
 				vector, block = append(vector, &block[0]), block[1:]
 				return in.Error == nil
@@ -167,7 +176,7 @@ func (s *series) sample(in *jsoniter.Iterator, to *model.Sample) {
 		case "value":
 			valued = true
 			in.ReadArray()
-			to.Timestamp = model.Time(in.ReadFloat64() * 1e3)
+			in.Skip() // the time is that of the question
 			in.ReadArray()
 			v, err := strconv.ParseFloat(in.ReadString(), 64)
 			if err != nil {
@@ -189,8 +198,16 @@ func (s *series) sample(in *jsoniter.Iterator, to *model.Sample) {
 
 // metric returns the labels in raw.
 func (s *series) metric(in *jsoniter.Iterator) model.Metric {
-	if m, known := s.known[string(s.raw)]; known {
-		return m
+	if s.next >= len(s.list) || s.list[s.next].raw != string(s.raw) {
+		i, known := s.known[string(s.raw)]
+		if !known {
+			i = len(s.list)
+		}
+		s.next = i
+	}
+	s.next++
+	if s.next <= len(s.list) {
+		return s.list[s.next-1].metric
 	}
 	m := model.Metric{}
 	s.labels.ResetBytes(s.raw)
@@ -203,7 +220,9 @@ func (s *series) metric(in *jsoniter.Iterator) model.Metric {
 		in.ReportError("metric", err.Error())
 		return nil
 	}
-	s.known[string(s.raw)] = m
+	raw := string(s.raw)
+	s.known[raw] = len(s.list)
+	s.list = append(s.list, known{raw, m})
 	return m
 }
 
