@@ -1,6 +1,6 @@
 # `make run` and `make test` set up everything that they need; `make help` lists the other targets.
 .DEFAULT_GOAL := help
-.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules alerts services kubernetes slurm image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules alerts services kubernetes slurm image image-run page lint score lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # Version information for the binary. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -76,9 +76,10 @@ rules: deps .bin/promtool ## check and test the alerts, the metrics that they na
 alerts: ## test which alerts fire for a simulated pair with faults, in real time
 	cd test/check && go vet ./demo && go test -count=1 ./demo # builds files outside its module, which the test cache does not track
 
-services: ## test storage and nixlbench against real servers (versitygw and etcd), and against one with faults
+services: .bin/victoria-metrics ## test storage, nixlbench and fleet against real servers (versitygw, etcd, VictoriaMetrics)
 	cd test/storage && go vet ./... && go test -count=1 ./... # vet and test build files outside their module, which the test cache does not track
 	cd test/etcd && go vet ./... && go test -count=1 ./...
+	cd test/check && VICTORIAMETRICS=$(CURDIR)/.bin/victoria-metrics go test -count=1 -run TestVictoriaMetrics ./blame
 
 dashboards: ## update the Grafana dashboards, and check their queries, and fleet's, with Prometheus' own storage
 	go test ./dashboards -update
@@ -109,6 +110,9 @@ render: build .bin/prometheus ## render the dashboards with Grafana's components
 lint: .bin/golangci-lint ## golangci-lint, go vet and the rules of internal/arch over the Go code, shellcheck over the scripts
 	@scripts/need.sh shellcheck=shellcheck
 	scripts/lint.sh
+
+score: ## run all tests that plant faults, and write docs/score.md
+	go run ./test/score $(ARGS)
 
 lines: ## count the shipped lines of Go and C, per package and in total
 	@scripts/count-lines.sh
@@ -155,6 +159,9 @@ deps:
 
 .bin/goreleaser: tools/goreleaser/go.mod tools/goreleaser/go.sum
 	cd tools/goreleaser && go build -ldflags='-s -w' -o ../../$@ github.com/goreleaser/goreleaser/v2
+
+.bin/victoria-metrics: tools/victoriametrics/go.mod tools/victoriametrics/go.sum
+	cd tools/victoriametrics && CGO_ENABLED=0 go build -o ../../$@ github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics
 
 .bin/sbom: tools/sbom/main.go tools/sbom/go.mod tools/sbom/go.sum
 	cd tools/sbom && go build -o ../../$@ .

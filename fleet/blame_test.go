@@ -5,10 +5,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/railscope/railscope/fleet"
 	"github.com/railscope/railscope/fleet/fleettest"
+	"github.com/railscope/railscope/internal/testenv"
 )
 
 // plan returns fleet number n of those that TestBlame judges.
@@ -128,12 +130,11 @@ func TestBlame(t *testing.T) {
 			}
 		}
 	}, cmp.Compare[fleet.Kind]) {
-		t.Logf("%-13s %3d of %3d", kind, found[kind], all[kind])
+		testenv.Score{What: strings.ReplaceAll(string(kind), "_", " "), Named: found[kind], Planted: all[kind]}.Log(t)
 		right, planted = right+found[kind], planted+all[kind]
 	}
 	part := float64(right) / float64(planted)
-	t.Logf("%d of %d faults (%.1f %%), %d of %d healthy nodes accused (%.3f %%)", right, planted, 100*part, accused, healthy,
-		100*float64(accused)/float64(healthy))
+	testenv.Score{What: "healthy nodes", Accused: accused, Healthy: healthy}.Log(t)
 	if part < 0.95 {
 		t.Errorf("%.1f %% of the faults found", 100*part)
 	}

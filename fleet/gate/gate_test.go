@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/internal/testenv"
 )
 
 // Times of a simulated visit: longer than those of real processes that docs/gate.md has. A rail that carries nothing
@@ -262,7 +263,20 @@ func TestGate(t *testing.T) {
 				t.Errorf("%d nodes have a verdict", n)
 			}
 			t.Logf("%s %d visits", r.Headline(), r.Visits)
+			score(t, tc.name, tc.verdict == Start, r)
 		})
+	}
+}
+
+// score logs what a gate came to that was right.
+func score(t *testing.T, name string, good bool, r Report) {
+	s := testenv.Score{What: fmt.Sprintf("%s of %d nodes", name, r.Nodes), Named: 1, Planted: 1,
+		Took: time.Duration(r.Seconds * float64(time.Second))}
+	if good {
+		s.Named, s.Planted, s.Healthy = 0, 0, 1
+	}
+	if !t.Failed() {
+		s.Log(t)
 	}
 }
 
@@ -278,6 +292,7 @@ func TestLiarAboutRails(t *testing.T) {
 	if !slices.Equal(nodesOf(r.LeaveOut), []string{nodeName(4)}) {
 		t.Errorf("blames %q, leave out %q", blamed(r), r.LeaveOut)
 	}
+	score(t, "a liar about rails", false, r)
 }
 
 // lyingFabric has a node, 4, that calls the rails of others dead.
@@ -352,6 +367,7 @@ func TestLargeGate(t *testing.T) {
 					len(r.Unknown))
 			}
 			t.Logf("%d visits in %.1f s", r.Visits, r.Seconds)
+			score(t, tc.name, len(tc.blames) == 0, r)
 		})
 	}
 }

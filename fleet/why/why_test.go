@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/railscope/railscope/fleet"
+	"github.com/railscope/railscope/internal/testenv"
 )
 
 var began = time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
@@ -95,13 +96,15 @@ func TestJudge(t *testing.T) {
 // TestPlanted: of 1,000 generated jobs on 4 to 64 nodes, one fault in each of four kinds, or none: which are named.
 func TestPlanted(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	named, missed, healthy, accused := 0, 0, 0, 0
+	kinds := []string{"no fault", "a port was down", "GPUs without RDMA", "a rail carried less", "PCIe of a rail was narrow"}
+	scores := make([]testenv.Score, len(kinds))
 	for range 1000 {
 		nodes := 4 + random.IntN(61)
 		d := ran(nodes, random)
 		i, rail := random.IntN(nodes), fmt.Sprint(random.IntN(8))
 		want := nodeOf(i).Name
-		switch random.IntN(5) {
+		kind := random.IntN(len(kinds))
+		switch kind {
 		case 0:
 			want = ""
 		case 1:
@@ -113,21 +116,25 @@ func TestPlanted(t *testing.T) {
 		case 4:
 			d.found(i, "warning", "pcie_width", "rail "+rail, rail, 0, time.Hour)
 		}
-		switch r := Judge(d); {
+		s, r := &scores[kind], Judge(d)
+		s.What = kinds[kind]
+		switch {
 		case want == "" && r.Cause == "":
-			healthy++
+			s.Healthy++
 		case want == "":
-			accused++
+			s.Healthy++
+			s.Accused++
+			t.Errorf("%d nodes, healthy: %q", nodes, r.Cause)
 		case strings.Contains(r.Cause, want):
-			named++
+			s.Planted++
+			s.Named++
 		default:
-			missed++
+			s.Planted++
 			t.Errorf("%d nodes, %s: %q", nodes, want, r.Cause)
 		}
 	}
-	t.Logf("%d named, %d missed, %d healthy, %d of them accused", named, missed, healthy+accused, accused)
-	if accused > 0 {
-		t.Error("healthy jobs are accused")
+	for _, s := range scores {
+		s.Log(t)
 	}
 }
 

@@ -75,7 +75,7 @@ var rules = []rule{
 		why: "it has helpers for tests of sources"},
 	{pkg: "ours/probe/probetest", tests: true,
 		why: "it has nodes for tests"},
-	{pkg: "ours/test/faults", tests: true,
+	{pkg: "ours/test/faults", only: []string{"test/score"}, tests: true,
 		why: "it is the list of what tests plant"},
 	{pkg: "ours/internal/testenv", tests: true,
 		why: "it sets up the process of tests"},

@@ -3,6 +3,7 @@ package fingerprint
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/testenv"
 )
 
 // step is a rise of counters at a time after the start of a fault.
@@ -169,8 +171,9 @@ func (p *port) watch() (w *Watch, stop func()) {
 
 // TestWatch replays faults as they come in time, at any phase of the readings: what is said of them is right.
 func TestWatch(t *testing.T) {
-	right, all := 0, 0
-	for name, tc := range scenarios() {
+	all := scenarios()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		tc, score := all[name], testenv.Score{What: name}
 		for phase := time.Duration(0); phase < every; phase += 700 * time.Millisecond {
 			lanetest.Test(t, func(t *testing.T) {
 				p := newPort(t)
@@ -185,11 +188,11 @@ func TestWatch(t *testing.T) {
 					p.add(s.rose)
 				}
 				time.Sleep(still + every + time.Second)
-				all++
+				score.Planted++
 				if diff := cmp.Diff(tc.want, texts(w.Faults("0"))); diff != "" {
 					t.Errorf("%s, phase %v (-want +got):\n%s", name, phase, diff)
 				} else {
-					right++
+					score.Named++
 				}
 				time.Sleep(kept)
 				if left := w.Faults("0"); left != nil {
@@ -197,8 +200,8 @@ func TestWatch(t *testing.T) {
 				}
 			})
 		}
+		score.Log(t)
 	}
-	t.Logf("%d of %d replays are right", right, all)
 }
 
 // TestWatchParts: faults are apart when the counters stood still for 10 s between them, and one that goes on is

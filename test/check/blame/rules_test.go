@@ -17,6 +17,7 @@ import (
 
 	"github.com/railscope/railscope/fleet"
 	"github.com/railscope/railscope/fleet/fleettest"
+	"github.com/railscope/railscope/internal/testenv"
 	"github.com/railscope/railscope/test/check/fleetgen"
 	"github.com/railscope/railscope/test/check/ruleeval"
 )
@@ -43,7 +44,7 @@ func TestRules(t *testing.T) {
 			t.Logf("fleet %d: also %q, planted %s", i, got, want)
 		}
 	}
-	t.Logf("%d of %d faults have the right kind and subject; %d others are accused", right, all, accused)
+	testenv.Score{What: "one fault", Named: right, Planted: all, Accused: accused, Healthy: 40*all - all}.Log(t)
 	if right < all || accused > 0 {
 		t.Error("want all right, and nobody else accused")
 	}

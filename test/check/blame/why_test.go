@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/util/teststorage"
 
 	"github.com/railscope/railscope/fleet/why"
 	"github.com/railscope/railscope/test/check/fleetgen"
 )
 
-// TestWhy: Prometheus' engine answers the questions about a job. It ran on four of five nodes for an hour; a port of
-// one of them went down meanwhile, and so its rail carried less. A node beside it, with a worse finding, is not the
-// job's.
-func TestWhy(t *testing.T) {
+// jobStorage returns the history of a job, and its end. It ran on four of five nodes for an hour; a port of one of them
+// went down meanwhile, and so its rail carried less. A node beside it, with a worse finding, is not the job's.
+func jobStorage(t *testing.T) (*teststorage.TestStorage, time.Time) {
+	t.Helper()
 	var series strings.Builder
 	const before, during, after = 30, 60, 30 // minutes
 	for i := range 5 {
@@ -42,9 +43,13 @@ func TestWhy(t *testing.T) {
 	series.WriteString(`  railscope_finding{job="railscope", instance="gpu-2:10091", check="port_down", severity="critical", subject="rail 1", rail="1"} _x50 1x10 stale
   railscope_finding{job="railscope", instance="gpu-4:10091", check="rail_missing", severity="critical", subject="rail 0", rail="0"} 1x120
 `)
-	storage := promqltest.LoadedStorage(t, "load 1m\n"+series.String())
+	return promqltest.LoadedStorage(t, "load 1m\n"+series.String()), time.Unix((before+during+after)*60, 0)
+}
+
+// TestWhy: Prometheus' engine answers the questions about a job.
+func TestWhy(t *testing.T) {
+	storage, now := jobStorage(t)
 	defer storage.Close()
-	now := time.Unix((before+during+after)*60, 0)
 	api := fleetgen.NewAPI(storage, now)
 	defer api.Close()
 	job, err := why.NewJob("4711")
@@ -56,22 +61,30 @@ func TestWhy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := why.Judge(data)
-		if len(r.Failed) > 0 || len(r.Nodes) != 4 || r.Running || len(r.Findings) != 1 {
-			t.Errorf("%+v", r)
-		}
-		if took := r.To.Sub(r.From); took < 55*time.Minute || took > 66*time.Minute {
-			t.Errorf("from %v to %v", r.From, r.To)
-		}
-		if !strings.HasPrefix(r.Cause, "port_down on gpu-2: rail 1 (from 00:") || len(r.Also) != 1 ||
-			!strings.HasPrefix(r.Also[0], "rail 1 of gpu-2 carried 0.3") {
-			t.Errorf("%q, also %q", r.Cause, r.Also)
-		}
-		for _, n := range r.Nodes {
-			for _, u := range n.Rails {
-				if u.Bytes == nil || u.TCP == nil || u.Peak == nil || (u.JobBytes != nil) != (u.Rail == "0") {
-					t.Errorf("%s rail %s: %+v", n.Name, u.Rail, u)
-				}
+		ranAsPlanted(t, why.Judge(data))
+	}
+}
+
+// ranAsPlanted checks what was found of the job of jobStorage.
+func ranAsPlanted(t *testing.T, r why.Report) {
+	t.Helper()
+	if len(r.Failed) > 0 || len(r.Nodes) != 4 || r.Running || len(r.Findings) != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if took := r.To.Sub(r.From); took < 55*time.Minute || took > 66*time.Minute {
+		t.Errorf("from %v to %v", r.From, r.To)
+	}
+	if since := r.Findings[0].From.Sub(r.From); since < 18*time.Minute || since > 22*time.Minute {
+		t.Errorf("found %v after the job began", since)
+	}
+	if !strings.HasPrefix(r.Cause, "port_down on gpu-2: rail 1 (from ") || len(r.Also) != 1 ||
+		!strings.HasPrefix(r.Also[0], "rail 1 of gpu-2 carried 0.3") {
+		t.Errorf("%q, also %q", r.Cause, r.Also)
+	}
+	for _, n := range r.Nodes {
+		for _, u := range n.Rails {
+			if u.Bytes == nil || u.TCP == nil || u.Peak == nil || (u.JobBytes != nil) != (u.Rail == "0") {
+				t.Errorf("%s rail %s: %+v", n.Name, u.Rail, u)
 			}
 		}
 	}
