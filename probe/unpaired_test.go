@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func TestFindUnpaired(t *testing.T) {
 	const older = "older" // the peer does not report missing rails
 	for _, tc := range []struct {
 		why             string
-		own, peers      string
+		own, peers      string // name, name@role or name=prefix of each rail
 		before, misses  string // "name-partner" of earlier rounds, and the peer's list of missing rails
 		unpaired, fault string
 		missing         string // rails of the fault that are known to be missing
@@ -60,6 +61,12 @@ func TestFindUnpaired(t *testing.T) {
 		{"an earlier round used the same otherwise", numbered(3), "0 1", "2-1", older, "2", "", ""},
 		{"a rail for storage is left there", numbered(4), "0 1 s@storage", "", "", "2 3", "", ""},
 		{"our rail for storage", "0 1 s@storage", "0 1", "", "", "s", "", ""},
+		{"a ring of three nodes, without a switch", "0=10.0.0.1/24 1=10.0.2.1/24 2=10.0.1.1/24 3=10.0.3.1/24",
+			"0=10.0.4.1/24 1=10.0.0.2/24 2=10.0.5.1/24 3=10.0.1.2/24", "", "", "1 3", "", ""},
+		{"crossed cables, one of which has wrong addresses", "0=10.0.0.1/24 1=10.0.1.1/24", "0 1=10.0.0.2/24", "", "", "",
+			"1", ""},
+		{"straight cables, one of which has wrong addresses", "0=10.0.0.1/24 1=10.0.1.1/24", "0=10.0.0.2/24 1=10.0.2.2/24",
+			"", "", "", "", ""},
 		{"a rail of unknown role is left there", numbered(4), "0 1 a@?", "", "", "", "2 3", ""},
 	} {
 		n := bareNode(t, "self")
@@ -70,6 +77,7 @@ func TestFindUnpaired(t *testing.T) {
 			if strings.Contains(name, "@") {
 				l.Name, l.Role, _ = strings.Cut(name, "@")
 			}
+			l.Name, l.Prefixes = withPrefix(t, l.Name)
 			r.Rails = append(r.Rails, l)
 		}
 		for name := range strings.FieldsSeq(tc.peers) {
@@ -78,6 +86,7 @@ func TestFindUnpaired(t *testing.T) {
 				h.Name, h.Role, _ = strings.Cut(name, "@")
 				h.Role = strings.TrimPrefix(h.Role, "?")
 			}
+			h.Name, h.Prefixes = withPrefix(t, h.Name)
 			r.Remote.Rails = append(r.Remote.Rails, h)
 		}
 		for pair := range strings.FieldsSeq(tc.before) {
@@ -296,4 +305,18 @@ func TestMissingRemembered(t *testing.T) {
 	if p.Partner("1") != "" {
 		t.Error("a rail that is not missing is remembered for more than a day")
 	}
+}
+
+// withPrefix divides name=prefix.
+func withPrefix(t *testing.T, text string) (name string, prefixes []netip.Prefix) {
+	t.Helper()
+	name, prefix, ok := strings.Cut(text, "=")
+	if !ok {
+		return name, nil
+	}
+	p, err := netip.ParsePrefix(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name, []netip.Prefix{p}
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,5 +138,27 @@ func TestConclusions(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestRing: of two nodes of a ring, the rails that lead to the third one have no partner, which is an information.
+func TestRing(t *testing.T) {
+	there := func(first, second string) *facts.Facts {
+		return doctortest.Machine(t, "rxe", doctortest.File("kernel/addresses/eth0", first)+
+			doctortest.File("kernel/addresses/eth1", second))
+	}
+	here := doctortest.Machine(t, "rxe", "")
+	next := there("192.168.150.2/24", "192.168.100.2/24")
+	if ours, theirs := surplus(here, next), surplus(next, here); !slices.Equal(ours, []string{"1"}) ||
+		!slices.Equal(theirs, []string{"0"}) {
+		t.Errorf("ours %q, theirs %q", ours, theirs)
+	}
+	if list := surplus(here, there("192.168.100.2/24", "192.168.150.2/24")); list != nil {
+		t.Errorf("a wrong address: %q", list)
+	}
+	var list []finding.Finding
+	checkPeerUnpaired(here, next, collect(&list, finding.Finding{Check: unpaired, Severity: finding.Info}))
+	if len(list) != 2 || !strings.Contains(list[0].Evidence, "no subnet in common") {
+		t.Errorf("%+v", list)
 	}
 }

@@ -271,6 +271,13 @@ func TestRound(t *testing.T) {
 				r.Rails[i] = result.RailResult{Rail: fmt.Sprint(i), Unpaired: true}
 			}
 		}, []string{"info unpaired rails 2 and 3: rails 2 and 3 are unpaired: b has 2 rails, this node 4"}},
+		{"a ring of three nodes", roundOf(95, 0, 95, 0), func(r *result.Result) {
+			r.PeerRails, r.Imbalance = 4, new(0.0)
+			for _, i := range []int{1, 3} {
+				r.Rails[i] = result.RailResult{Rail: fmt.Sprint(i), Unpaired: true}
+			}
+		}, []string{"info unpaired rails 1 and 3: rails 1 and 3 are unpaired: no subnet in common with a free rail of b, and " +
+			"other rails are cabled crosswise"}},
 		{"a peer with fewer rails that misses one", failedAt(roundOf(95, 95, 0), "open", "no_peer_rail", 1),
 			func(r *result.Result) {
 				r.PeerRails, r.Rails[2] = 1, result.RailResult{Rail: "2", Unpaired: true}

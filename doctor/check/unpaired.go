@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/railscope/railscope/doctor/facts"
@@ -11,7 +12,8 @@ import (
 	"github.com/railscope/railscope/probe/result"
 )
 
-// unpaired is the check for rails without a partner because the other node has fewer, in a round or between two nodes.
+// unpaired is the check for rails without a partner because the other node has fewer, or because they lead to a third
+// node, in a round or between two nodes.
 const unpaired = "unpaired"
 
 // unpairedRails returns the finding about these rails. there and here are the numbers of rails on the two nodes.
@@ -19,6 +21,14 @@ func unpairedRails(names []string, peer string, there int, node string, here int
 	verb := "is"
 	if len(names) > 1 {
 		verb = "are"
+	}
+	if there >= here {
+		return finding.Finding{Subject: namedRails(names),
+			Evidence: fmt.Sprintf("%s %s unpaired: no subnet in common with a free rail of %s, and other rails are cabled "+
+				"crosswise", namedRails(names), verb, peer),
+			Why: "Only rails with a partner carry traffic between the two nodes, and only these are judged.",
+			Fix: []string{note("none if they lead to a third node, as in a ring without a switch; else give both ends of " +
+				"each cable addresses in one subnet: railscope rails on both nodes")}}
 	}
 	return finding.Finding{Subject: namedRails(names),
 		Evidence: fmt.Sprintf("%s %s unpaired: %s has %s, %s %d", namedRails(names), verb, peer,
@@ -46,14 +56,14 @@ func checkPeerUnpaired(here, there *facts.Facts, report reporter) {
 	}
 }
 
-// surplus returns the names of a node's rails without a partner because the other node has fewer.
+// surplus returns the names of a node's rails without a partner although nothing is wrong; see [rail.Surplus].
 func surplus(node, other *facts.Facts) (names []string) {
 	pairs := rail.Pairs(len(node.Rails), len(other.Rails),
 		func(i, j int) bool { return node.Rails[i].Name == other.Rails[j].Name },
 		func(i, j int) bool {
 			return meet(node.Netdev(node.Rails[i].Netdev).Addresses, other.Netdev(other.Rails[j].Netdev).Addresses)
 		})
-	for _, i := range rail.Surplus(pairs, rolesOf(node), rolesOf(other)) {
+	for _, i := range rail.Surplus(pairs, endsOf(node), endsOf(other)) {
 		name := node.Rails[i].Name
 		if !slices.ContainsFunc(other.Missing, func(m rail.Missing) bool { return m.Name == name }) {
 			names = append(names, name)
@@ -62,9 +72,12 @@ func surplus(node, other *facts.Facts) (names []string) {
 	return names
 }
 
-func rolesOf(f *facts.Facts) (roles []string) {
+func endsOf(f *facts.Facts) (ends []rail.End) {
 	for _, r := range f.Rails {
-		roles = append(roles, r.Role)
+		ends = append(ends, rail.End{Name: r.Name, Role: r.Role,
+			Addressed: slices.ContainsFunc(f.Netdev(r.Netdev).Addresses, func(p netip.Prefix) bool {
+				return !p.Addr().IsLinkLocalUnicast()
+			})})
 	}
-	return roles
+	return ends
 }

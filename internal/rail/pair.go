@@ -23,22 +23,38 @@ func Pairs(n, m int, sameName, sameNet func(i, j int) bool) []int {
 	return pairs
 }
 
-// Surplus returns the rails that have no partner only because the other node has fewer rails: some rails are paired,
-// and the other node has no unpaired rail with their role, which would mean wrong names or subnets. roles and theirs
-// are the roles of both nodes' rails; an empty role is unknown and may be any.
-func Surplus(pairs []int, roles, theirs []string) (list []int) {
-	if len(theirs) >= len(pairs) || !slices.ContainsFunc(pairs, func(j int) bool { return j >= 0 }) {
+// End is what [Surplus] needs to know of a rail.
+type End struct {
+	Name      string
+	Role      string // empty: unknown, so it may be any
+	Addressed bool   // its interface has an address, and not only one of the link alone
+}
+
+// Surplus returns the rails that have no partner although nothing is wrong, where some rails are paired:
+//
+//   - those of a node with more rails than the other, which has no unpaired rail with their role, which would mean wrong
+//     names or subnets
+//   - those that lead to a third node, as in a ring of nodes without a switch: the cables are crossed, so that another
+//     rail has the partner of the same name, and each unpaired rail of the other node has an address elsewhere
+func Surplus(pairs []int, own, theirs []End) (list []int) {
+	if !slices.ContainsFunc(pairs, func(j int) bool { return j >= 0 }) {
 		return nil
 	}
-	var left []string
-	for j, role := range theirs {
+	var left []End
+	for j, e := range theirs {
 		if !slices.Contains(pairs, j) {
-			left = append(left, role)
+			left = append(left, e)
 		}
 	}
+	elsewhere := !slices.ContainsFunc(left, func(e End) bool { return !e.Addressed })
 	for i, j := range pairs {
-		alike := func(role string) bool { return role == roles[i] || role == "" || roles[i] == "" }
-		if j < 0 && !slices.ContainsFunc(left, alike) {
+		if j >= 0 {
+			continue
+		}
+		one := own[i]
+		alike := func(e End) bool { return e.Role == one.Role || e.Role == "" || one.Role == "" }
+		crossed := slices.ContainsFunc(pairs, func(j int) bool { return j >= 0 && theirs[j].Name == one.Name })
+		if len(theirs) < len(pairs) && !slices.ContainsFunc(left, alike) || elsewhere && crossed && one.Addressed {
 			list = append(list, i)
 		}
 	}

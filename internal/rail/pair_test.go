@@ -32,12 +32,12 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestSurplus: rails that have no partner because the other node has fewer rails.
+// TestSurplus: rails that have no partner because the other node has fewer rails, or because they lead to a third node.
 func TestSurplus(t *testing.T) {
 	for _, tc := range []struct {
 		why           string
 		pairs         []int
-		roles, theirs []string
+		roles, theirs []string // of rails 0, 1, …
 		want          string
 	}{
 		{"all paired", []int{0, 1}, []string{Compute, Compute}, []string{Compute, Compute}, "[]"},
@@ -50,7 +50,42 @@ func TestSurplus(t *testing.T) {
 		{"one of unknown role is left there", []int{0, -1, -1}, []string{Compute, Compute, "storage"},
 			[]string{Compute, ""}, "[]"},
 	} {
-		if got := fmt.Sprint(Surplus(tc.pairs, tc.roles, tc.theirs)); got != tc.want {
+		ends := func(roles []string) (list []End) {
+			for i, role := range roles {
+				list = append(list, End{Name: fmt.Sprint(i), Role: role})
+			}
+			return list
+		}
+		if got := fmt.Sprint(Surplus(tc.pairs, ends(tc.roles), ends(tc.theirs))); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.why, got, tc.want)
+		}
+	}
+}
+
+// TestThirdNode: in a ring of three nodes with crossed cables, the rails to the third one have no partner, which is no
+// fault. A rail without an address may be the partner.
+func TestThirdNode(t *testing.T) {
+	ends := func(names ...string) (list []End) {
+		for _, name := range names {
+			bare, ok := strings.CutSuffix(name, "-")
+			list = append(list, End{Name: bare, Role: Compute, Addressed: !ok})
+		}
+		return list
+	}
+	for _, tc := range []struct {
+		why         string
+		pairs       []int
+		own, theirs []End
+		want        string
+	}{
+		{"a ring", []int{1, -1, 3, -1}, ends("0", "1", "2", "3"), ends("0", "1", "2", "3"), "[1 3]"},
+		{"the same from the other end", []int{-1, 0, -1, 2}, ends("0", "1", "2", "3"), ends("0", "1", "2", "3"), "[0 2]"},
+		{"a rail of the peer without an address", []int{1, -1}, ends("0", "1"), ends("0-", "1"), "[]"},
+		{"our rail without an address", []int{1, -1}, ends("0", "1-"), ends("0", "1"), "[]"},
+		{"other names and other subnets", []int{0, -1}, ends("0", "1"), ends("a", "b"), "[]"},
+		{"nothing paired", []int{-1, -1}, ends("0", "1"), ends("0", "1"), "[]"},
+	} {
+		if got := fmt.Sprint(Surplus(tc.pairs, tc.own, tc.theirs)); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.why, got, tc.want)
 		}
 	}

@@ -14,7 +14,7 @@ type RailResult struct {
 	PCIAddress   string
 	Soldered     bool   // built into the processor: see [rail.Rail.Soldered]
 	PeerRail     string // paired rail of the peer; empty: no partner
-	Unpaired     bool   // the peer has fewer rails, so there is no partner: not a fault, and not judged
+	Unpaired     bool   // the peer has fewer rails, or this one leads to a third node: not a fault, and not judged
 	PeerDevice   string
 	GIDIndex     int
 	GID          string

@@ -24,7 +24,7 @@ func (r *Result) Shares(a, b string) string {
 	return ""
 }
 
-// Unpaired returns the names of the rails that have no partner because the peer has fewer rails.
+// Unpaired returns the names of the rails that have no partner although nothing is wrong.
 func (r Result) Unpaired() (names []string) {
 	for i := range r.Rails {
 		if r.Rails[i].Unpaired {

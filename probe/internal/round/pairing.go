@@ -231,12 +231,12 @@ func (r *Pairing) lostPartner(p *Flow) string {
 	return before
 }
 
-// FindUnpaired marks the rails that have no partner because the peer has fewer rails, not those whose partner is
-// gone. If the peer lists a missing rail whose partner is unknown, it may be the partner of any rail: none is
+// FindUnpaired marks the rails that have no partner because the peer has fewer rails, or because they lead to a third
+// node, not those whose partner is gone. If the peer lists a missing rail whose partner is unknown, it may be the partner of any rail: none is
 // marked.
 func (r *Pairing) FindUnpaired() {
 	var pairs []int
-	var roles, theirs []string
+	var own, theirs []rail.End
 	partners := map[int]bool{} // indices of the peer's missing rails whose partners are known
 	for _, p := range r.Flows {
 		j := -1
@@ -245,18 +245,24 @@ func (r *Pairing) FindUnpaired() {
 		} else if i := r.missedPartner(p); i >= 0 {
 			partners[i] = true
 		}
-		pairs, roles = append(pairs, j), append(roles, p.Local.Role)
+		pairs, own = append(pairs, j), append(own, rail.End{Name: p.Local.Name, Role: p.Local.Role,
+			Addressed: addressed(p.Local.Prefixes)})
 	}
 	if len(partners) < len(r.Remote.Missing) {
 		return
 	}
 	for _, h := range r.Remote.Rails {
-		theirs = append(theirs, h.Role)
+		theirs = append(theirs, rail.End{Name: h.Name, Role: h.Role, Addressed: addressed(h.Prefixes)})
 	}
-	for _, i := range rail.Surplus(pairs, roles, theirs) {
+	for _, i := range rail.Surplus(pairs, own, theirs) {
 		p := r.Flows[i]
 		p.Result.Unpaired = r.missedPartner(p) < 0 && r.lostPartner(p) == ""
 	}
+}
+
+// addressed reports whether an interface has an address that says which subnet it is in.
+func addressed(prefixes []netip.Prefix) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return !p.Addr().IsLinkLocalUnicast() })
 }
 
 // peerRole returns the role of the peer's rail with this name; empty: unknown.
