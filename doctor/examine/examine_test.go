@@ -322,9 +322,10 @@ func TestExaminerHangs(t *testing.T) {
 	silent.Unread = []string{"bonds: no answer within 250ms"}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		h, events, examined := newHardly(), make(chan struct{}, 1), 0
+		h, events := newHardly(), make(chan struct{}, 1)
+		var examined atomic.Int32
 		var node atomic.Pointer[facts.Facts] // as an examination reads it
-		h.o.Gather = func(context.Context) *facts.Facts { examined++; f := *node.Load(); return &f }
+		h.o.Gather = func(context.Context) *facts.Facts { examined.Add(1); f := *node.Load(); return &f }
 		node.Store(healthy)
 		h.now.Store(healthy)
 		var wg sync.WaitGroup
@@ -334,17 +335,17 @@ func TestExaminerHangs(t *testing.T) {
 		h.now.Store(silent)
 		node.Store(down)
 		events <- struct{}{}
-		before := examined
+		before := examined.Load()
 		time.Sleep(20 * time.Second)
 		const want = "bond_member_down interface ens1f1np1"
-		if h.standing() != want || examined != before+2 {
-			t.Errorf("20 s after its event: %q, %d examinations", h.standing(), examined-before)
+		if h.standing() != want || examined.Load() != before+2 {
+			t.Errorf("20 s after its event: %q, %d examinations", h.standing(), examined.Load()-before)
 		}
 		for range 30 { // a link that goes on, and a device that goes on hanging
 			events <- struct{}{}
 			time.Sleep(7 * time.Second)
 		}
-		if n := examined - before; n > 2+21 {
+		if n := examined.Load() - before; n > 2+21 {
 			t.Errorf("%d examinations in 210 s", n)
 		}
 		node.Store(silent)
