@@ -142,7 +142,7 @@ func (a Answers) Write(w io.Writer) error { return json.NewEncoder(w).Encode(a) 
 // State returns the state that the answers describe. leaves may be nil.
 func (a Answers) State(leaves Topology) State {
 	r := &reader{state: NewState(), names: map[string]map[string]Node{}, peers: map[Node]Node{},
-		bursts: map[Pair]float64{}, peaks: map[flow]*peak{}, expected: map[Rail]float64{}}
+		rounds: map[uintptr]*Round{}, bursts: map[Pair]float64{}, peaks: map[flow]*peak{}, expected: map[Rail]float64{}}
 	for _, q := range queries() {
 		for _, s := range a.Answers[q.name] {
 			r.nameNode(s)

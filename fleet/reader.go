@@ -3,6 +3,7 @@ package fleet
 import (
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 
 	"github.com/prometheus/common/model"
@@ -14,6 +15,9 @@ type reader struct {
 	// names maps clusters and possible names to nodes. A zero Node marks an ambiguous name.
 	names map[string]map[string]Node
 	peers map[Node]Node // nodes by cluster and label peer, as far as they were looked up
+	// rounds are those of the state, by the identity of the labels that they were found by: the other questions about
+	// rounds have the same labels, and those of one client are one map.
+	rounds map[uintptr]*Round
 
 	// Evidence of what rails can carry: ages of the last bursts in seconds, peaks, and rates that are expected.
 	bursts   map[Pair]float64
@@ -122,12 +126,20 @@ func (r *reader) path(s *model.Sample) Path {
 }
 
 func (r *reader) addRailUp(s *model.Sample) {
-	r.state.Rounds[r.path(s)] = &Round{Up: s.Value == 1, Retransmits: -1}
+	one := &Round{Up: s.Value == 1, Retransmits: -1}
+	r.state.Rounds[r.path(s)], r.rounds[identity(s.Metric)] = one, one
 }
+
+// identity differs between maps that exist at the same time.
+func identity(m model.Metric) uintptr { return reflect.ValueOf(m).Pointer() }
 
 // round sets a known figure of a round.
 func (r *reader) round(s *model.Sample, set func(*Round, float64)) {
-	if one := r.state.Rounds[r.path(s)]; one != nil {
+	one := r.rounds[identity(s.Metric)]
+	if one == nil {
+		one = r.state.Rounds[r.path(s)]
+	}
+	if one != nil {
 		set(one, float64(s.Value))
 	}
 }

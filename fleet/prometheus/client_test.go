@@ -45,6 +45,8 @@ func TestAnswers(t *testing.T) {
 			nil},
 		{"too much for the server", 422, `{"status":"error","errorType":"execution","error":"query processing would load ` +
 			`too many samples"}`, "execution: query processing would load too many samples", nil},
+		{"a long error", 500, `{"status":"error","errorType":"internal","error":"` + strings.Repeat("é", 5000) + `"}`,
+			"internal: " + strings.Repeat("é", 500) + "…", nil},
 		{"an error with status 200", 200, `{"status":"error","errorType":"internal","error":"no"}`, "internal: no", nil},
 		{"no organization (Mimir)", 401, "no org id\n", "HTTP status 401 Unauthorized", nil},
 		{"success with another status", 503, `{"status":"success","data":{"resultType":"vector","result":[]}}`,

@@ -40,7 +40,17 @@ func newSeries() *series {
 // reported is an error that the server reports.
 type reported struct{ kind, text string }
 
-func (r reported) Error() string { return r.kind + ": " + r.text }
+func (r reported) Error() string { return short(r.kind) + ": " + short(r.text) }
+
+// maxText bounds a text of the server in an error, in bytes.
+const maxText = 1000
+
+func short(text string) string {
+	if len(text) > maxText {
+		return strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return text
+}
 
 func isReported(err error) bool {
 	_, is := errors.AsType[reported](err)
@@ -112,7 +122,7 @@ func (e envelope) check(end error, most int) error {
 	for _, text := range e.warnings {
 		// Annotations of the query begin with PromQL. Others are about parts that did not answer.
 		if !strings.HasPrefix(text, "PromQL ") {
-			return fmt.Errorf("the answer is incomplete: %s", text)
+			return fmt.Errorf("the answer is incomplete: %s", short(text))
 		}
 	}
 	switch {
@@ -123,7 +133,7 @@ func (e envelope) check(end error, most int) error {
 	case end != nil || e.status != "success":
 		return errors.New("the answer is not one of Prometheus' API, or ends too early")
 	case e.resultType != "vector":
-		return fmt.Errorf("the answer is a %s, not a vector", e.resultType)
+		return fmt.Errorf("the answer is a %s, not a vector", short(e.resultType))
 	case e.partial:
 		return errors.New("the answer is incomplete: the server says that a part of its storage did not answer")
 	}

@@ -59,6 +59,10 @@ func TestFindings(t *testing.T) {
 			var e *exporter
 			start := func() {
 				if f.Lab.Asks {
+					if f.Want == "" { // without a limit, both rails share one emulated processor, which is a finding
+						limit(t, 0, shape)
+						limit(t, 1, shape)
+					}
 					answer(t)
 					e = ask(t)
 				} else {
