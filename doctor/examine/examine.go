@@ -22,9 +22,11 @@ import (
 const (
 	every = time.Minute
 	// Soon after the first examination a second one raises what is wrong at the start.
-	soon   = 10 * time.Second
-	budget = 20 * time.Second // time limit of one examination
-	source = "node"           // name of this source in the store
+	soon = 10 * time.Second
+	// mostEarly is the number of examinations between two regular ones: one finds a fault, the next confirms it.
+	mostEarly = 2
+	budget    = 20 * time.Second // time limit of one examination
+	source    = "node"           // name of this source in the store
 )
 
 // Times for reading hard facts.
@@ -121,24 +123,30 @@ func (e *Examiner) Last() Exam {
 	return last
 }
 
-// Run examines the node at once, after 10 s, and then every minute, until ctx is done; earlier if hard facts could not
-// be read in time after an event, or not be confirmed, but not within 10 s.
+// Run examines the node at once, after 10 s, and then every minute, until ctx is done. Twice in between it examines it
+// earlier if that is wanted, because hard facts could not be read in time after an event, or not be confirmed; not within
+// 10 s of the examination before.
 func (e *Examiner) Run(ctx context.Context) {
 	timer := time.NewTimer(soon)
 	defer timer.Stop()
-	for {
+	for early := 0; ; {
 		e.Examine(ctx)
-		end := time.Now()
+		end, wanted := time.Now(), e.wanted
+		if early == mostEarly {
+			wanted = nil
+		}
 		select {
 		case <-timer.C:
-		case <-e.wanted:
+			early = 0
+			timer.Reset(every)
+		case <-wanted:
+			early++
 			sleep(ctx, soon-time.Since(end))
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		timer.Reset(every)
 	}
 }
 
