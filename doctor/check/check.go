@@ -261,7 +261,8 @@ func Served(f finding.Finding) finding.Finding {
 // PeerChecks returns all checks of a pair of nodes.
 func PeerChecks() []PeerCheck {
 	list := []PeerCheck{
-		{unpaired, info, "rails without a partner because the other node has fewer, or because they lead to a third node", checkPeerUnpaired},
+		{unpaired, info, "rails without a partner because the other node has fewer, or because they lead to a " +
+			"third node", checkPeerUnpaired},
 		{"peer_link_layer", critical, "rails of one name are Ethernet on one node and InfiniBand on the other",
 			eachPair(checkPeerLinkLayer)},
 		{"peer_rate", warning, "rails of one name have different rates", eachPair(checkPeerRate)},

@@ -62,7 +62,8 @@ func railChecksOfRounds() []RoundCheck {
 	return []RoundCheck{
 		{"rail_missing", critical, "an end of the pair lacks a rail that it had; a warning if only its interface is " +
 			"there", whyRail, checkRoundRailMissing},
-		{unpaired, info, "rails without a partner because the peer has fewer, or because they lead to a third node", "", checkUnpaired},
+		{unpaired, info, "rails without a partner because the peer has fewer, or because they lead to a third " +
+			"node", "", checkUnpaired},
 		{"peer_gid", warning, "a rail failed because the peer's GID is gone, or of another kind", whyRail,
 			checkReason("peer_gid")},
 		{"gid_misbound", critical, "a rail failed, and its IPv4 GIDs at one end are those of a bond or bridge",

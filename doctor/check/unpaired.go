@@ -24,11 +24,11 @@ func unpairedRails(names []string, peer string, there int, node string, here int
 	}
 	if there >= here {
 		return finding.Finding{Subject: namedRails(names),
-			Evidence: fmt.Sprintf("%s %s unpaired: no subnet in common with a free rail of %s, and other rails are cabled "+
-				"crosswise", namedRails(names), verb, peer),
+			Evidence: fmt.Sprintf("%s %s unpaired: no subnet in common with a free rail of %s, and other rails are "+
+				"cabled crosswise", namedRails(names), verb, peer),
 			Why: "Only rails with a partner carry traffic between the two nodes, and only these are judged.",
-			Fix: []string{note("none if they lead to a third node, as in a ring without a switch; else give both ends of " +
-				"each cable addresses in one subnet: railscope rails on both nodes")}}
+			Fix: []string{note("none if they lead to a third node, as in a ring without a switch; else give both " +
+				"ends of each cable addresses in one subnet: railscope rails on both nodes")}}
 	}
 	return finding.Finding{Subject: namedRails(names),
 		Evidence: fmt.Sprintf("%s %s unpaired: %s has %s, %s %d", namedRails(names), verb, peer,

@@ -124,8 +124,8 @@ func (e *Examiner) Last() Exam {
 }
 
 // Run examines the node at once, after 10 s, and then every minute, until ctx is done. Twice in between it examines it
-// earlier if that is wanted, because hard facts could not be read in time after an event, or not be confirmed; not within
-// 10 s of the examination before.
+// earlier if that is wanted, because hard facts could not be read in time after an event, or not be confirmed; not
+// within 10 s of the examination before.
 func (e *Examiner) Run(ctx context.Context) {
 	timer := time.NewTimer(soon)
 	defer timer.Stop()

@@ -312,7 +312,8 @@ func TestExaminerAtOnce(t *testing.T) {
 }
 
 // TestExaminerHangs: while a device does not answer in time, the examination, which waits longer, is made soon after an
-// event and repeated until its finding stands, at most twice a minute beside the regular ones. What could not be read clears nothing.
+// event and repeated until its finding stands, at most twice a minute beside the regular ones. What could not be read
+// clears nothing.
 func TestExaminerHangs(t *testing.T) {
 	machine := func(change string) *facts.Facts { return doctortest.Machine(t, "lag", change) }
 	healthy := machine("")

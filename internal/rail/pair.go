@@ -32,8 +32,8 @@ type End struct {
 
 // Surplus returns the rails that have no partner although nothing is wrong, where some rails are paired:
 //
-//   - those of a node with more rails than the other, which has no unpaired rail with their role, which would mean wrong
-//     names or subnets
+//   - those of a node with more rails than the other, which has no unpaired rail with their role, which would mean
+//     wrong names or subnets
 //   - those that lead to a third node, as in a ring of nodes without a switch: the cables are crossed, so that another
 //     rail has the partner of the same name, and each unpaired rail of the other node has an address elsewhere
 func Surplus(pairs []int, own, theirs []End) (list []int) {

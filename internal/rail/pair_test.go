@@ -37,7 +37,7 @@ func TestSurplus(t *testing.T) {
 	for _, tc := range []struct {
 		why           string
 		pairs         []int
-		roles, theirs []string // of rails 0, 1, …
+		roles, theirs []string // roles of rails 0, 1, …
 		want          string
 	}{
 		{"all paired", []int{0, 1}, []string{Compute, Compute}, []string{Compute, Compute}, "[]"},

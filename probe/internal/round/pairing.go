@@ -232,8 +232,8 @@ func (r *Pairing) lostPartner(p *Flow) string {
 }
 
 // FindUnpaired marks the rails that have no partner because the peer has fewer rails, or because they lead to a third
-// node, not those whose partner is gone. If the peer lists a missing rail whose partner is unknown, it may be the partner of any rail: none is
-// marked.
+// node, not those whose partner is gone. If the peer lists a missing rail whose partner is unknown, it may be the
+// partner of any rail: none is marked.
 func (r *Pairing) FindUnpaired() {
 	var pairs []int
 	var own, theirs []rail.End
