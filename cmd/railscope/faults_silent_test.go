@@ -23,7 +23,7 @@ func TestFaultsSilent(t *testing.T) {
 			o := capturedBy(t, fault.Machine, joined(fault.Before, fault.Change))
 			var mu sync.Mutex // protects readers
 			var readers []string
-			o.Hangs = func(reader string) bool {
+			o.Fails = func(reader string) bool {
 				mu.Lock()
 				defer mu.Unlock()
 				readers = append(readers, reader)
@@ -31,7 +31,7 @@ func TestFaultsSilent(t *testing.T) {
 			}
 			found := check.Node(facts.New(o).Gather(t.Context(), facts.ByHand), nil)
 			for _, reader := range readers {
-				o.Hangs = func(r string) bool { return r == reader }
+				o.Fails = func(r string) bool { return r == reader }
 				f := facts.New(o).Gather(t.Context(), facts.ByHand)
 				again := check.Node(f, nil)
 				for _, one := range found {

@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/railscope/railscope/doctor/facts"
@@ -75,9 +74,7 @@ func surplus(node, other *facts.Facts) (names []string) {
 func endsOf(f *facts.Facts) (ends []rail.End) {
 	for _, r := range f.Rails {
 		ends = append(ends, rail.End{Name: r.Name, Role: r.Role,
-			Addressed: slices.ContainsFunc(f.Netdev(r.Netdev).Addresses, func(p netip.Prefix) bool {
-				return !p.Addr().IsLinkLocalUnicast()
-			})})
+			Addressed: len(f.Netdev(r.Netdev).Addresses) > 0})
 	}
 	return ends
 }

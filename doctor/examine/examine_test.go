@@ -325,7 +325,7 @@ func TestExaminerHangs(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		h, events := newHardly(), make(chan struct{}, 1)
 		var examined atomic.Int32
-		var node atomic.Pointer[facts.Facts] // as an examination reads it
+		var node atomic.Pointer[facts.Facts] // facts that an examination reads
 		h.o.Gather = func(context.Context) *facts.Facts { examined.Add(1); f := *node.Load(); return &f }
 		node.Store(healthy)
 		h.now.Store(healthy)

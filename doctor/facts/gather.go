@@ -38,8 +38,8 @@ type Options struct {
 	// Jobs returns the jobs that hold GPU memory, and whether they are known; nil if they are not.
 	Jobs   func() (list []GPUJob, known bool)
 	Kernel *Kernel // queries beyond files; nil queries the running kernel, if Sysfs is its own
-	// Hangs reports which readers fail, for tests; nil: none.
-	Hangs func(reader string) bool
+	// Fails reports which readers fail, for tests; nil: none.
+	Fails func(reader string) bool
 }
 
 // Scope selects what is read.
@@ -276,12 +276,15 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 	for _, res := range g.lanes.Run(g.budget(ctx), slices.Sorted(maps.Keys(todo)), func(key string) *reader {
 		r := &reader{}
 		g.calls.Store(key, r)
-		if g.o.Hangs != nil && g.o.Hangs(key) {
-			panic("told to")
+		if g.o.Fails != nil && g.o.Fails(key) {
+			panic("this reader fails")
 		}
 		r.put = todo[key](r)
 		return r
 	}) {
+		if res.State != lane.Done {
+			f.Silent = append(f.Silent, res.Key)
+		}
 		switch res.State {
 		case lane.Done:
 			for _, text := range res.Value.unread {
@@ -293,11 +296,9 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 				res.Value.put(f)
 			}
 		case lane.Died:
-			f.Silent = append(f.Silent, res.Key)
 			f.Unread = append(f.Unread, fmt.Sprintf("%s: %v; this is a bug in railscope, please report it", res.Key,
 				firstLine(res.Err)))
 		default:
-			f.Silent = append(f.Silent, res.Key)
 			at := res.Key
 			if r, ok := g.calls.Load(res.Key); ok {
 				at = cmp.Or(r.(*reader).current(), at)
