@@ -15,9 +15,11 @@ import (
 // Bar shows the progress of rounds on one line of a terminal. Not safe for concurrent use.
 type Bar struct {
 	w         io.Writer
-	drawn     time.Time // zero: nothing to clear
-	round, of int       // number of the round and of all rounds; 0: a single one
-	began     time.Time // start of the round
+	drawn     time.Time     // zero: nothing to clear
+	round, of int           // number of the round and of all rounds; 0: a single one
+	began     time.Time     // start of the round
+	name      string        // step of a suite; empty: none
+	after     time.Duration // time of the steps that follow
 }
 
 const (
@@ -39,6 +41,9 @@ func (b *Bar) Round(n, of int) {
 		b.round, b.of = n, of
 	}
 }
+
+// Step begins a step of a suite. after is how long the steps that follow it take.
+func (b *Bar) Step(name string, after time.Duration) { b.name, b.after = name, after }
 
 // Update redraws the line, at most ten times per second, and when a burst ends.
 func (b *Bar) Update(p result.Progress) {
@@ -70,7 +75,7 @@ func (b *Bar) line(p result.Progress) string {
 	if p.Left > 0 { // later rounds are assumed to take as long as this one
 		left := p.Left
 		if b.of > 0 {
-			left += time.Duration(b.of-b.round) * (time.Since(b.began) + p.Left)
+			left += time.Duration(b.of-b.round)*(time.Since(b.began)+p.Left) + b.after
 		}
 		tail += "  " + about(left) + " left"
 	}
@@ -96,6 +101,9 @@ func (b *Bar) step(p result.Progress, room int) string {
 	before, after, rail := "", "", terminal.Plain(p.Rail)
 	if b.of > 0 {
 		before = fmt.Sprintf("round %d of %d, ", b.round, b.of)
+		if b.name != "" {
+			before = fmt.Sprintf("%s %d/%d, ", b.name, b.round, b.of)
+		}
 	}
 	if p.Steps > 0 {
 		before += fmt.Sprintf("extra %d of %d: ", p.Step, p.Steps)

@@ -65,6 +65,9 @@ func TestBar(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		extra.Rail, extra.Left = "0", 90*time.Second
 		drew(extra, "round 2 of 5, extra 3 of 12: rail 0 queue pairs  4.85 Gb/s  about 7 min left")
+		b.Step("gpu", 11*time.Minute) // other steps follow these rounds
+		time.Sleep(redrawEvery)
+		drew(extra, "gpu 2/5, extra 3 of 12: rail 0 queue pairs  100 %  4.85 Gb/s  about 18 min left")
 		out.Reset()
 		b.Clear()
 		if out.String() != "\r\x1b[K" {

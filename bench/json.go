@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/railscope/railscope/bench/steps"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/stats"
@@ -39,9 +40,15 @@ type jsonResult struct {
 	Shared        []result.Shared   `json:"shared"`
 	Mismatches    []result.Mismatch `json:"mismatches"`
 	Missing       []jsonMissing     `json:"missing"`
-	Extras        []jsonExtra       `json:"extras"`
+	jsonMeasured
 
 	suite.Suite
+}
+
+// jsonMeasured is what was measured besides the round.
+type jsonMeasured struct {
+	Extras []jsonExtra  `json:"extras"`
+	Steps  []steps.Done `json:"steps"` // steps of a suite, which --resume needs
 }
 
 type jsonRail struct {
@@ -135,7 +142,7 @@ func WriteJSON(w io.Writer, r result.Result, o Options) error {
 		}
 		out.Rails = append(out.Rails, one)
 	}
-	out.Extras = jsonExtras(r)
+	out.Extras, out.Steps = jsonExtras(r), append([]steps.Done{}, o.Steps...)
 	out.Missing = []jsonMissing{}
 	for _, m := range r.Missing {
 		out.Missing = append(out.Missing, jsonMissing{m.Rail, m.Device, m.Peer, m.Known, m.Detail})

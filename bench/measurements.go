@@ -46,7 +46,8 @@ func Measurements() []Measurement {
 		{Kind: result.KVCache}, // shown as the times of KV caches
 		{Kind: result.TCPTime, compared: true, gaps: latencyGaps},
 		{Kind: result.Bond, compared: true, row: bondRow, gaps: bondGaps},
-		{Kind: result.OneTCP, compared: true}, // its row is among those of the baselines
+		{Kind: result.OneTCP, compared: true},     // its row is among those of the baselines
+		{Kind: result.TCPStreams, compared: true}, // its rows, too
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/bench/steps"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/internal/finding"
@@ -24,6 +25,7 @@ func Suite(r result.Result, o Options) suite.Suite {
 	speedUp(s.Rows)
 	s.Ratios = ratios(s.Rows)
 	s.Notes, s.Incomplete = incomplete(s, r, o)
+	s.Notes = append(s.Notes, steps.Notes(o.Steps)...)
 	s.Compared = append([]suite.Change{}, o.Compared...)
 	return s
 }
@@ -132,12 +134,22 @@ func (b *rowBuilder) tcp() (rows []suite.Row) {
 		rows = append(rows, row)
 	}
 	for _, m := range b.result.Extras {
-		if m.Kind == result.OneTCP && m.TCP != nil {
-			row := extraOverTCP("rail "+m.Flows[0].Rail+", TCP", m)
-			row.Rails = []string{m.Flows[0].Rail}
-			row.LineRate = b.lineRate(row.Rails)
-			rows = append(rows, row)
+		name, is := "TCP", m.Kind == result.TCPStreams
+		if m.Kind == result.OneTCP {
+			name, is = "rail "+m.Flows[0].Rail+", TCP", true
 		}
+		if !is || m.TCP == nil {
+			continue
+		}
+		row := extraOverTCP(name, m)
+		for _, p := range row.PerRail {
+			row.Rails = append(row.Rails, p.Rail)
+		}
+		if m.Kind == result.OneTCP {
+			row.Rails = []string{m.Flows[0].Rail}
+		}
+		row.LineRate = b.lineRate(row.Rails)
+		rows = append(rows, row)
 	}
 	return rows
 }

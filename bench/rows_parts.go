@@ -176,9 +176,15 @@ func Caches(name string, gpus int) (list []Cache) {
 		if name != "" && !strings.EqualFold(m.Name, name) {
 			continue
 		}
-		for _, tokens := range kvcache.Contexts() {
-			list = append(list, Cache{m.Name, tokens, m.Bytes(tokens, gpus), m.Page(gpus)})
-		}
+		list = append(list, CachesOf(m, kvcache.Contexts(), gpus)...)
+	}
+	return list
+}
+
+// CachesOf returns the caches of a model for contexts of these numbers of tokens.
+func CachesOf(m kvcache.Model, contexts []int64, gpus int) (list []Cache) {
+	for _, tokens := range contexts {
+		list = append(list, Cache{m.Name, tokens, m.Bytes(tokens, gpus), m.Page(gpus)})
 	}
 	return list
 }

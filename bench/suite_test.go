@@ -70,6 +70,8 @@ func everything() (result.Result, Options) {
 	add(result.Measured{Kind: result.OneTCP, Flows: []result.MeasuredFlow{{Rail: "0"}},
 		TCP: &result.TCPResult{Streams: 1,
 			BytesPerSecond: 8.2 * gb, Rails: []result.TCPRail{{Rail: "0", BytesPerSecond: 8.2 * gb}}}})
+	add(result.Measured{Kind: result.TCPStreams, TCP: &result.TCPResult{Streams: 8, BytesPerSecond: 13 * gb,
+		Rails: []result.TCPRail{{Rail: "0", BytesPerSecond: 6 * gb}, {Rail: "1", BytesPerSecond: 7 * gb}}}})
 	add(result.Measured{Kind: result.Bond, Flows: []result.MeasuredFlow{{Rail: "bond0"}},
 		TCP: &result.TCPResult{Streams: 4,
 			BytesPerSecond: 11 * gb, Rails: []result.TCPRail{{Rail: "eth0", Counted: new(int64(99 * mb))},

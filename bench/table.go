@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/bench/grid"
+	"github.com/railscope/railscope/bench/steps"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/bench/tables"
 	"github.com/railscope/railscope/doctor/check"
@@ -32,6 +33,7 @@ type Options struct {
 
 	GPUsIfAny bool           // GPU memory was requested only if there are GPUs
 	Compared  []suite.Change // changes relative to a saved suite
+	Steps     []steps.Done   // what a suite was joined from; nil: not a suite
 }
 
 // WriteTable writes the result for people: a sentence, the findings of the round, those about this node, each rail,

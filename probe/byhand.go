@@ -48,6 +48,18 @@ func (s *Service) Bench(ctx context.Context, peer string, change func(*options.O
 	return res, nil
 }
 
+// Plans calls [BenchPlans] for a peer of the service.
+func (s *Service) Plans(ctx context.Context, peer string, change func(*options.Options),
+	lists [][]result.Extra) (result.Plans, error) {
+	ctx, one, opts, done, err := s.enter(ctx, peer)
+	if err != nil {
+		return result.Plans{}, err
+	}
+	defer done()
+	change(&opts)
+	return BenchPlans(ctx, s.node, opts, one.Address, lists)
+}
+
 // Facts calls [FetchFacts] for a peer of the service.
 func (s *Service) Facts(ctx context.Context, peer string) (node string, facts []byte, err error) {
 	ctx, one, opts, done, err := s.enter(ctx, peer)

@@ -130,7 +130,7 @@ func TestPlannedBursts(t *testing.T) {
 		{Kind: result.Paths, Values: []int{2}}, {Kind: result.Rails, Rails: []string{"0", "1"}}, {Kind: result.Messages,
 			Values: []int{4096}},
 		{Kind: result.Sweep, Values: []int{65536}}, {Kind: result.KVCache, Values: []int{4096}}, {Kind: result.TCPTime,
-			Values: []int{8}}}
+			Values: []int{8}}, {Kind: result.TCPStreams, Values: []int{2, 8}}}
 	res := p.bench(list...)
 	p.clean()
 	text := func(m result.Measured) string {

@@ -88,7 +88,7 @@ func TestMessages(t *testing.T) {
 			t.Fatal(m.Kind, m.Failure)
 		}
 		for _, f := range m.Flows {
-			if f.Latency == nil || len(f.Latency.Samples) != round.ExtraSamples || f.Failure != nil {
+			if f.Latency == nil || len(f.Latency.Samples) != p.opts.LatencySamples || f.Failure != nil {
 				t.Errorf("%s of %d over rail %s: %+v", m.Kind, m.Size, f.Rail, f)
 			}
 			got = append(got, string(f.Op)+f.Rail)
@@ -118,6 +118,24 @@ func TestOneTCP(t *testing.T) {
 		}
 		p.clean()
 	}
+}
+
+// TestTCPStreams: TCP over all rails is measured with each number of connections, without RDMA flows.
+func TestTCPStreams(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, nil)
+	list := p.bench(result.Extra{Kind: result.TCPStreams, Values: []int{2, 8}}).Extras
+	var got []int
+	for _, m := range list {
+		got = append(got, m.TCP.Streams)
+		if m.Failure != nil || m.TCP.BytesPerSecond <= 0 || len(m.TCP.Rails) != 2 || len(m.Flows) > 0 {
+			t.Errorf("%+v: %v", m.TCP, m.Failure)
+		}
+	}
+	if !slices.Equal(got, []int{2, 8}) {
+		t.Errorf("connections: %v", got)
+	}
+	p.clean()
 }
 
 // TestChosenOrder: the rails that an extra names are measured once each, in rail order.

@@ -1,6 +1,8 @@
 // Package kvcache computes the size of models' KV caches, and of the pages in which a server moves them.
 package kvcache
 
+import "cmp"
+
 // Kinds of attention.
 const (
 	GQA    = "gqa"    // keys and values of a few heads, shared by groups of query heads
@@ -9,8 +11,8 @@ const (
 )
 
 const (
-	elementBytes = 2  // bf16
-	pageTokens   = 16 // tokens per page: the block size of vLLM
+	bf16Bytes  = 2
+	pageTokens = 16 // tokens per page: the block size of vLLM
 )
 
 // Model has the figures of a model's published configuration that determine the size of its cache.
@@ -21,6 +23,7 @@ type Model struct {
 	Latent             int // mla only: elements per token and layer
 	WindowLayers       int // layers that keep at most WindowTokens
 	WindowTokens       int64
+	Element            int // bytes of an element; 0: bf16
 }
 
 // Models returns the known models. Source is the file config.json of the model on Hugging Face.
@@ -43,12 +46,14 @@ func Models() []Model {
 // Contexts returns the context lengths that are shown, in tokens.
 func Contexts() []int64 { return []int64{1 << 10, 8 << 10, 32 << 10, 128 << 10} }
 
+func (m Model) element() int64 { return int64(cmp.Or(m.Element, bf16Bytes)) }
+
 // layer returns the bytes of one token in one layer: of keys and values, or of the compressed vector.
 func (m Model) layer() int64 {
 	if m.Kind == MLA {
-		return int64(m.Latent) * elementBytes
+		return int64(m.Latent) * m.element()
 	}
-	return 2 * int64(m.KVHeads) * int64(m.HeadDim) * elementBytes
+	return 2 * int64(m.KVHeads) * int64(m.HeadDim) * m.element()
 }
 
 // Divides reports whether a server can shard the model over so many GPUs: each holds the same number of heads, or each
@@ -82,5 +87,5 @@ func (m Model) Page(gpus int) int64 {
 		return pageTokens * m.layer()
 	}
 	heads := max(1, m.KVHeads/gpus)
-	return pageTokens * int64(heads) * int64(m.HeadDim) * elementBytes
+	return pageTokens * int64(heads) * int64(m.HeadDim) * m.element()
 }

@@ -22,6 +22,7 @@ func TestBytes(t *testing.T) {
 	for _, m := range Models() {
 		models[m.Name] = m
 	}
+	models["fp8"] = Model{Kind: GQA, Layers: 32, KVHeads: 8, HeadDim: 128, Element: 1}
 	for _, tc := range []struct {
 		model       string
 		tokens      int64
@@ -31,6 +32,7 @@ func TestBytes(t *testing.T) {
 		{"Llama 3 8B", 8192, 1, 1 << 30, 32 << 10},
 		{"Llama 3 8B", 8192, 8, 1 << 30, 4 << 10},  // divided among GPUs; the node holds one copy
 		{"Llama 3 8B", 8192, 16, 2 << 30, 4 << 10}, // two GPUs share a head
+		{"fp8", 8192, 1, 1 << 29, 16 << 10},
 		{"Llama 3 70B", 1024, 4, 320 << 20, 8 << 10},
 		{"DeepSeek-V3", 1024, 1, 71_958_528, 18_432},
 		{"DeepSeek-V3", 1024, 8, 8 * 71_958_528, 18_432}, // each GPU has a copy

@@ -191,11 +191,11 @@ func TestGaps(t *testing.T) {
 	s := measured(t)
 	whole := lines(t, *sweep(s))
 	s.Sweep[2].Goodput, s.Sweep[2].Reason = nil, "disturbed"
-	s.Rows[4].Goodput, s.Rows[4].Reason = nil, "budget"
-	for i := range s.Rows[5].PerRail {
-		s.Rows[5].PerRail[i].CounterBytes, s.Rows[5].PerRail[i].Goodput = nil, nil
+	s.Rows[5].Goodput, s.Rows[5].Reason = nil, "budget"
+	for i := range s.Rows[6].PerRail {
+		s.Rows[6].PerRail[i].CounterBytes, s.Rows[6].PerRail[i].Goodput = nil, nil
 	}
-	s.Rows[6].Latency[0].Samples = 7
+	s.Rows[7].Latency[0].Samples = 7
 	if got := lines(t, *sweep(s)); got != whole+1 {
 		t.Errorf("%d lines through the sizes, %d where all are measured", got, whole)
 	}

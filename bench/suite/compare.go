@@ -10,18 +10,18 @@ import (
 	"github.com/railscope/railscope/internal/stats"
 )
 
-// maxFile bounds a saved suite, in bytes.
-const maxFile = 16 << 20
+// MaxFile bounds a saved suite, in bytes.
+const MaxFile = 16 << 20
 
 // Read reads a suite as `bench --save` writes it. Keys of the round beside it are skipped.
 func Read(r io.Reader) (Suite, error) {
 	var s Suite
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
 	switch {
 	case err != nil:
 		return s, err
-	case len(data) > maxFile:
-		return s, fmt.Errorf("larger than %d MiB: not a saved benchmark", maxFile>>20)
+	case len(data) > MaxFile:
+		return s, fmt.Errorf("larger than %d MiB: not a saved benchmark", MaxFile>>20)
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
 		return s, fmt.Errorf("not a saved benchmark: %w", err)

@@ -37,6 +37,7 @@ type benchSettings struct {
 	caches                  []bench.Cache
 	options                 map[string]*string // by key below probe; empty: as configured
 	extras                  extraSettings
+	suite                   suiteSettings
 }
 
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
@@ -63,7 +64,9 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").PlaceHolder("RATIO")
 	option("timeout", "Longest time of a round: 1m, and 10m with --all, --sweep or --kv-cache.").PlaceHolder("DURATION")
 	s.extras.define(cmd)
+	s.extras.model.dtype = &s.ring.dtype
 	s.ring.define(cmd)
+	s.suite.define(cmd)
 	cmd.Flag("save", fmt.Sprintf("Make %d rounds, and write what they measured as JSON, for --compare.", savedRounds)).
 		Envar("RAILSCOPE_BENCH_SAVE").PlaceHolder("FILE").StringVar(&s.save)
 	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if "+
@@ -97,6 +100,9 @@ func (s *benchSettings) run(ctx context.Context, tracker *shutdownTracker, w io.
 	if len(s.peers) > 1 {
 		return misuse{errors.New("several nodes make a ring, which needs --all-reduce or --model; bench probes one " +
 			"peer")}
+	}
+	if s.suite.asked() {
+		return s.runSuite(ctx, cfg, w)
 	}
 	opts, peer, err := s.probeOptions(cfg)
 	if err != nil {
@@ -148,17 +154,9 @@ func (s *benchSettings) runs() int {
 // rounds makes the rounds, and returns what is to be shown beside them.
 func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts options.Options,
 	peer string) (list []result.Result, out bench.Options, err error) {
-	h := byHand{common: s.common, cfg: cfg, opts: opts, ask: serve.BenchAsk{Peer: peer, Set: map[string]string{},
-		Extras: opts.Extras}, logger: s.logger()}
+	h := s.byHand(cfg, opts, peer)
 	defer h.close()
-	for key, value := range s.options {
-		if *value != "" {
-			h.ask.Set[key] = *value
-		}
-	}
-	out = bench.Options{Node: s.nodeFindings(ctx, s.host(cfg, listBudget).Gatherer(nil)), Color: page().Color,
-		Caches: s.caches, Settings: append([]suite.Setting{commandLine(os.Args[1:])}, environment()...),
-		GPUsIfAny: s.extras.memory == hostMemory}
+	out = s.shownBeside(ctx, cfg)
 	progress, clear, begin := func(result.Progress) {}, func() {}, func(int, int) {}
 	if isTerminal(os.Stderr) {
 		bar := bench.NewBar(os.Stderr)
@@ -172,16 +170,40 @@ func (s *benchSettings) rounds(ctx context.Context, cfg *config.Config, opts opt
 		if err != nil {
 			return nil, out, err
 		}
-		out.Simulated = simulated
-		if simulated {
-			out.Node, out.Settings = nil, nil // they are those of the real node
-		}
+		simulate(&out, simulated)
 		list = append(list, res)
 		if res.Outcome == result.Failed || res.Outcome == result.Skipped {
 			break
 		}
 	}
 	return list, out, nil
+}
+
+// simulate leaves out what is of the real node, if the rounds are those of the demo.
+func simulate(out *bench.Options, simulated bool) {
+	out.Simulated = simulated
+	if simulated {
+		out.Node, out.Settings = nil, nil
+	}
+}
+
+// byHand returns rounds with the peer as the flags want them.
+func (s *benchSettings) byHand(cfg *config.Config, opts options.Options, peer string) *byHand {
+	h := &byHand{common: s.common, cfg: cfg, opts: opts, ask: serve.BenchAsk{Peer: peer, Set: map[string]string{},
+		Extras: opts.Extras}, logger: s.logger()}
+	for key, value := range s.options {
+		if *value != "" {
+			h.ask.Set[key] = *value
+		}
+	}
+	return h
+}
+
+// shownBeside returns what is shown beside the rounds.
+func (s *benchSettings) shownBeside(ctx context.Context, cfg *config.Config) bench.Options {
+	return bench.Options{Node: s.nodeFindings(ctx, s.host(cfg, listBudget).Gatherer(nil)), Color: page().Color,
+		Caches: s.caches, Settings: append([]suite.Setting{commandLine(os.Args[1:])}, environment()...),
+		GPUsIfAny: s.extras.memory == hostMemory}
 }
 
 // readSaved reads the file of --compare before anything is measured, and checks that the file of --save can be written.

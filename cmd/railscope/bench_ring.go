@@ -36,7 +36,9 @@ func (s *ringSettings) define(cmd *kingpin.CmdClause) {
 		PlaceHolder("BYTES").StringVar(&s.allReduce)
 	cmd.Flag("model", "The same for the gradients of a model with so many parameters, such as 7B.").
 		PlaceHolder("PARAMETERS").StringVar(&s.model)
-	cmd.Flag("dtype", "Type of the gradients.").Default("bf16").EnumVar(&s.dtype, "fp32", "bf16", "fp16", "fp8")
+	cmd.Flag("dtype", "Type of the gradients of --model, or of the keys and values of "+
+		"--layers.").Default("bf16").
+		EnumVar(&s.dtype, "fp32", "bf16", "fp16", "fp8")
 	cmd.Flag("step-time", "Time of a training step, to show which part of it the synchronisation is.").
 		PlaceHolder("DURATION").DurationVar(&s.stepTime)
 }
@@ -61,7 +63,7 @@ func (s *ringSettings) bytes() (int64, error) {
 			count, unit = text, factor
 		}
 	}
-	size := map[string]float64{"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[s.dtype]
+	size := float64(elementBytes()[s.dtype])
 	n, err := strconv.ParseFloat(count, 64)
 	if bytes := n * unit * size; err == nil && bytes >= 1 && bytes <= maxReduce {
 		return int64(bytes), nil

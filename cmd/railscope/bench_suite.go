@@ -12,7 +12,6 @@ import (
 
 	"github.com/railscope/railscope/bench"
 	"github.com/railscope/railscope/bench/grid"
-	"github.com/railscope/railscope/bench/kvcache"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
@@ -25,6 +24,7 @@ type extraSettings struct {
 	op, queuePairs, memory, rails, sweep, kvCache string
 	all                                           bool
 	paths, tensorParallel                         int
+	model                                         modelSettings
 	switches                                      map[result.Kind]*bool // flags of bench.Measurements
 }
 
@@ -47,6 +47,7 @@ func (s *extraSettings) define(cmd *kingpin.CmdClause) {
 	cmd.Flag("kv-cache", "Also measure how long the KV cache of a model takes, read in its pages, or of a size: "+
 		"names or sizes, separated by commas. Without a value: all models that are known.").PlaceHolder("MODEL|BYTES").
 		StringVar(&s.kvCache)
+	s.model.define(cmd)
 	cmd.Flag("tensor-parallel", "GPUs of a node over which the model of --kv-cache is divided.").Default("1").
 		IntVar(&s.tensorParallel)
 	cmd.Flag("op", "read: also measure RDMA READ, each rail alone and all at once; the sweep reads.").Default("write").
@@ -174,81 +175,6 @@ func (s *extraSettings) sizes() (list []int, err error) {
 		list = append(list, int(size))
 	}
 	return list, nil
-}
-
-// sizePage is the page of a KV cache of which only the size is given: that of Llama 3 on one GPU.
-const sizePage = 32 << 10
-
-const (
-	maxTensorParallel = 64
-	maxCaches         = 32 // names or sizes
-)
-
-func (s *extraSettings) caches() (list []bench.Cache, err error) {
-	if s.tensorParallel < 1 || s.tensorParallel > maxTensorParallel {
-		return nil, fmt.Errorf("--tensor-parallel must be from 1 to %d, not %d", maxTensorParallel, s.tensorParallel)
-	}
-	if err := s.divides(); err != nil {
-		return nil, err
-	}
-	switch s.kvCache {
-	case "":
-		return nil, nil
-	case allModels:
-		return bench.Caches("", s.tensorParallel), nil
-	}
-	asked := strings.Split(s.kvCache, ",")
-	if len(asked) > maxCaches {
-		return nil, fmt.Errorf("--kv-cache: %d names and sizes: the limit is %d", len(asked), maxCaches)
-	}
-	for _, word := range asked {
-		word = strings.TrimSpace(word)
-		if of := bench.Caches(word, s.tensorParallel); len(of) > 0 {
-			list = append(list, of...)
-			continue
-		}
-		bytes, err := units.ParseStrictBytes(word)
-		if err != nil || bytes <= 0 || bytes > 1<<50 {
-			var names []string
-			for _, m := range kvcache.Models() {
-				names = append(names, strconv.Quote(m.Name))
-			}
-			return nil, fmt.Errorf("--kv-cache must be a size, such as 4GB, or a model, %s, not %q",
-				strings.Join(names, ", "), word)
-		}
-		list = append(list, bench.Cache{Model: word, Bytes: bytes, Page: sizePage})
-	}
-	return list, nil
-}
-
-// divides refuses a number of GPUs over which a server cannot divide the models that are asked for.
-func (s *extraSettings) divides() error {
-	asked, named := strings.Split(s.kvCache, ","), s.kvCache == allModels
-	for _, m := range kvcache.Models() {
-		if s.kvCache != allModels && !slices.ContainsFunc(asked, func(word string) bool {
-			return strings.EqualFold(strings.TrimSpace(word), m.Name)
-		}) {
-			continue
-		}
-		named = true
-		if !m.Divides(s.tensorParallel) {
-			return fmt.Errorf("--tensor-parallel=%d does not divide the %d heads of %s: use a divisor or a multiple "+
-				"of these", s.tensorParallel, m.KVHeads, m.Name)
-		}
-	}
-	if s.kvCache != "" && s.tensorParallel > 1 && !named {
-		return fmt.Errorf("--tensor-parallel=%d has no effect on a size: name a model in --kv-cache", s.tensorParallel)
-	}
-	return nil
-}
-
-// pages are the sizes of pages of caches, each once, ascending.
-func pages(caches []bench.Cache) (list []int) {
-	for _, c := range caches {
-		list = append(list, int(c.Page))
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
 }
 
 // commandLine is the command as it can be pasted.

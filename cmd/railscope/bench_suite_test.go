@@ -22,6 +22,10 @@ func TestExtraFlags(t *testing.T) {
 		{extraSettings{sweep: "64KiB..256KiB", rails: "0,1"}, "[rails[] sweep[65536 131072 262144]]", 0},
 		{extraSettings{kvCache: "models"}, "[read[] kv_cache[16384 18432 32768]]", 24},
 		{extraSettings{kvCache: "1GB,4GiB,qwen3-32b"}, "[read[] kv_cache[32768]]", 6},
+		{extraSettings{model: modelSettings{layers: 40, heads: 4, headDim: 256, tokens: "1000,2000"}},
+			"[read[] kv_cache[32768]]", 2},
+		{extraSettings{kvCache: "1GB,models", model: modelSettings{layers: 40, heads: 4, headDim: 64}},
+			"[read[] kv_cache[8192 16384 18432 32768]]", 29},
 		{extraSettings{queuePairs: "1,2", memory: "cuda_host", paths: 16, switches: map[result.Kind]*bool{
 			result.Bidirectional: new(true), result.Loopback: new(true), result.Contention: new(true)}},
 			"[bidirectional[] queue_pairs[1 2] loopback[] paths[16] contention[] gpu[]]", 0},
@@ -29,7 +33,7 @@ func TestExtraFlags(t *testing.T) {
 		if tc.flags.memory == "" {
 			tc.flags.memory = "host"
 		}
-		tc.flags.tensorParallel = 1
+		tc.flags.tensorParallel, tc.flags.model.dtype = 1, new("bf16")
 		extras, caches, err := tc.flags.list()
 		got := []string{}
 		for _, e := range extras {

@@ -60,10 +60,7 @@ func (h *byHand) round(ctx context.Context, progress func(result.Progress)) (res
 		}
 		h.alone = err
 	}
-	if h.node == nil {
-		host := h.host(h.cfg, serve.GatherBudget)
-		h.node = host.ProbeNode(host.Baselines(), host.Gatherer(nil), nil, h.logger)
-	}
+	h.open()
 	release, err := h.hold(ctx)
 	if err != nil {
 		return res, false, err
@@ -132,6 +129,39 @@ func (h *byHand) remote(ctx context.Context, progress func(result.Progress)) (re
 			_, _ = io.Copy(io.Discard, answer.Body) // drains the body, so that the connection ends in order
 			return *line.Result, line.Simulated, nil
 		}
+	}
+}
+
+// plans returns what rounds with each of the lists of extras would need.
+func (h *byHand) plans(ctx context.Context, lists [][]result.Extra) (plans result.Plans, err error) {
+	if h.node == nil && !hasSecret(h.opts.Security) {
+		ask := h.ask
+		ask.Plans = lists
+		var line serve.BenchLine
+		answer, err := h.askRunning(ctx, http.MethodPost, serve.PathBench, ask, serve.FactsTime)
+		if err == nil {
+			defer answer.Body.Close()
+			err = json.NewDecoder(io.LimitReader(answer.Body, maxRound)).Decode(&line)
+		}
+		switch {
+		case err == nil && line.Failure != nil:
+			return plans, line.Failure
+		case err == nil && line.Plans != nil:
+			return *line.Plans, nil
+		case !errors.Is(err, errOther):
+			return plans, cmp.Or(err, errors.New("the railscope that runs on this node has no plans"))
+		}
+		h.alone = err
+	}
+	h.open()
+	return probe.BenchPlans(ctx, h.node, h.opts, h.ask.Peer, lists)
+}
+
+// open opens the node of this process, once.
+func (h *byHand) open() {
+	if h.node == nil {
+		host := h.host(h.cfg, serve.GatherBudget)
+		h.node = host.ProbeNode(host.Baselines(), host.Gatherer(nil), nil, h.logger)
 	}
 }
 

@@ -173,6 +173,8 @@ func spelledOut(args []string) []string {
 			args[i] += "=" + usualSweep
 		case arg == "--kv-cache":
 			args[i] += "=" + allModels
+		case arg == "--suite":
+			args[i] += "=" + allParts
 		case strings.HasPrefix(arg, "--collector."), strings.HasPrefix(arg, "--no-collector."):
 			args[i] = strings.Replace(arg, "collector.", "source.", 1)
 		}

@@ -19,9 +19,13 @@ type dependence struct {
 func dependences() []dependence {
 	return []dependence{
 		{command: "bench", flag: "step-time", needs: []string{"all-reduce", "model"}},
-		{command: "bench", flag: "dtype", needs: []string{"model"}},
+		{command: "bench", flag: "dtype", needs: []string{"model", "layers"}},
 		{command: "bench", flag: "model", replaced: "all-reduce"},
-		{command: "bench", flag: "tensor-parallel", needs: []string{"kv-cache"}},
+		{command: "bench", flag: "tensor-parallel", needs: []string{"kv-cache", "suite", "layers"}},
+		{command: "bench", flag: "heads", needs: []string{"layers"}},
+		{command: "bench", flag: "head-dim", needs: []string{"layers"}},
+		{command: "bench", flag: "tokens", needs: []string{"layers"}},
+		{command: "bench", flag: "resume", needs: []string{"suite"}},
 		{command: "check", flag: "token-file", needs: []string{"peer"}},
 		{command: "doctor", flag: "token-file", needs: []string{"peer"}},
 		{command: "expect", flag: "format", replaced: "reset"},

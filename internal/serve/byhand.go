@@ -46,12 +46,15 @@ type BenchAsk struct {
 	Extras []result.Extra    `json:"extras"`
 	Quick  bool              `json:"quick"` // take few samples
 	Most   time.Duration     `json:"most"`  // longest duration of the round; 0: as configured
+	Plans  [][]result.Extra  `json:"plans"` // what rounds with these would need; no round is made. Nil: a round
 }
 
 // BenchLine is one line of the answer.
 type BenchLine struct {
 	Progress  *result.Progress `json:"progress,omitempty"`
 	Result    *result.Result   `json:"result,omitempty"`
+	Plans     *result.Plans    `json:"plans,omitempty"`
+	Failure   *result.Failure  `json:"failure,omitempty"`   // why there are no plans
 	Simulated bool             `json:"simulated,omitempty"` // the result is from the demo
 }
 
@@ -62,6 +65,9 @@ type PeerFacts struct {
 	Failure *result.Failure `json:"failure,omitempty"`
 	Error   string          `json:"error,omitempty"` // any other error
 }
+
+// maxPlans bounds the plans of a request.
+const maxPlans = 64
 
 // benchKeys returns the options that an interactive round may change, by key below probe.
 func benchKeys() []string {
@@ -80,8 +86,13 @@ func (a *BenchAsk) change() (func(*options.Options), error) {
 	if bad := config.Override(&tried, texts); bad != nil {
 		return nil, fmt.Errorf("%s %s", bad.Key, bad.Text)
 	}
-	if err := probe.CheckExtras(a.Extras); err != nil {
-		return nil, err
+	if len(a.Plans) > maxPlans {
+		return nil, fmt.Errorf("%d plans: the limit is %d", len(a.Plans), maxPlans)
+	}
+	for _, list := range append([][]result.Extra{a.Extras}, a.Plans...) {
+		if err := probe.CheckExtras(list); err != nil {
+			return nil, err
+		}
 	}
 	return func(o *options.Options) {
 		_ = config.Override(o, texts) // valid, as tried
@@ -194,6 +205,10 @@ func (h *handRounds) bench(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, out := stream(w, r, MaxHold)
 	defer out.cancel()
+	if ask.Plans != nil {
+		h.plans(ctx, w, out, &ask, change)
+		return
+	}
 	var last result.Progress
 	var sent time.Time
 	res, err := h.service.Bench(ctx, ask.Peer, change, func(p result.Progress) {
@@ -209,6 +224,21 @@ func (h *handRounds) bench(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out.send(BenchLine{Result: &res, Simulated: h.simulated})
+}
+
+// plans answers what rounds would need.
+func (h *handRounds) plans(ctx context.Context, w http.ResponseWriter, out *lines, ask *BenchAsk,
+	change func(*options.Options)) {
+	plans, err := h.service.Plans(ctx, ask.Peer, change, ask.Plans)
+	failed, ok := errors.AsType[*result.Failure](err)
+	switch {
+	case ok:
+		out.send(BenchLine{Failure: failed})
+	case err != nil:
+		refuse(w, err)
+	default:
+		out.send(BenchLine{Plans: &plans, Simulated: h.simulated})
+	}
 }
 
 func (h *handRounds) facts(w http.ResponseWriter, r *http.Request) {

@@ -26,6 +26,14 @@ func RailTime(bytes int64, rate float64) time.Duration {
 	return Seconds(float64(bytes) / rate)
 }
 
+// LeasesPerHour is how many leases of the largest size fit into an hour's budget.
+const LeasesPerHour = 8
+
+// BudgetFor returns the least budget, as a share of time in steps of 0.1 %, that grants a lease of this rail time.
+func BudgetFor(lease time.Duration) float64 {
+	return math.Ceil(1000*lease.Seconds()*LeasesPerHour/time.Hour.Seconds()) / 1000
+}
+
 // Seconds returns s seconds as a duration that does not overflow.
 func Seconds(s float64) time.Duration {
 	return time.Duration(min(s*float64(time.Second), float64(math.MaxInt64/2)))

@@ -26,19 +26,20 @@ const (
 	TCPTime       Kind = "tcp_time"      // latency of messages over TCP, per rail
 	Bond          Kind = "bond"          // TCP over a bond of this node
 	OneTCP        Kind = "tcp_rail"      // one connection over the first rail alone, if there are several
+	TCPStreams    Kind = "tcp_streams"   // TCP over all rails, with other numbers of connections per rail
 )
 
 // Kinds returns all kinds, in the order in which a round measures them.
 func Kinds() []Kind {
 	return []Kind{Reads, Bidirectional, QueuePairs, Loopback, Paths, Contention, GPU, Rails, Messages, Sweep, KVCache,
-		TCPTime, Bond, OneTCP}
+		TCPTime, Bond, OneTCP, TCPStreams}
 }
 
 // Extra is one extra measurement to make in a round.
 type Extra struct {
 	Kind Kind
-	// Values are the numbers of queue pairs per rail, the one number of paths, or sizes in bytes of messages,
-	// transfers or pages. It is empty for other kinds.
+	// Values are the numbers of queue pairs or connections per rail, the one number of paths, or sizes in bytes of
+	// messages, transfers or pages. It is empty for other kinds.
 	Values []int
 	// Rails are the names of the rails that the kinds Rails, Messages and Sweep use; nil: all working rails.
 	Rails []string

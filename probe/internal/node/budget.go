@@ -124,7 +124,7 @@ func (b *Budget) Settle(reserved, used time.Duration) {
 func (b *Budget) MaxLease() time.Duration {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return max(time.Duration(b.perHour/LeasesPerHour), LeastLease)
+	return max(time.Duration(b.perHour/options.LeasesPerHour), LeastLease)
 }
 
 // Note updates the mean duration of rounds. Full rounds have their own mean, because all rounds after a start are
@@ -177,6 +177,3 @@ func (b *Budget) refillLocked() {
 }
 
 const busyWindow = 100 * time.Millisecond // time for which the rails are watched for traffic of others
-
-// LeasesPerHour is how many leases of the largest size fit into an hour's budget.
-const LeasesPerHour = 8

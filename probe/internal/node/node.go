@@ -229,6 +229,8 @@ func (n *Node) Hello() protocol.Hello {
 			Role: r.Role, Firmware: r.Firmware, Driver: r.Driver, Software: r.IsSoftware(), Members: r.Members,
 			Prefixes: r.Prefixes[:min(len(r.Prefixes), protocol.MaxAddresses)], GIDs: n.HelloGIDs(r)})
 	}
+	n.FitBudget(RailRate(rails))
+	h.Grants = &protocol.Grants{Lease: n.AnswerBudget.MaxLease().Seconds(), Left: n.AnswerBudget.Remaining()}
 	all := n.Addresses()
 	h.Addresses = all[:min(len(all), protocol.MaxAddresses)]
 	return h

@@ -90,6 +90,7 @@ const (
 	MaxAddresses = 256
 	MaxTTL       = time.Minute
 	MaxWritten   = 1 << 50 // bytes over a rail in one burst
+	maxGrant     = 3600    // seconds of rail time, of each hour
 	minPort      = 1024    // least port of a transfer over TCP: lower ports are for system services
 )
 
@@ -104,6 +105,13 @@ type Hello struct {
 	Missing []HelloMissing `json:"missing"` // rails that it has lost; nil: unknown
 	Flows   bool           `json:"flows"`   // it opens several flows over a rail, and supports reads
 	Parts   bool           `json:"parts"`   // it grants leases for one part of a round: see [Part]
+	Grants  *Grants        `json:"grants,omitempty"`
+}
+
+// Grants is the rail time that a node grants to askers, in seconds.
+type Grants struct {
+	Lease float64 `json:"lease_seconds"` // the most of one lease
+	Left  float64 `json:"left_seconds"`  // left of its budget now
 }
 
 // Versions are the versions of the components that should be similar on two nodes.
@@ -212,6 +220,9 @@ func (h *Hello) Check() error {
 	}
 	for _, m := range h.Missing {
 		texts = append(texts, m.Name, m.Device)
+	}
+	if g := h.Grants; g != nil && (!(g.Lease >= 0 && g.Lease <= maxGrant) || !(g.Left >= 0 && g.Left <= maxGrant)) {
+		return fmt.Errorf("grants of %v s and %v s", g.Lease, g.Left)
 	}
 	if h.Node == "" || h.Instance == "" {
 		return fmt.Errorf("a node without a name")

@@ -50,6 +50,8 @@ func measurements() []measurement {
 		{kind: result.TCPTime, values: true, bytes: tcpTimeBytes, bursts: tcpTimeBursts, run: measureTCPTime},
 		{kind: result.Bond, bytes: bondBytes, run: measureBond},
 		{kind: result.OneTCP, bytes: oneTCPBytes, run: measureOneTCP},
+		{kind: result.TCPStreams, values: true, bytes: tcpStreamsBytes, bursts: tcpStreamsBursts,
+			run: measureTCPStreams},
 	}
 }
 

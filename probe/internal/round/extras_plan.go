@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/options"
 	"github.com/railscope/railscope/probe/result"
 )
 
@@ -13,6 +15,17 @@ const (
 	ExtraSamples = 100
 	pathSamples  = 20
 )
+
+// maxMessages bounds how often a message of each size is timed.
+const maxMessages = 1000
+
+// messageSamples returns how often a message of each size is timed: where somebody waits, as often as those of 8 B.
+func (p Plan) messageSamples() int {
+	if p.Interactive {
+		return min(p.LatencySamples, maxMessages)
+	}
+	return ExtraSamples
+}
 
 // carriers are what the extras of a round may use: rails that can carry data by RDMA, TCP routes, and bonds.
 type carriers struct {
@@ -193,4 +206,37 @@ func (t *Tally) Add(p result.Progress) result.Progress {
 		p.Left = min(left, time.Until(t.end))
 	}
 	return p
+}
+
+// Plans asks the peer of a round for its rails and for what it grants, and returns what rounds with each of the lists
+// of extras would need. It moves no data, and needs neither the slot nor a lease. In place of [Round.Run].
+func Plans(ctx context.Context, r *Round, lists [][]result.Extra) (plans result.Plans, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Plan.Timeout)
+	defer cancel()
+	defer r.Free()
+	err = r.exchangeHello(ctx)
+	if r.Past != nil {
+		<-r.Past.Turn
+	}
+	if err != nil {
+		return plans, failure.As(failure.StageHello, err)
+	}
+	tcp, bonds := TCPFlows(r.Routes(), r.Flows), r.bonds()
+	var rails []string
+	for _, p := range carrying(r.Flows) {
+		rails = append(rails, p.Local.Name)
+	}
+	for _, list := range lists {
+		plan, t := r.Plan, Tally{}
+		plan.ExtrasNow = list
+		t.Begin(ctx, plan, rails)
+		bytes := plan.Bytes(r.Flows, tcp) + plan.ExtraBytes(r.Flows, tcp, bonds)
+		need := min(options.RailTime(bytes, plan.Rate), options.MaxTimeout)
+		plans.Needs = append(plans.Needs, result.Need{Bursts: t.others + t.all, RailTime: need,
+			Budget: options.BudgetFor(need)})
+	}
+	if g := r.Remote.Grants; g != nil {
+		plans.Grants = &result.Grants{Lease: options.Seconds(g.Lease), Left: options.Seconds(g.Left)}
+	}
+	return plans, nil
 }

@@ -22,8 +22,8 @@ const (
 )
 
 // messagesBytes covers writes and reads.
-func messagesBytes(_ Plan, e result.Extra, over carriers) int64 {
-	return 2 * int64(len(over.rails)) * sumOf(e.Values) * (ExtraSamples + warmups)
+func messagesBytes(p Plan, e result.Extra, over carriers) int64 {
+	return 2 * int64(len(over.rails)) * sumOf(e.Values) * int64(p.messageSamples()+warmups)
 }
 
 func messagesBursts(_ Plan, e result.Extra, rails []string) (list []result.Measured) {
@@ -53,7 +53,7 @@ func measureMessages(ctx context.Context, r *Round, e result.Extra) error {
 			if f.Result.Failure == nil {
 				r.Progress(result.Progress{Stage: failure.StageLatency, Rail: f.Local.Name})
 				l, err := s.worker.Current.Latency(ctx, worker.LatencyArgs{Rail: f.name(), Size: m.Size,
-					N: ExtraSamples, Limit: latencyTime})
+					N: r.Plan.messageSamples(), Limit: latencyTime})
 				f.Result.Failure = failure.As(failure.StageLatency, err)
 				if err == nil {
 					f.Result.Latency = (*result.Latency)(nil).Add(l.Samples, nil)

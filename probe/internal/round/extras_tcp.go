@@ -17,8 +17,8 @@ import (
 // networks.
 const pageStreams = 4
 
-func tcpTimeBytes(_ Plan, e result.Extra, over carriers) int64 {
-	return sumOf(e.Values) * (ExtraSamples + warmups) * int64(len(over.tcp))
+func tcpTimeBytes(p Plan, e result.Extra, over carriers) int64 {
+	return sumOf(e.Values) * int64(p.messageSamples()+warmups) * int64(len(over.tcp))
 }
 
 func tcpTimeBursts(_ Plan, e result.Extra, rails []string) []result.Measured {
@@ -50,8 +50,8 @@ func measureTCPTime(ctx context.Context, r *Round, e result.Extra) error {
 						failure.TCPBroken, "rail %s: no connection over TCP", p.Local.Name)})
 				continue
 			}
-			l, err := s.worker.Current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: m.Size, N: ExtraSamples,
-				Limit: latencyTime})
+			l, err := s.worker.Current.Latency(ctx, worker.LatencyArgs{Rail: p.name(), Size: m.Size,
+				N: r.Plan.messageSamples(), Limit: latencyTime})
 			timed := result.MeasuredFlow{Rail: p.Local.Name, Latency: (*result.Latency)(nil).Add(l.Samples, nil)}
 			timed.Failure = failure.As(failure.StageExtra, err)
 			r.Res.Bytes += m.Size * int64(len(l.Samples))
@@ -88,6 +88,34 @@ func measureOneTCP(ctx context.Context, r *Round, _ result.Extra) error {
 	r.Res.Extras = append(r.Res.Extras, result.Measured{Kind: result.OneTCP, TCP: &res,
 		Failure: failure.As(failure.StageExtra, err),
 		Flows:   []result.MeasuredFlow{{Rail: rail}}})
+	return nil
+}
+
+func tcpStreamsBytes(p Plan, e result.Extra, over carriers) (sum int64) {
+	for _, streams := range e.Values {
+		sum += p.tcpBytes(over.tcp, streams)
+	}
+	return sum
+}
+
+func tcpStreamsBursts(_ Plan, e result.Extra, _ []string) (list []result.Measured) {
+	for _, streams := range e.Values {
+		list = append(list, result.Measured{TCP: &result.TCPResult{Streams: streams}})
+	}
+	return list
+}
+
+// measureTCPStreams measures TCP over the rails that RDMA used, with other numbers of connections than the baselines.
+func measureTCPStreams(ctx context.Context, r *Round, e result.Extra) error {
+	for _, streams := range e.Values {
+		res, err := r.overTCP(ctx, failure.StageBaseline, r.Plan, r.usedRoutes(), streams)
+		if err == nil && res.BytesPerSecond <= 0 {
+			err = tooFewWrites("the rails")
+		}
+		r.Res.Extras = append(r.Res.Extras, result.Measured{Kind: result.TCPStreams, TCP: &res,
+			Failure: failure.As(failure.StageExtra, err)})
+		r.Tally.next()
+	}
 	return nil
 }
 

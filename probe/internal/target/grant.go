@@ -193,11 +193,10 @@ func begin(r *Responder, l *Lease, from netip.Addr) *failure.Failure {
 
 // tooMuch refuses a lease of more time than one may have, and says how to change that.
 func tooMuch(need, limit time.Duration) *failure.Failure {
-	share := math.Ceil(1000*need.Seconds()*node.LeasesPerHour/time.Hour.Seconds()) / 1000
 	return protocol.Deny(failure.Budget,
 		"the round needs up to %v of the rails' time, and the peer grants at most %v to one lease, 1/8 of its hourly "+
 			"budget: shorten the bursts of this node (burst), or raise budget on the peer to %.1f%%",
-		need.Round(time.Microsecond), limit.Round(time.Microsecond), 100*share)
+		need.Round(time.Microsecond), limit.Round(time.Microsecond), 100*options.BudgetFor(need))
 }
 
 // runLease watches a lease until it has ended and nothing of it is left. Only then can others have one.
