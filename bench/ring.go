@@ -51,8 +51,9 @@ func singleRing(r result.RingResult, o RingOptions) suite.Suite {
 	s := suite.Suite{Version: suite.Version, Start: o.Start.UTC(), Good: ring.Measured != nil,
 		Settings: []suite.Setting{},
 		Rows:     []suite.Row{}, Ratios: []suite.Ratio{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{},
-		Findings: []finding.Finding{}, Notes: []string{}, Compared: []suite.Change{}, Ring: ring, Rails: []suite.Rail{},
-		Carrier: string(result.NoTransport), Incomplete: suite.Incomplete{Unmeasured: []suite.Unmeasured{}}}
+		Findings: []finding.Finding{}, Notes: []string{}, Ring: ring, Rails: []suite.Rail{},
+		Conclusions: suite.Conclusions{Compared: []suite.Change{}, Advice: []suite.Advice{}},
+		Carrier:     string(result.NoTransport), Incomplete: suite.Incomplete{Unmeasured: []suite.Unmeasured{}}}
 	took := "not measured"
 	if s.Good {
 		s.Carrier = string(result.RDMA)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/railscope/railscope/bench/advice"
 	"github.com/railscope/railscope/bench/grid"
 	"github.com/railscope/railscope/bench/steps"
 	"github.com/railscope/railscope/bench/suite"
@@ -26,7 +27,10 @@ func Suite(r result.Result, o Options) suite.Suite {
 	s.Ratios = ratios(s.Rows)
 	s.Notes, s.Incomplete = incomplete(s, r, o)
 	s.Notes = append(s.Notes, steps.Notes(o.Steps)...)
-	s.Compared = append([]suite.Change{}, o.Compared...)
+	s.Compared, s.Advice = append([]suite.Change{}, o.Compared...), []suite.Advice{}
+	if o.Steps != nil {
+		s.Advice = advice.For(inRailOrder(r), s)
+	}
 	return s
 }
 

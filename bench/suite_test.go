@@ -3,12 +3,14 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/railscope/railscope/bench/steps"
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/bench/tables"
 	"github.com/railscope/railscope/probe/result"
@@ -78,6 +80,23 @@ func everything() (result.Result, Options) {
 				{Rail: "eth1", Counted: new(int64(0))}}}})
 	return r, Options{Settings: []suite.Setting{{Name: "NCCL_IB_HCA", Here: "rocep1s0f0"}},
 		Caches: append(Caches("Llama 3 8B", 1), Cache{Model: "4GB", Bytes: 4e9, Page: 4 << 10})}
+}
+
+// TestSteps: a suite that was made in steps has all tables, what to do, and the steps for --resume.
+func TestSteps(t *testing.T) {
+	r, o := everything()
+	first := steps.Done{Name: steps.First}
+	first.Add(result.Result{Peer: r.Peer, Start: r.Start, Outcome: result.OK})
+	o.Steps = []steps.Done{first}
+	var table, object bytes.Buffer
+	if err := errors.Join(WriteTable(&table, r, o), WriteJSON(&object, r, o)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "steps.table", table.Bytes())
+	golden(t, "steps.json", object.Bytes()) // also read by the report's tests
+	if _, done, err := steps.Read(&object); err != nil || len(done) != 1 || done[0].Name != steps.First {
+		t.Errorf("%+v, %v", done, err)
+	}
 }
 
 // TestSuite: tables, JSON and CSV of a complete suite, with tables that fit a terminal.

@@ -42,7 +42,7 @@ func WriteTable(w io.Writer, r result.Result, o Options) error {
 	r = inRailOrder(r)
 	p := grid.NewPrinter(w, o.Color)
 	if o.Simulated {
-		p.Line("Simulated by railscope demo: the figures say nothing about RDMA.")
+		p.Line(suite.SimulatedNotice)
 	}
 	text, colour, found := verdict(r)
 	for _, line := range terminal.Wrap(terminal.Plain(text), grid.MaxColumns) {
@@ -70,6 +70,7 @@ func WriteTable(w io.Writer, r result.Result, o Options) error {
 			p.Table(rows)
 		}
 	}
+	writeAdvice(p, s.Advice)
 	if len(s.Notes) > 0 {
 		p.Line("")
 		for _, text := range s.Notes {
@@ -83,6 +84,18 @@ func WriteTable(w io.Writer, r result.Result, o Options) error {
 		}
 	}
 	return p.Flush() // Flush returns the first error of all writes
+}
+
+// writeAdvice writes what follows from the figures.
+func writeAdvice(p grid.Printer, list []suite.Advice) {
+	if len(list) > 0 {
+		p.Line("")
+		p.Line("WHAT TO DO")
+	}
+	for _, one := range list {
+		p.Item(one.Text)
+		writeFix(p, one.Lines)
+	}
 }
 
 // writeFix writes the lines of a fix: commands unchanged, comments wrapped.

@@ -215,7 +215,7 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 	}
 	o.Class = nil // the demo does not show the processes of this machine
 	o.Simulation = &probe.Simulation{
-		Through: func(name, transport string, to io.Writer) io.Writer {
+		Through: func(name, transport string, op result.Op, to io.Writer) io.Writer {
 			r, err := ParseRail(name)
 			if err != nil {
 				return to
@@ -223,6 +223,9 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 			s := &shaped{link: d.links[r], from: n.index, to: to, before: func() { d.job.pause(piecePause) }}
 			if transport == string(result.TCP) {
 				s.transport = byTCP
+			}
+			if op == result.Read {
+				s.from = 1 - n.index
 			}
 			return s
 		},

@@ -4,16 +4,16 @@ import "github.com/railscope/railscope/internal/terminal"
 
 // Limits of the bands, as fraction of a step that synchronization takes.
 const (
-	goodShare = 0.2
-	fairShare = 0.4
+	GoodShare = 0.2
+	FairShare = 0.4
 )
 
 // Band returns the name and colour of the band for a fraction of a step.
 func Band(share float64) (text, colour string) {
 	switch {
-	case share < goodShare:
+	case share < GoodShare:
 		return "below 20 %: the network is not the limit", terminal.Green
-	case share <= fairShare:
+	case share <= FairShare:
 		return "20 to 40 %: overlap it with computing", terminal.Yellow
 	}
 	return "above 40 %: the network is the limit", terminal.Red
@@ -31,4 +31,4 @@ func OfStep(share float64) (value, unit string) {
 }
 
 // Worst reports whether a fraction of a step is in the highest band.
-func Worst(share float64) bool { return share > fairShare }
+func Worst(share float64) bool { return share > FairShare }

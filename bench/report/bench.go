@@ -13,12 +13,16 @@ import (
 	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/bench/tables"
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/probe/result"
 )
 
 // Bench is the report of a benchmark of a peer, or of a ring.
 func Bench(s suite.Suite) Report {
 	r := Report{title: strings.TrimSpace("railscope bench: "+terminal.Plain(s.Node)) + " to " + terminal.Plain(s.Peer),
 		subtitle: s.Start.UTC().Format(time.RFC1123), verdict: terminal.Plain(s.Verdict), good: s.Good}
+	if s.Carrier == string(result.Simulated) {
+		r.verdict = suite.SimulatedNotice + " " + r.verdict
+	}
 	if s.Ring != nil {
 		r.title = "railscope bench: all-reduce over " + terminal.Count(len(s.Members), "node")
 		r.add(section{Title: "All-reduce", Tables: []table{fromGrid(tables.Ring(s.Ring))}})
@@ -27,6 +31,13 @@ func Bench(s suite.Suite) Report {
 		s.Rows = nil // the sections of a peer
 	}
 	r.add(findings(s))
+	for i, one := range s.Advice {
+		part := section{Text: []string{terminal.Plain(one.Text)}, Code: cleaned(one.Lines)}
+		if i == 0 {
+			part.Title = "What to do"
+		}
+		r.add(part)
+	}
 	if rows := tables.Rails(s.Rails, s.Carrier == "tcp"); len(rows) > 0 {
 		r.add(section{Title: "Rails", Tables: []table{fromGrid(rows)}})
 	}

@@ -26,6 +26,7 @@ type Report struct {
 type section struct {
 	Title   string
 	Text    []string
+	Code    []string // lines to paste
 	Tables  []table
 	figures []figure
 }

@@ -22,7 +22,12 @@ import (
 // measured is a benchmark with every kind of row, as package bench writes it.
 func measured(t testing.TB) suite.Suite {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "testdata", "suite.json"))
+	return saved(t, "suite.json")
+}
+
+func saved(t testing.TB, name string) suite.Suite {
+	t.Helper()
+	f, err := os.Open(filepath.Join("..", "testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +187,31 @@ func TestFew(t *testing.T) {
 	}
 	if err := Bench(many).WritePicture(io.Discard, PNG); err != nil {
 		t.Errorf("5,000 rows: %v", err)
+	}
+}
+
+// TestAdvice: what to do comes after the findings, once, with its lines as they are pasted.
+func TestAdvice(t *testing.T) {
+	text := page(t, Bench(saved(t, "steps.json")))
+	title, code := strings.Index(text, "<h2>What to do</h2>"), strings.Index(text, "<pre># NCCL\nexport "+
+		"NCCL_IB_HCA=&#39;=rocep1s0f0:1,rocep1s0f1:1&#39;\n#")
+	if rails := strings.Index(text, "<h2>Rails</h2>"); title < 0 || code < title || rails < code ||
+		strings.Count(text, "<h2>What to do</h2>") != 1 || strings.Count(text, "<pre>") != 1 ||
+		strings.Contains(text, "<h2></h2>") || !strings.Contains(text, "<li>A KV cache of 4GB takes") {
+		t.Errorf("title at %d, lines at %d, rails at %d", title, code, rails)
+	}
+}
+
+// TestSimulated: the page of the demo says so before anything else.
+func TestSimulated(t *testing.T) {
+	s := measured(t)
+	if strings.Contains(page(t, Bench(s)), "imulated") {
+		t.Error("a measured page is marked")
+	}
+	s.Carrier = "simulated"
+	if want := "good\">Simulated by railscope demo: the figures say nothing about RDMA. RDMA to"; !strings.Contains(
+		page(t, Bench(s)), want) {
+		t.Errorf("no %q", want)
 	}
 }
 

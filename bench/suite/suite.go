@@ -12,6 +12,9 @@ import (
 // Version is the version of the file. A file of another version is refused.
 const Version = 1
 
+// SimulatedNotice stands before what was measured in the demo.
+const SimulatedNotice = "Simulated by railscope demo: the figures say nothing about RDMA."
+
 // Suite is what was measured, and between whom. Rates are bytes per second, times seconds, sizes bytes; nil is not
 // measured.
 type Suite struct {
@@ -29,8 +32,8 @@ type Suite struct {
 	KVCache  []KVCache         `json:"kv_cache"`
 	Rails    []Rail            `json:"rails"`
 	Findings []finding.Finding `json:"findings"`
-	Notes    []string          `json:"notes"`    // what was not measured, and why
-	Compared []Change          `json:"compared"` // with a saved suite; empty: not asked for
+	Notes    []string          `json:"notes"` // what was not measured, and why
+	Conclusions
 
 	Incomplete Incomplete `json:"incomplete"`
 
@@ -45,6 +48,18 @@ func (s Suite) HasFigures() bool {
 		}
 	}
 	return slices.ContainsFunc(s.KVCache, func(c KVCache) bool { return c.Goodput != nil })
+}
+
+// Conclusions are what follows from the figures.
+type Conclusions struct {
+	Compared []Change `json:"compared"` // with a saved suite; empty: not asked for
+	Advice   []Advice `json:"advice"`   // of a whole suite; else empty
+}
+
+// Advice is one thing to do, with figures of the suite.
+type Advice struct {
+	Text  string   `json:"text"`
+	Lines []string `json:"lines"` // shell, to paste; a line that begins with # is a comment
 }
 
 // Incomplete is how much of what was asked for was not measured.

@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/railscope/railscope/bench/suite"
 )
 
 // TestDemoCommands: bench, doctor and check with the demo's files report the demo's state.
@@ -46,8 +49,19 @@ func TestDemoCommands(t *testing.T) {
 	}
 	r.line(t, `"msg":"(Finding)","node":"demo-1","check":"goodput_below_expected"`)
 	out, code = run("check", "--min-severity=warning")
-	if !strings.HasPrefix(out, "railscope: critical: ") || !strings.Contains(out, "goodput below expected") || code != 1 {
+	if !strings.HasPrefix(out, "railscope: critical: ") || !strings.Contains(out, "goodput below expected") ||
+		code != 1 {
 		t.Errorf("check: exit %d, %s", code, out)
+	}
+	var measured struct {
+		Rows, Sweep []suite.Row
+	}
+	out, code = run("bench", peer, "--format=json", "--op=read", "--sweep=64KiB..128KiB")
+	err = json.Unmarshal([]byte(out), &measured)
+	i := slices.IndexFunc(measured.Rows, func(r suite.Row) bool { return r.Name == "all rails, READ" })
+	if err != nil || code != 1 || i < 0 || measured.Rows[i].Goodput == nil || len(measured.Sweep) != 2 ||
+		len(measured.Sweep[1].Latency) != 1 {
+		t.Errorf("bench --op=read --sweep: exit %d, %v: %s", code, err, out)
 	}
 	if code := r.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit %d", code)

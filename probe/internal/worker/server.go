@@ -225,7 +225,10 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	var e engine
 	switch {
 	case s.simulation != nil:
-		e, opened, err = s.simulation.open(args, s.memory.bytes())
+		err = s.memory.fill(args.Seed) // an asker's reads take it from there
+		if err == nil {
+			e, opened, err = s.simulation.open(args, s.memory.bytes())
+		}
 	case args.Transport == TCP:
 		e, opened, err = openTCP(args, s.memory.bytes(), netip.Addr{})
 	default:

@@ -50,13 +50,17 @@ func verify(t *testing.T, target *Session, seed uint64, done BurstDone, rails ..
 // counted is a simulated network that counts bytes and does not limit rates.
 type counted struct {
 	bytes [2]atomic.Int64 // by RDMA, and by TCP
+	read  atomic.Int64    // part of the bytes by RDMA that the peer sent
 	moved atomic.Int32
 	fault atomic.Pointer[failure.Failure]
 }
 
 func (c *counted) simulation() *Simulation {
 	return &Simulation{
-		Through: func(_, transport string, to io.Writer) io.Writer {
+		Through: func(_, transport string, op Op, to io.Writer) io.Writer {
+			if op == Read {
+				to = counting{to, &c.read}
+			}
 			return counting{to, &c.bytes[map[string]int{RDMA: 0, TCP: 1}[transport]]}
 		},
 		Fault: c.fault.Load,
@@ -76,13 +80,16 @@ func (c counting) Write(p []byte) (int, error) {
 }
 
 // simulatedSession opens and connects both ends of a transfer over two rails.
-func simulatedSession(t *testing.T, transport string, asker, target *Worker) (from, to *Session) {
+func simulatedSession(t *testing.T, transport string, asker, target *Worker, ops ...Op) (from, to *Session) {
 	t.Helper()
 	args := OpenArgs{Transport: transport, Buffer: 1 << 20, Seed: seed, Depth: 4, QueuePairs: 1, Key: make([]byte, 32),
 		Grant: 1 << 30}
 	for i := range 2 {
 		args.Rails = append(args.Rails,
 			RailArg{Name: fmt.Sprint(i), Device: "demo", GID: netip.MustParseAddr(fmt.Sprintf("::ffff:127.0.%d.1", i))})
+		if len(ops) > 0 {
+			args.Rails[i].Op = ops[i]
+		}
 	}
 	from, ours, err := asker.Open(t.Context(), args)
 	if err != nil {
@@ -145,6 +152,64 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
+// TestSimulatedReads: what is read is what the peer would send. It is counted as the peer's, is written into the
+// asker's memory and compared there, beside writes over another rail.
+func TestSimulatedReads(t *testing.T) {
+	var c counted
+	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
+	defer a.Close()
+	defer b.Close()
+	from, to := simulatedSession(t, RDMA, a, b, Read, Write)
+	l, err := from.Latency(t.Context(), LatencyArgs{Rail: "0", Size: 4096, N: 5, Limit: 20 * time.Second})
+	if err != nil || len(l.Samples) != 5 {
+		t.Errorf("latency %v %v", l, err)
+	}
+	before := c.read.Load()
+	done, err := from.Burst(t.Context(), failure.StageStriped, burstArgs(1<<20, "0", "1"), nil)
+	if err != nil || len(done.Rails) != 2 || done.Rails[0].Bytes < chunk || done.Rails[1].Bytes < chunk {
+		t.Fatalf("%v %+v", err, done)
+	}
+	if n, sum := c.read.Load()-before, done.Rails[0].Bytes; n < sum || n > sum+sum/256 {
+		t.Errorf("%d bytes are the peer's, and %d were read", n, sum)
+	}
+	for i, s := range []*Session{from, to} { // where the bytes of each rail arrive
+		own := done
+		own.Rails = done.Rails[i : i+1]
+		for seed, right := range map[uint64]bool{seed: true, seed + 1: false} {
+			v, err := verify(t, s, seed, own, fmt.Sprint(i))
+			if err != nil || v.Mismatch < 0 != right || v.Bytes == 0 {
+				t.Errorf("rail %d: seed %d: %+v %v", i, seed, v, err)
+			}
+		}
+	}
+}
+
+// TestSimulatedTransfers: a transfer ends when the last message over each rail has arrived, and none begins after the
+// limit.
+func TestSimulatedTransfers(t *testing.T) {
+	var c counted
+	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
+	defer a.Close()
+	defer b.Close()
+	from, _ := simulatedSession(t, RDMA, a, b)
+	args := TransfersArgs{Shares: []Share{{Rail: "0", Chunk: chunk, Count: 3}, {Rail: "1", Chunk: chunk, Count: 3}},
+		N:     4,
+		Limit: time.Minute, Deadline: 20 * time.Second}
+	before := c.bytes[0].Load()
+	l, err := from.Transfers(t.Context(), args)
+	if n := c.bytes[0].Load() - before; err != nil || len(l.Samples) != 4 || n < 4*6*chunk || n > 4*6*(chunk+64) {
+		t.Errorf("%v, %v, %d bytes", l.Samples, err, n)
+	}
+	args.Limit = 0 // the first is always made
+	if l, err := from.Transfers(t.Context(), args); err != nil || len(l.Samples) != 1 {
+		t.Errorf("without time: %v, %v", l.Samples, err)
+	}
+	c.fault.Store(failure.New("", failure.RetryExceeded, "a wall"))
+	if _, err := from.Transfers(t.Context(), args); failure.As("", err).Reason != failure.RetryExceeded {
+		t.Errorf("with a fault: %v", err)
+	}
+}
+
 // TestSimulatedFault: with a fault, TCP works, and RDMA fails with this fault on each rail.
 func TestSimulatedFault(t *testing.T) {
 	var c counted
@@ -182,7 +247,7 @@ func TestSimulatedFault(t *testing.T) {
 func TestSimulationEnds(t *testing.T) {
 	stuck := make(chan struct{})
 	sim := (&counted{}).simulation()
-	sim.Through = func(_, _ string, to io.Writer) io.Writer { return wall{stuck, to} }
+	sim.Through = func(_, _ string, _ Op, to io.Writer) io.Writer { return wall{stuck, to} }
 	a, b := New(Options{Simulation: sim}), New(Options{Simulation: (&counted{}).simulation()})
 	from, _ := simulatedSession(t, RDMA, a, b)
 	ended := make(chan error, 1)

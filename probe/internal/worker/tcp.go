@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"math"
@@ -18,7 +17,7 @@ type tcpEngine struct {
 	target *tcp.Target // nil for an asker
 	conn   *tcp.Conn   // no lanes until connect
 
-	through func(rail string, to io.Writer) io.Writer // wrapper of a simulated network; nil for a real one
+	through func(r RailArg, to io.Writer) io.Writer // wrapper of a simulated network; nil for a real one
 
 	ctx  context.Context // done when the session is canceled or closed
 	stop context.CancelFunc
@@ -66,7 +65,7 @@ func (e *tcpEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 	for _, r := range args.Rails {
 		lane := tcp.Lane{Rail: r.Name, Local: own[r.Name].Local, Netdev: own[r.Name].Netdev, Remote: r.TCP}
 		if e.through != nil {
-			lane.Through = func(to io.Writer) io.Writer { return e.through(cmp.Or(own[r.Name].Rail, r.Name), to) }
+			lane.Through = func(to io.Writer) io.Writer { return e.through(own[r.Name], to) }
 		}
 		lanes = append(lanes, lane)
 	}
