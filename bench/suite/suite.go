@@ -53,7 +53,7 @@ func (s Suite) HasFigures() bool {
 // Conclusions are what follows from the figures.
 type Conclusions struct {
 	Compared []Change `json:"compared"` // with a saved suite; empty: not asked for
-	Advice   []Advice `json:"advice"`   // of a whole suite; else empty
+	Advice   []Advice `json:"advice"`   // advice of a whole suite; else empty
 }
 
 // Advice is one thing to do, with figures of the suite.
