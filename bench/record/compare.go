@@ -21,12 +21,13 @@ type Run struct {
 	TCP       *int64   `json:"tcp_bytes"`
 
 	Collectives *Collectives `json:"collectives"` // collectives from NCCL Inspector
+	Network     string       `json:"network"`     // networks that NCCL's log names; empty: it was not on
 }
 
 // NewRun returns the part of a record that a comparison uses.
 func NewRun(transport string, r Record, figure *float64) Run {
 	out := Run{Transport: transport, Seconds: r.Seconds, ExitCode: r.ExitCode, Figure: figure,
-		Collectives: r.Collectives}
+		Collectives: r.Collectives, Network: networks(r.Log)}
 	for _, rail := range r.Rails {
 		out.RDMA += rail.carried()
 		if rail.TCP != nil {
@@ -164,7 +165,7 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 	for _, line := range terminal.Wrap(terminal.Plain(c.Verdict)+".", grid.MaxColumns) {
 		p.Painted(line, colour)
 	}
-	for _, rows := range [][][]grid.Cell{c.Table(), c.CollectiveTable()} {
+	for _, rows := range [][][]grid.Cell{c.Summary(), c.Table(), c.CollectiveTable()} {
 		if len(rows) > 1 {
 			p.Line("")
 			p.Table(rows)
@@ -173,41 +174,64 @@ func (c Comparison) WriteTable(w io.Writer, color bool) error {
 	return p.Flush()
 }
 
-// Table returns a line for each run, then the medians, spreads and ratios of both transports.
-func (c Comparison) Table() [][]grid.Cell {
-	rows := [][]grid.Cell{grid.Titles("RUN", "SECONDS", "FIGURE", "RDMA MiB", "TCP MiB", "EXIT CODE")}
-	for _, r := range c.Runs {
-		rows = append(rows, []grid.Cell{grid.Name(r.Transport), grid.Number(grid.Decimal(r.Seconds, 2)),
-			grid.Number(fourDigits(r.Figure)), mebibytes(&r.RDMA), mebibytes(r.TCP),
-			grid.Number(fmt.Sprint(r.ExitCode))})
-	}
+// Summary returns the medians, spreads and ratios of both transports: what the command printed, its collectives and its
+// time. Above 1, RDMA is ahead.
+func (c Comparison) Summary() [][]grid.Cell {
+	rows := [][]grid.Cell{grid.Titles("MEDIAN", "RDMA", "SPREAD", "TCP", "SPREAD", "SPEED-UP")}
 	if c.RDMA == nil || c.TCP == nil {
 		return rows
 	}
-	add := func(name, seconds, figure string) {
-		rows = append(rows, []grid.Cell{grid.Name(name), grid.Number(seconds), grid.Number(figure)})
+	add := func(name, rdma, rdmaSpread, tcp, tcpSpread string, ratio *float64) {
+		text := ""
+		if ratio != nil {
+			text = grid.Ratio(*ratio)
+		}
+		rows = append(rows, []grid.Cell{grid.Name(name), grid.Number(rdma), grid.Number(rdmaSpread), grid.Number(tcp),
+			grid.Number(tcpSpread), grid.Number(text)})
 	}
-	f := c.Figure
-	if f == nil {
-		f = &Figures{}
+	if f := c.Figure; f != nil {
+		add("figure", fourDigits(f.RDMA), percent(f.RDMASpread), fourDigits(f.TCP), percent(f.TCPSpread), f.Ratio)
 	}
-	add("median, rdma", grid.Decimal(*c.RDMA, 2), fourDigits(f.RDMA))
-	add("median, tcp", grid.Decimal(*c.TCP, 2), fourDigits(f.TCP))
-	for _, transport := range []string{RDMA, TCP} {
-		if s := spread(c.seconds(transport)); s != nil {
-			figure := f.RDMASpread
-			if transport == TCP {
-				figure = f.TCPSpread
-			}
-			add("spread, "+transport, percent(s), percent(figure))
+	if rdma, tcp := c.collectives(RDMA), c.collectives(TCP); len(rdma) > 0 && len(tcp) > 0 {
+		a, b := stats.Median(rdma), stats.Median(tcp)
+		ratio := new(b / a)
+		if a <= 0 || b <= 0 {
+			ratio = nil
+		}
+		add("seconds of collectives", grid.ThreeDigits(a), percent(spread(rdma)), grid.ThreeDigits(b),
+			percent(spread(tcp)),
+			ratio)
+	}
+	add("seconds", grid.Decimal(*c.RDMA, 2), percent(spread(c.seconds(RDMA))), grid.Decimal(*c.TCP, 2),
+		percent(spread(c.seconds(TCP))), c.Speedup)
+	return rows
+}
+
+// collectives returns the times of collectives that the Inspector saw whole.
+func (c Comparison) collectives(transport string) (list []float64) {
+	for _, r := range c.Runs {
+		if r.Transport == transport && r.ExitCode == 0 && r.Collectives != nil && !r.Collectives.AtLeast {
+			list = append(list, r.Collectives.Seconds)
 		}
 	}
-	if c.Speedup != nil {
-		figure := ""
-		if f.Ratio != nil {
-			figure = grid.Ratio(*f.Ratio)
+	return list
+}
+
+// Table returns a line for each run.
+func (c Comparison) Table() [][]grid.Cell {
+	rows := [][]grid.Cell{grid.Titles("RUN", "SECONDS", "FIGURE", "RDMA MiB", "TCP MiB", "EXIT CODE")}
+	named := slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Network != "" })
+	if named {
+		rows[0] = append(rows[0], grid.Cell{Text: "NCCL'S NETWORK"})
+	}
+	for _, r := range c.Runs {
+		row := []grid.Cell{grid.Name(r.Transport), grid.Number(grid.Decimal(r.Seconds, 2)),
+			grid.Number(fourDigits(r.Figure)), mebibytes(&r.RDMA), mebibytes(r.TCP),
+			grid.Number(fmt.Sprint(r.ExitCode))}
+		if named {
+			row = append(row, grid.Cell{Text: terminal.Plain(cmp.Or(r.Network, "-"))})
 		}
-		add("ratio", grid.Ratio(*c.Speedup), figure)
+		rows = append(rows, row)
 	}
 	return rows
 }

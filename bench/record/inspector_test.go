@@ -100,15 +100,24 @@ func TestCollectives(t *testing.T) {
 		return Run{Transport: transport, Seconds: seconds, RDMA: 1 << 40,
 			Collectives: &Collectives{Seconds: share * seconds, Share: share, Dumped: 10, Of: 10}}
 	}
-	c := NewComparison([]string{"x"}, []Run{run(RDMA, 10, 0.1), run(TCP, 20, 0.55), run(RDMA, 10, 0.11), run(TCP, 20, 0.5),
+	c := NewComparison([]string{"x"}, []Run{run(RDMA, 10, 0.1), run(TCP, 20, 0.55), run(RDMA, 10, 0.11), run(TCP, 20,
+		0.5),
 		run(RDMA, 10, 0.12), run(TCP, 20, 0.6)})
 	var b strings.Builder
 	if err := c.WriteTable(&b, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"median, rdma     1.10         11 %      10  10  below 20 %", "above 40 %", "median, tcp      11.0"} {
+	for _, want := range []string{"median, rdma     1.10         11 %      10  10  below 20 %", "above 40 %",
+		"median, tcp      11.0",
+		"seconds of collectives   1.10    18 %   11.0    18 %     10.00\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
+	}
+	for i := range c.Runs {
+		c.Runs[i].Collectives.AtLeast = true // bounds have no ratio
+	}
+	if rows := c.Summary(); len(rows) != 2 || rows[1][0].Text != "seconds" {
+		t.Errorf("of bounds: %v", rows)
 	}
 }

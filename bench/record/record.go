@@ -24,11 +24,11 @@ type Record struct {
 	// Probe is the bytes of railscope's own rounds, which are left out; nil if unknown.
 	Probe *int64 `json:"probe_bytes,omitempty"`
 	// Imbalance is 1 − the smallest rail's share of what the rails carried.
-	Imbalance   *float64          `json:"imbalance_ratio"`
-	Processes   []Process         `json:"processes"` // processes with queue pairs, those with most first
-	GPUs        []Memory          `json:"gpus"`
-	Host        *Memory           `json:"host"`
-	Collectives *Collectives      `json:"collectives"` // collectives from NCCL Inspector
+	Imbalance *float64  `json:"imbalance_ratio"`
+	Processes []Process `json:"processes"` // processes with queue pairs, those with most first
+	GPUs      []Memory  `json:"gpus"`
+	Host      *Memory   `json:"host"`
+	FromNCCL
 	Environment map[string]string `json:"environment"` // variables that NCCL and UCX read
 	Notes       []string          `json:"notes"`       // data that could not be read, and why
 }

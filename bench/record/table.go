@@ -49,14 +49,14 @@ func (r Record) WriteTable(w io.Writer, color bool) error {
 	return p.Flush()
 }
 
-// Tables returns the tables of rails, collectives, processes, memory and environment. A table with only titles is
-// empty.
+// Tables returns the tables of rails, collectives, the log of NCCL, processes, memory and environment. A table with
+// only titles is empty.
 func (r Record) Tables() [][][]grid.Cell {
 	collectives := [][]grid.Cell{collectiveTitles()}
 	if r.Collectives != nil {
 		collectives = append(collectives, r.Collectives.row("of the busiest process"))
 	}
-	return [][][]grid.Cell{r.railRows(), collectives, r.processRows(), r.memoryRows(), r.environmentRows()}
+	return [][][]grid.Cell{r.railRows(), collectives, r.logRows(), r.processRows(), r.memoryRows(), r.environmentRows()}
 }
 
 func mebibytes(v *int64) grid.Cell {

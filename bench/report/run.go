@@ -17,7 +17,7 @@ func Run(rec record.Record) Report {
 		subtitle: fmt.Sprintf("%s, %.1f s, exit code %d", rec.Start.UTC().Format(time.RFC1123), rec.Seconds,
 			rec.ExitCode),
 		verdict: terminal.Plain(rec.Verdict), good: rec.Good}
-	titles := []string{"Rails", "Collectives", "Processes", "Memory", "Environment"}
+	titles := []string{"Rails", "Collectives", "NCCL", "Processes", "Memory", "Environment"}
 	for i, rows := range rec.Tables() {
 		s := section{Title: titles[i], Tables: []table{fromGrid(rows)}}
 		if i == 0 {
@@ -79,7 +79,8 @@ func Compared(c record.Comparison) Report {
 	r := Report{title: "railscope run: " + terminal.Plain(strings.Join(c.Command, " ")),
 		subtitle: fmt.Sprintf("%d runs, over RDMA and over TCP in turn", len(c.Runs)),
 		verdict:  terminal.Plain(c.Verdict), good: c.Good}
-	r.add(section{Title: "Runs", Tables: []table{fromGrid(c.Table()), fromGrid(c.CollectiveTable())},
+	r.add(section{Title: "Runs",
+		Tables: []table{fromGrid(c.Summary()), fromGrid(c.Table()), fromGrid(c.CollectiveTable())},
 		figures: plots(ofRuns("Time of each run", "seconds", c, func(r record.Run) *float64 { return &r.Seconds }),
 			ofRuns("Figure of each run", "as the command printed it", c,
 				func(r record.Run) *float64 { return r.Figure }))})

@@ -213,10 +213,16 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = outputTime
-	var figure lastMatch
+	figure, log := lastMatch{pattern: r.pattern}, new(record.Lines)
+	also := []io.Writer{os.Stdout}
 	if r.pattern != nil {
-		figure.pattern = r.pattern
-		cmd.Stdout = io.MultiWriter(os.Stdout, &figure)
+		also = append(also, &figure)
+	}
+	if variable(cmd.Env, record.NCCLDebug) != "" && variable(cmd.Env, record.NCCLDebugFile) == "" {
+		also = append(also, log)
+	}
+	if len(also) > 1 {
+		cmd.Stdout = io.MultiWriter(also...)
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1,
@@ -241,16 +247,33 @@ func (r *runner) once(env []string) (record.Record, string, error) {
 	rec := watch.Stop()
 	rec.Command, rec.ExitCode = shownCommand(argv), exitCode(cmd, err)
 	rec.Notes = append(rec.Notes, r.notes...)
-	if dir := variable(cmd.Env, record.InspectorVariable); dir != "" {
+	addNCCL(&rec, cmd.Env, log)
+	for _, v := range environment() {
+		rec.Environment[v.Name] = v.Here
+	}
+	return rec, figure.value, nil
+}
+
+// addNCCL adds what NCCL reports of a command with this environment: its collectives, and its log, which is in printed
+// unless it has files.
+func addNCCL(rec *record.Record, environment []string, printed *record.Lines) {
+	var err error
+	if dir := variable(environment, record.InspectorVariable); dir != "" {
 		rec.Collectives, err = record.ReadInspector(dir, rec.Start, rec.Seconds)
 		if err != nil {
 			rec.Notes = append(rec.Notes, "collectives: "+err.Error())
 		}
 	}
-	for _, v := range environment() {
-		rec.Environment[v.Name] = v.Here
+	if variable(environment, record.NCCLDebug) == "" {
+		return
 	}
-	return rec, figure.value, nil
+	rec.Log = printed.Read()
+	if files := variable(environment, record.NCCLDebugFile); files != "" {
+		rec.Log, err = record.ReadLogs(files, rec.Start)
+		if err != nil {
+			rec.Notes = append(rec.Notes, "log of NCCL: "+err.Error())
+		}
+	}
 }
 
 // variable returns the value of a variable in an environment. The last entry counts.

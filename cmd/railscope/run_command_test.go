@@ -50,7 +50,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"often without comparing", []string{"--repeat=3", "--", "true"}, 2, "", "--repeat has no effect without --compare"},
 		{"in turn", []string{"--compare=tcp", "--repeat=2", "--figure=([0-9.]+) samples/s", "--", "sh", "-c",
 			"echo ${NCCL_IB_DISABLE:-0}.5 samples/s"}, 0, "0.5 samples/s\n1.5 samples/s\n0.5 samples/s\n1.5 samples/s\n",
-			"median, tcp"},
+			"      0.33\n"},
 		{"a last line without an end", []string{"--compare=tcp", "--repeat=1", "--figure=([0-9.]+) samples/s", "--", "printf",
 			"7.5 samples/s"}, 0, "7.5 samples/s7.5 samples/s", "7.5"},
 	} {
@@ -79,6 +79,36 @@ func TestRunJSON(t *testing.T) {
 	}
 	if code, out, _ := runs(t, "--json=-", "--", "true"); code != 0 || !json.Valid([]byte(out)) {
 		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
+// TestRunNCCL: what NCCL logs is read from standard output, or from the files that it writes, and only if it logs.
+func TestRunNCCL(t *testing.T) {
+	const line = "node-1:100:110 [0] NCCL INFO Using network "
+	write := "echo '" + line + "IB'; for f in $NCCL_DEBUG_FILE; do echo '" + line + "Socket' >\"$f\"; done"
+	file := filepath.Join(t.TempDir(), "nccl.log")
+	for _, tc := range []struct{ env, want string }{
+		{"", ""}, {"NCCL_DEBUG=INFO", "network IB"}, {"NCCL_DEBUG=INFO NCCL_DEBUG_FILE=" + file, "network Socket"},
+		{"NCCL_DEBUG_FILE=" + file, ""},
+	} {
+		for _, name := range []string{"NCCL_DEBUG", "NCCL_DEBUG_FILE"} {
+			t.Setenv(name, "")
+			for v := range strings.FieldsSeq(tc.env) {
+				if value, ok := strings.CutPrefix(v, name+"="); ok {
+					t.Setenv(name, value)
+				}
+			}
+		}
+		record := filepath.Join(t.TempDir(), "run.json")
+		code, out, errs := runs(t, "--json="+record, "--", "sh", "-c", write)
+		text, err := os.ReadFile(record)
+		if code != 0 || err != nil || out != line+"IB\n" {
+			t.Fatalf("%s: exit code %d, %v, %q, %s", tc.env, code, err, out, errs)
+		}
+		if got := strings.Contains(string(text), `"text": "network `); got != (tc.want != "") ||
+			!strings.Contains(string(text), tc.want) || strings.Contains(errs, "\nNCCL ") != got {
+			t.Errorf("%s: %s\n%s", tc.env, text, errs)
+		}
 	}
 }
 
