@@ -52,8 +52,8 @@ func singleRing(r result.RingResult, o RingOptions) suite.Suite {
 		Settings: []suite.Setting{},
 		Rows:     []suite.Row{}, Ratios: []suite.Ratio{}, Sweep: []suite.Row{}, KVCache: []suite.KVCache{},
 		Findings: []finding.Finding{}, Notes: []string{}, Ring: ring, Rails: []suite.Rail{},
-		Conclusions: suite.Conclusions{Compared: []suite.Change{}, Advice: []suite.Advice{}},
-		Carrier:     string(result.NoTransport), Incomplete: suite.Incomplete{Unmeasured: []suite.Unmeasured{}}}
+		Further: suite.Further{Storage: []suite.Checkpoint{}, Compared: []suite.Change{}, Advice: []suite.Advice{}},
+		Carrier: string(result.NoTransport), Incomplete: suite.Incomplete{Unmeasured: []suite.Unmeasured{}}}
 	took := "not measured"
 	if s.Good {
 		s.Carrier = string(result.RDMA)

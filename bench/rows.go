@@ -27,7 +27,8 @@ func Suite(r result.Result, o Options) suite.Suite {
 	s.Ratios = ratios(s.Rows)
 	s.Notes, s.Incomplete = incomplete(s, r, o)
 	s.Notes = append(s.Notes, steps.Notes(o.Steps)...)
-	s.Compared, s.Advice = append([]suite.Change{}, o.Compared...), []suite.Advice{}
+	s.Further = suite.Further{Storage: append([]suite.Checkpoint{}, o.Storage...),
+		Compared: append([]suite.Change{}, o.Compared...), Advice: []suite.Advice{}}
 	if o.Steps != nil {
 		s.Advice = advice.For(inRailOrder(r), s)
 	}

@@ -94,8 +94,8 @@ func TestSteps(t *testing.T) {
 	}
 	golden(t, "steps.table", table.Bytes())
 	golden(t, "steps.json", object.Bytes()) // also read by the report's tests
-	if _, done, err := steps.Read(&object); err != nil || len(done) != 1 || done[0].Name != steps.First {
-		t.Errorf("%+v, %v", done, err)
+	if f, err := steps.Read(&object); err != nil || len(f.Steps) != 1 || f.Steps[0].Name != steps.First {
+		t.Errorf("%+v, %v", f, err)
 	}
 }
 

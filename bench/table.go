@@ -31,9 +31,10 @@ type Options struct {
 	Caches   []Cache         // caches whose transfer times are shown
 	Earlier  []result.Result // earlier rounds of the same measurement, whose figures count as runs
 
-	GPUsIfAny bool           // GPU memory was requested only if there are GPUs
-	Compared  []suite.Change // changes relative to a saved suite
-	Steps     []steps.Done   // what a suite was joined from; nil: not a suite
+	GPUsIfAny bool               // GPU memory was requested only if there are GPUs
+	Compared  []suite.Change     // changes relative to a saved suite
+	Steps     []steps.Done       // what a suite was joined from; nil: not a suite
+	Storage   []suite.Checkpoint // checkpoints that the suite measured, too
 }
 
 // WriteTable writes the result for people: a sentence, the findings of the round, those about this node, each rail,
@@ -63,12 +64,15 @@ func WriteTable(w io.Writer, r result.Result, o Options) error {
 	}
 	s := Suite(r, o)
 	list := append([][][]grid.Cell{railRows(r, s.Rails), partRows(r), totals(r, s.Ratios)}, suiteTables(s, asked(r))...)
-	list = append(append(list, extraTables(r)...), tables.Changes(o.Compared))
+	list = append(append(list, extraTables(r)...), tables.Checkpoints(o.Storage), tables.Changes(o.Compared))
 	for _, rows := range list {
 		if len(rows) > 0 {
 			p.Line("")
 			p.Table(rows)
 		}
+	}
+	for _, note := range tables.CheckpointNotes(o.Storage) {
+		p.Item(note)
 	}
 	writeAdvice(p, s.Advice)
 	if len(s.Notes) > 0 {

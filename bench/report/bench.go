@@ -49,6 +49,8 @@ func Bench(s suite.Suite) Report {
 	r.add(section{Title: "Sizes of messages", Tables: []table{fromGrid(tables.Sweep(s.Sweep))}, Text: failures(s.Sweep),
 		figures: plots(sweep(s))})
 	r.add(section{Title: "KV cache", Tables: []table{fromGrid(tables.Caches(s.KVCache))}})
+	r.add(section{Title: "Checkpoints", Tables: []table{fromGrid(tables.Checkpoints(s.Storage))},
+		Text: cleaned(tables.CheckpointNotes(s.Storage))})
 	r.add(section{Title: "Changes since the saved benchmark", Tables: []table{fromGrid(tables.Changes(s.Compared))}})
 	r.add(section{Title: "Not measured", Text: cleaned(s.Notes)})
 	var rows [][]string

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/probe/result"
 )
 
@@ -154,13 +155,15 @@ func TestResumed(t *testing.T) {
 func TestRead(t *testing.T) {
 	d := Done{Name: First}
 	d.Add(round(1, result.OK))
-	text, err := json.Marshal(map[string]any{"version": 1, "peer": "b:10092", "steps": []Done{d}})
+	text, err := json.Marshal(map[string]any{"version": 1, "peer": "b:10092", "steps": []Done{d},
+		"storage": []suite.Checkpoint{{Target: "/x"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer, done, err := Read(strings.NewReader(string(text)))
-	if err != nil || peer != "b:10092" || len(done) != 1 || !done[0].Rounds[0].Start.Equal(time.Unix(1, 0)) {
-		t.Errorf("%s, %+v, %v", peer, done, err)
+	file, err := Read(strings.NewReader(string(text)))
+	if err != nil || file.Peer != "b:10092" || len(file.Steps) != 1 ||
+		!file.Steps[0].Rounds[0].Start.Equal(time.Unix(1, 0)) || file.Storage[0].Target != "/x" {
+		t.Errorf("%+v, %v", file, err)
 	}
 	for text, want := range map[string]string{
 		"":                          "not a suite",
@@ -169,7 +172,7 @@ func TestRead(t *testing.T) {
 		`{"version":1,"peer":"b"}`:  "bench --suite",
 		strings.Repeat(" ", 17<<20): "larger than 16 MiB",
 	} {
-		if _, _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)
 		}
 	}

@@ -7,18 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/railscope/railscope/bench/suite"
 )
 
-// Interface is the traffic of a network interface during the measurement, other traffic included.
-type Interface struct {
-	Name     string `json:"name"`
-	Sent     int64  `json:"sent_bytes"`
-	Received int64  `json:"received_bytes"`
-	Rail     bool   `json:"rail"`
-}
-
-func readInterfaces(root string) map[string]Interface {
-	found := map[string]Interface{}
+func readInterfaces(root string) map[string]suite.Interface {
+	found := map[string]suite.Interface{}
 	dirs, _ := filepath.Glob(filepath.Join(root, "class/net/*"))
 	for _, dir := range dirs {
 		rdma, _ := filepath.Glob(filepath.Join(dir, "device/infiniband/*"))
@@ -26,7 +20,7 @@ func readInterfaces(root string) map[string]Interface {
 		sent, err1 := readCounter(dir, "tx_bytes")
 		received, err2 := readCounter(dir, "rx_bytes")
 		if err1 == nil && err2 == nil {
-			found[name] = Interface{name, sent, received, len(rdma) > 0}
+			found[name] = suite.Interface{Name: name, Sent: sent, Received: received, Rail: len(rdma) > 0}
 		}
 	}
 	return found
@@ -41,8 +35,8 @@ func readCounter(dir, name string) (int64, error) {
 }
 
 // carried returns the interfaces with traffic, the busiest first.
-func carried(before, after map[string]Interface) []Interface {
-	result := []Interface{}
+func carried(before, after map[string]suite.Interface) []suite.Interface {
+	result := []suite.Interface{}
 	for name, a := range after {
 		b, ok := before[name]
 		a.Sent, a.Received = a.Sent-b.Sent, a.Received-b.Received
@@ -50,7 +44,7 @@ func carried(before, after map[string]Interface) []Interface {
 			result = append(result, a)
 		}
 	}
-	slices.SortFunc(result, func(a, b Interface) int {
+	slices.SortFunc(result, func(a, b suite.Interface) int {
 		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(a.Name, b.Name))
 	})
 	return result

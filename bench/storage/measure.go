@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/railscope/railscope/bench/suite"
 	"github.com/railscope/railscope/internal/stats"
 )
 
@@ -22,35 +23,8 @@ type Options struct {
 	Endpoint   string        // URL for buckets; empty for AWS or Google
 }
 
-// Percentiles are percentiles of the times of parts.
-type Percentiles struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-}
-
-// PartSeconds holds the times of parts in both directions.
-type PartSeconds struct {
-	Save Percentiles `json:"save"`
-	Load Percentiles `json:"load"`
-}
-
 // Result is the result of one target.
-type Result struct {
-	Target             string      `json:"target"`
-	Bytes              int64       `json:"bytes"`
-	GzipBytes          int64       `json:"gzip_bytes"`
-	GzipOfBytes        int64       `json:"gzip_of_bytes"` // number of bytes that were compressed: the first parts
-	Streams            int         `json:"streams"`
-	SaveSeconds        float64     `json:"save_seconds"`
-	LoadSeconds        float64     `json:"load_seconds"`
-	SaveBytesPerSecond float64     `json:"save_bytes_per_second"`
-	LoadBytesPerSecond float64     `json:"load_bytes_per_second"`
-	PartSeconds        PartSeconds `json:"part_seconds"`
-	Cache              string      `json:"cache,omitempty"` // how a directory bypassed it: direct or advised
-	Memory             bool        `json:"memory,omitempty"`
-	Interfaces         []Interface `json:"interfaces"`
-	Failure            string      `json:"failure,omitempty"`
-}
+type Result = suite.Checkpoint
 
 // Target is a place for one checkpoint. Several streams write and read parts concurrently.
 type Target interface {
@@ -67,7 +41,7 @@ const removeTimeout = 30 * time.Second
 
 // Measure saves to the target, loads from it and removes the data. Failures are in the result.
 func Measure(ctx context.Context, name string, target Target, o Options) Result {
-	r := Result{Target: name, Streams: o.Streams, Interfaces: []Interface{}}
+	r := Result{Target: name, Streams: o.Streams, Interfaces: []suite.Interface{}}
 	if err := measure(ctx, target, o, &r); err != nil {
 		r.Failure = err.Error()
 	}
@@ -186,11 +160,11 @@ func streams(ctx context.Context, o Options, p pattern, buffers int,
 	return times, slices.MaxFunc(ends, time.Time.Compare), err
 }
 
-func percentiles(times []time.Duration) Percentiles {
-	return Percentiles{P50: stats.Quantile(times, 0.5).Seconds(), P99: stats.Quantile(times, 0.99).Seconds()}
+func percentiles(times []time.Duration) suite.Percentiles {
+	return suite.Percentiles{P50: stats.Quantile(times, 0.5).Seconds(), P99: stats.Quantile(times, 0.99).Seconds()}
 }
 
 // Failed returns the result of a target that could not be opened.
 func Failed(name string, o Options, err error) Result {
-	return Result{Target: name, Streams: o.Streams, Interfaces: []Interface{}, Failure: err.Error()}
+	return Result{Target: name, Streams: o.Streams, Interfaces: []suite.Interface{}, Failure: err.Error()}
 }

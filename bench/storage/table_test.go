@@ -7,15 +7,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/bench/suite"
 )
 
 // TestTable: a failed target has a row, and its reason follows the table.
 func TestTable(t *testing.T) {
 	results := []Result{{Target: "/checkpoints", Bytes: 14e9, GzipBytes: 268_500_000, GzipOfBytes: 256 << 20, Streams: 4,
 		SaveSeconds: 7.04, SaveBytesPerSecond: 14e9 / 7.04, LoadSeconds: 2.5, LoadBytesPerSecond: 14e9 / 2.5,
-		PartSeconds: PartSeconds{Save: Percentiles{0.031, 0.118}, Load: Percentiles{0.0119, 0.0203}}, Cache: "advised",
-		Interfaces: []Interface{{"eth0", 14e9, 14e9, true}, {"eno1", 1 << 20, 0, false}}},
-		{Target: "s3://bucket/x", Interfaces: []Interface{}, Failure: "Access Denied."}}
+		PartSeconds: suite.PartSeconds{Save: suite.Percentiles{P50: 0.031, P99: 0.118},
+			Load: suite.Percentiles{P50: 0.0119, P99: 0.0203}}, Cache: "advised",
+		Interfaces: []suite.Interface{{Name: "eth0", Sent: 14e9, Received: 14e9, Rail: true}, {Name: "eno1", Sent: 1 << 20}}},
+		{Target: "s3://bucket/x", Interfaces: []suite.Interface{}, Failure: "Access Denied."}}
 	var b bytes.Buffer
 	if err := WriteTable(&b, results, false); err != nil {
 		t.Fatal(err)
@@ -62,7 +65,7 @@ func TestInterfaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	set("new", "9", "9")
-	want := []Interface{{"eth0", 300, 0, true}, {"eno1", 10, 0, false}}
+	want := []suite.Interface{{Name: "eth0", Sent: 300, Rail: true}, {Name: "eno1", Sent: 10}}
 	if diff := cmp.Diff(want, carried(before, readInterfaces(root))); diff != "" {
 		t.Error(diff)
 	}

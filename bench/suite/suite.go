@@ -33,7 +33,7 @@ type Suite struct {
 	Rails    []Rail            `json:"rails"`
 	Findings []finding.Finding `json:"findings"`
 	Notes    []string          `json:"notes"` // what was not measured, and why
-	Conclusions
+	Further
 
 	Incomplete Incomplete `json:"incomplete"`
 
@@ -50,10 +50,11 @@ func (s Suite) HasFigures() bool {
 	return slices.ContainsFunc(s.KVCache, func(c KVCache) bool { return c.Goodput != nil })
 }
 
-// Conclusions are what follows from the figures.
-type Conclusions struct {
-	Compared []Change `json:"compared"` // with a saved suite; empty: not asked for
-	Advice   []Advice `json:"advice"`   // advice of a whole suite; else empty
+// Further is what a suite has beside the rows of the rails.
+type Further struct {
+	Storage  []Checkpoint `json:"storage"`  // checkpoints to directories and buckets
+	Compared []Change     `json:"compared"` // with a saved suite; empty: not asked for
+	Advice   []Advice     `json:"advice"`   // advice of a whole suite; else empty
 }
 
 // Advice is one thing to do, with figures of the suite.

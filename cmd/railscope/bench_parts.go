@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,8 +29,8 @@ import (
 
 // suiteSettings are the flags of a suite: all measurements, one after the other.
 type suiteSettings struct {
-	parts  string
-	resume bool
+	parts, storage string
+	resume         bool
 }
 
 // Values of flags where none is given.
@@ -43,6 +45,8 @@ func (s *suiteSettings) define(cmd *kingpin.CmdClause) {
 		"step in the file of --save as soon as it is made (railscope-suite-PEER.json, with a page beside it). Of %s; "+
 		"without a value: all.", steps.Runs, strings.Join(steps.Parts(), ", "+
 		""))).PlaceHolder("PART,PART,...").StringVar(&s.parts)
+	cmd.Flag("storage", "Where the part storage of the suite saves a checkpoint of 1 GiB and loads it: directories, "+
+		"s3://BUCKET/PREFIX, gs://BUCKET/PREFIX.").PlaceHolder("TARGET,TARGET,...").StringVar(&s.storage)
 	cmd.Flag("resume", "Continue the suite of the file of --save that was broken off.").BoolVar(&s.resume)
 }
 
@@ -61,7 +65,24 @@ func (s *suiteSettings) list() (parts []string, err error) {
 		}
 		parts = append(parts, part)
 	}
+	switch stored := slices.Contains(parts, steps.Storage); {
+	case stored && s.storage == "":
+		return nil, errors.New("--suite: for the part storage, name directories and buckets by --storage")
+	case !stored && s.storage != "":
+		return nil, errors.New("--storage has no effect without the part storage of --suite")
+	}
 	return parts, nil
+}
+
+// targets are those of --storage.
+func (s *suiteSettings) targets() (list []string) {
+	for target := range strings.SplitSeq(s.storage, ",") {
+		target = strings.TrimSpace(target)
+		if target != "" {
+			list = append(list, target)
+		}
+	}
+	return list
 }
 
 // unfit matches what a file name of a peer leaves out.
@@ -145,47 +166,54 @@ func (s *benchSettings) runSuite(ctx context.Context, cfg *config.Config, w io.W
 	if err != nil {
 		return err
 	}
-	done, err := s.earlierSteps(peer, all)
+	earlier, err := s.earlierSteps(peer, all)
 	if err != nil {
 		return misuse{err}
 	}
 	c := &course{benchSettings: s, hand: s.byHand(cfg, opts, peer), out: s.shownBeside(ctx, cfg), all: all}
+	c.out.Storage = slices.DeleteFunc(earlier.Storage, func(r suite.Checkpoint) bool {
+		return !slices.Contains(s.suite.targets(), r.Target)
+	})
 	defer c.hand.close()
 	if isTerminal(os.Stderr) {
 		c.bar = bench.NewBar(os.Stderr)
 	}
-	done, err = c.measure(ctx, done)
+	done, err := c.measure(ctx, earlier.Steps)
 	if len(done) == 0 {
 		return err
+	}
+	if err == nil {
+		err = c.checkpoints(ctx, done)
 	}
 	return errors.Join(err, c.end(ctx, w, done, before))
 }
 
 // earlierSteps returns the steps that --resume need not make again. A suite that was broken off is not overwritten
 // without a word.
-func (s *benchSettings) earlierSteps(peer string, all []steps.Step) ([]steps.Done, error) {
+func (s *benchSettings) earlierSteps(peer string, all []steps.Step) (file steps.File, err error) {
 	f, err := os.Open(s.save)
 	if errors.Is(err, fs.ErrNotExist) && !s.suite.resume {
-		return nil, nil
+		return file, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--resume: %w", err)
+		return file, fmt.Errorf("--resume: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	of, done, err := steps.Read(f)
+	file, err = steps.Read(f)
 	switch {
-	case !s.suite.resume && (err != nil || of != peer || steps.Ended(done, all)):
-		return nil, nil // an earlier suite, or another file: it is written anew
+	case !s.suite.resume && (err != nil || file.Peer != peer || steps.Ended(file.Steps, all)):
+		return steps.File{}, nil // an earlier suite, or another file: it is written anew
 	case !s.suite.resume:
-		return nil, fmt.Errorf("%s has a suite that lacks some of these steps: add them by --resume, or remove the "+
+		return file, fmt.Errorf("%s has a suite that lacks some of these steps: add them by --resume, or remove the "+
 			"file",
 			s.save)
 	case err != nil:
-		return nil, fmt.Errorf("--resume: %s: %w", s.save, err)
-	case of != peer:
-		return nil, fmt.Errorf("--resume: %s is of %s, not of %s", s.save, of, peer)
+		return file, fmt.Errorf("--resume: %s: %w", s.save, err)
+	case file.Peer != peer:
+		return file, fmt.Errorf("--resume: %s is of %s, not of %s", s.save, file.Peer, peer)
 	}
-	return steps.Kept(done, all), nil
+	file.Steps = steps.Kept(file.Steps, all)
+	return file, nil
 }
 
 // measure makes the steps that are not done yet, and keeps each round as soon as it is made.
@@ -262,7 +290,44 @@ func (c *course) plan(ctx context.Context, done []steps.Done) {
 	}
 	var text strings.Builder
 	bench.WritePlan(&text, c.all, done, c.needs, plans)
+	if parts, _ := c.suite.list(); slices.Contains(parts, steps.Storage) && c.suite.storage == "" {
+		text.WriteString("  storage   left out: name directories and buckets by --storage\n")
+	}
 	fmt.Fprint(os.Stderr, terminal.PlainLines(text.String()))
+}
+
+// checkpoints measures the targets of --storage that are not measured yet, one after the other. A target that fails is
+// a result.
+func (c *course) checkpoints(ctx context.Context, done []steps.Done) error {
+	for _, target := range c.suite.targets() {
+		if slices.ContainsFunc(c.out.Storage, func(r suite.Checkpoint) bool {
+			return r.Target == target &&
+				r.Failure == ""
+		}) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "storage: %s\n", terminal.Plain(target))
+		one := storageSettings{common: c.common, targets: []string{target}, size: "1GiB", part: "16MiB", streams: 4,
+			timeout: options.MaxTimeout, format: "json"}
+		args, err := one.args()
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		var results []suite.Checkpoint
+		err = runCompanion(ctx, &text, args)
+		if bad := json.Unmarshal(text.Bytes(), &results); bad != nil {
+			_, err = c.brokenOff(done, cmp.Or(err, bad))
+			return err
+		}
+		c.out.Storage = append(slices.DeleteFunc(c.out.Storage,
+			func(r suite.Checkpoint) bool { return r.Target == target }),
+			results...)
+		if err := c.keep(done); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // joined returns the suite as one round, and what is shown with it.
@@ -303,7 +368,8 @@ func (c *course) end(ctx context.Context, w io.Writer, done []steps.Done, before
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(out.Compared, suite.Change.Worse) {
+	failed := slices.ContainsFunc(out.Storage, func(r suite.Checkpoint) bool { return r.Failure != "" })
+	if failed || slices.ContainsFunc(out.Compared, suite.Change.Worse) {
 		return errReported
 	}
 	var rounds []result.Result

@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +25,8 @@ func (n *withToken) suiteOf(ctx context.Context, t *testing.T, args ...string) (
 	t.Helper()
 	app := kingpin.New("railscope", "")
 	s := (&benchSettings{common: &n.common}).define(app)
-	if _, err := app.Parse(spelledOut(append([]string{"bench", n.pair.Address, "--token-file=" + n.token, "--burst=50ms",
+	if _, err := app.Parse(spelledOut(append([]string{"bench", n.pair.Address, "--token-file=" + n.token,
+		"--burst=50ms",
 		"--depth=128", "--min-of-expected=0.01", "--latency-samples=150", "--sweep=64KiB..128KiB",
 		"--kv-cache=1GB"}, args...))); err != nil {
 		t.Fatal(err)
@@ -39,10 +44,11 @@ func savedSteps(t *testing.T, path string) (done []steps.Done, counts string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	_, done, err = steps.Read(f)
+	file, err := steps.Read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
+	done = file.Steps
 	for _, d := range done {
 		counts += strings.TrimSpace(" "+d.Name+" "+strings.Repeat("#", len(d.Rounds))) + ";"
 	}
@@ -125,9 +131,12 @@ func TestSuiteMisuse(t *testing.T) {
 		{"--suite --resume", "--resume: open railscope-suite-127.0.0.1-9.json"},
 		{"--suite --resume --save=old.json", "old.json is of other:10092, not of 127.0.0.1:9"},
 		{"--suite --save=none/x.json", "--save"}, {"--suite --compare=none.json", "--compare"},
+		{"--suite=storage", "name directories and buckets by --storage"}, {"--storage=/x", "--storage has no effect"},
+		{"--suite=tcp --storage=/x", "--storage has no effect without the part storage"},
 		{"--resume", "--resume has no effect"}, {"--heads=8", "--heads has no effect without --layers"},
 		{"--layers=32", "--head-dim must be from 1 to 1024, 4096 and 4096"},
-		{"--layers=32 --heads=8 --tokens=many", "--tokens"}, {"--layers=32 --heads=6 --tensor-parallel=4", "does not divide"},
+		{"--layers=32 --heads=8 --tokens=many", "--tokens"}, {"--layers=32 --heads=6 --tensor-parallel=4", "does not " +
+			"divide"},
 		{"--layers=1024 --heads=4096 --head-dim=4096 --tokens=16777216", "the limits are"},
 		{"--layers=1025 --heads=1", "from 1 to 1024"},
 	} {
@@ -141,5 +150,66 @@ func TestSuiteMisuse(t *testing.T) {
 	left, _ := filepath.Glob("railscope-suite-*")
 	if code != exitFailure || len(left) > 0 {
 		t.Errorf("without a peer: exit code %d, %q, %s", code, left, errs)
+	}
+}
+
+// TestSuiteStorage: both programs as they are installed measure the demo, and checkpoints to a directory. The page has
+// all of it; a target that fails is a row, is not measured again unless asked, and makes the exit code 1.
+func TestSuiteStorage(t *testing.T) {
+	t.Parallel()
+	railscope := built(t, "railscope", "railscope-bench")
+	first := fourPorts(t)
+	host, text, _ := net.SplitHostPort(first)
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := follow(t, command(t, nil, "demo", "--web.listen-address="+first, "--log.format=json", "--rate=0.5"))
+	files := r.line(t, `"files":"([^"]+)"`)
+	r.line(t, `"msg":"(Probe finished)","node":"demo-1"`)
+	dir, target := t.TempDir(), t.TempDir()
+	suite1 := func(flags ...string) (code int, out string) {
+		cmd := exec.CommandContext(t.Context(), railscope, append([]string{"bench", "--path.sysfs=" + files + "/1/sys",
+			net.JoinHostPort(host, strconv.Itoa(port+3)), "--suite=storage", "--save=a.json"}, flags...)...)
+		cmd.Dir = dir
+		said, _ := cmd.CombinedOutput() // the exit code is checked
+		return cmd.ProcessState.ExitCode(), string(said)
+	}
+	code, out := suite1("--storage=" + target + ",/no/such")
+	page, err := os.ReadFile(filepath.Join(dir, "a.html"))
+	if code != exitFailure || err != nil || !strings.Contains(string(page), "<h2>Checkpoints</h2>") ||
+		!strings.Contains(string(page), "Simulated by railscope demo") || !strings.Contains(out, "  - /no/such: "+
+		"failed: ") {
+		t.Errorf("exit code %d, %v\n%s", code, err, out)
+	}
+	left, err := os.ReadDir(target)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	saved := func() steps.File {
+		f, err := os.Open(filepath.Join(dir, "a.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		file, err := steps.Read(f)
+		if err != nil || len(file.Storage) == 0 || file.Storage[0].Bytes != 1<<30 ||
+			file.Storage[0].SaveBytesPerSecond <= 0 ||
+			file.Storage[0].LoadBytesPerSecond <= 0 {
+			t.Fatalf("%+v, %v", file.Storage, err)
+		}
+		return file
+	}
+	before := saved()
+	if code, out := suite1("--storage="+target, "--resume"); code == exitMisuse || strings.Contains(out, "/no/such") {
+		t.Errorf("resumed: exit code %d\n%s", code, out)
+	}
+	after := saved()
+	if after.Storage[0].SaveSeconds != before.Storage[0].SaveSeconds ||
+		!after.Steps[0].Rounds[0].Start.Equal(before.Steps[0].Rounds[0].Start) {
+		t.Error("what was measured is measured again")
+	}
+	if code := r.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("the demo: exit code %d", code)
 	}
 }

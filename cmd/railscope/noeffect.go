@@ -26,6 +26,7 @@ func dependences() []dependence {
 		{command: "bench", flag: "head-dim", needs: []string{"layers"}},
 		{command: "bench", flag: "tokens", needs: []string{"layers"}},
 		{command: "bench", flag: "resume", needs: []string{"suite"}},
+		{command: "bench", flag: "storage", needs: []string{"suite"}},
 		{command: "check", flag: "token-file", needs: []string{"peer"}},
 		{command: "doctor", flag: "token-file", needs: []string{"peer"}},
 		{command: "expect", flag: "format", replaced: "reset"},
