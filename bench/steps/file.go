@@ -8,8 +8,8 @@ import (
 	"github.com/railscope/railscope/bench/suite"
 )
 
-// File is what is read of the file that `bench --suite` writes. An unfinished suite has fewer steps than were planned, or
-// fewer rounds of the last one.
+// File is what is read of the file that `bench --suite` writes. An unfinished suite has fewer steps than were planned,
+// or fewer rounds of the last one.
 type File struct {
 	Version int                `json:"version"`
 	Peer    string             `json:"peer"`
