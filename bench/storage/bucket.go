@@ -21,7 +21,6 @@ type Bucket struct {
 	core        *minio.Core
 	name, key   string
 	upload      string
-	size, part  int64
 	parts       []minio.CompletePart // one per part, each written by one stream
 	begun       bool                 // an upload may exist
 	mayBeStored bool
@@ -74,7 +73,7 @@ func (b *Bucket) Create(ctx context.Context, size, part int64) (err error) {
 		return fmt.Errorf("%d parts, and S3 allows %d: use a larger --part-size", parts, maxParts)
 	}
 	b.begun = true
-	b.size, b.part, b.parts = size, part, make([]minio.CompletePart, (size+part-1)/part)
+	b.parts = make([]minio.CompletePart, (size+part-1)/part)
 	b.upload, err = b.core.NewMultipartUpload(ctx, b.name, b.key, minio.PutObjectOptions{})
 	return err
 }
@@ -113,9 +112,8 @@ func (b *Bucket) Finish(ctx context.Context) error {
 }
 
 // ReadPart reads the range of one part.
-func (b *Bucket) ReadPart(ctx context.Context, i int, data []byte) (err error) {
+func (b *Bucket) ReadPart(ctx context.Context, _ int, from int64, data []byte) (err error) {
 	var o minio.GetObjectOptions
-	from := int64(i) * b.part
 	if err := o.SetRange(from, from+int64(len(data))-1); err != nil {
 		return err
 	}

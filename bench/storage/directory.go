@@ -88,7 +88,7 @@ func (d *Directory) Finish(context.Context) error {
 }
 
 // ReadPart bypasses the page cache: with O_DIRECT, or else by advising the kernel to drop the file's pages first.
-func (d *Directory) ReadPart(_ context.Context, i int, data []byte) error {
+func (d *Directory) ReadPart(_ context.Context, i int, _ int64, data []byte) error {
 	err := readFile(d.part(i), data, unix.O_DIRECT)
 	if !errors.Is(err, unix.EINVAL) {
 		return err

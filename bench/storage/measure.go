@@ -31,7 +31,8 @@ type Target interface {
 	Create(ctx context.Context, size, part int64) error
 	WritePart(ctx context.Context, index int, data []byte) error
 	Finish(ctx context.Context) error // makes the checkpoint durable
-	ReadPart(ctx context.Context, index int, data []byte) error
+	// ReadPart reads a part that was written, which begins at an offset of the whole.
+	ReadPart(ctx context.Context, index int, offset int64, data []byte) error
 	Remove(ctx context.Context) error // also works after a failure or before Create
 	Describe(*Result)
 }
@@ -63,10 +64,6 @@ func measure(ctx context.Context, target Target, o Options, r *Result) (err erro
 		return err
 	}
 	p := newPattern(min(o.Part, o.Size))
-	r.GzipOfBytes, r.GzipBytes, err = p.compressed(ctx, o)
-	if err != nil {
-		return err
-	}
 	before := readInterfaces(o.Root)
 	defer func() { r.Interfaces = carried(before, readInterfaces(o.Root)); target.Describe(r) }()
 	if err := save(ctx, target, o, p, r); err != nil {
@@ -106,7 +103,7 @@ func load(ctx context.Context, target Target, o Options, p pattern, r *Result) e
 	start := time.Now()
 	times, end, err := streams(ctx, o, p, 2, func(ctx context.Context, i int, data []byte) (time.Duration, error) {
 		start := time.Now()
-		err := target.ReadPart(ctx, i, data)
+		err := target.ReadPart(ctx, i, int64(i)*o.Part, data)
 		return time.Since(start), err
 	}, p.verify)
 	if err != nil {

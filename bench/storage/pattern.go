@@ -2,8 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"compress/gzip"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -73,38 +71,4 @@ func (p pattern) verify(data []byte, index int) error {
 		}
 	}
 	return nil
-}
-
-// gzipBound limits the bytes to compress: more would take longer than the transfer, with the same result.
-const gzipBound = 256 << 20
-
-// counter counts the bytes that are written to it.
-type counter int64
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
-}
-
-// compressed returns how many bytes were compressed, and their compressed size.
-func (p pattern) compressed(ctx context.Context, o Options) (of, to int64, err error) {
-	var n counter
-	w, err := gzip.NewWriterLevel(&n, gzip.BestSpeed)
-	if err != nil {
-		return 0, 0, err
-	}
-	buffer := p.buffer()
-	for i := 0; of < min(o.Size, gzipBound); i++ {
-		if err := ctx.Err(); err != nil {
-			return 0, 0, err
-		}
-		part := buffer[:min(o.Part, o.Size-of)]
-		p.stamp(part, i)
-		if _, err := w.Write(part); err != nil {
-			return 0, 0, err
-		}
-		of += int64(len(part))
-	}
-	err = w.Close()
-	return of, int64(n), err
 }

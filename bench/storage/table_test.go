@@ -13,21 +13,26 @@ import (
 
 // TestTable: a failed target has a row, and its reason follows the table.
 func TestTable(t *testing.T) {
-	results := []Result{{Target: "/checkpoints", Bytes: 14e9, GzipBytes: 268_500_000, GzipOfBytes: 256 << 20, Streams: 4,
+	results := []Result{{Target: "/checkpoints", Bytes: 14e9, Streams: 4,
 		SaveSeconds: 7.04, SaveBytesPerSecond: 14e9 / 7.04, LoadSeconds: 2.5, LoadBytesPerSecond: 14e9 / 2.5,
 		PartSeconds: suite.PartSeconds{Save: suite.Percentiles{P50: 0.031, P99: 0.118},
 			Load: suite.Percentiles{P50: 0.0119, P99: 0.0203}}, Cache: "advised",
-		Interfaces: []suite.Interface{{Name: "eth0", Sent: 14e9, Received: 14e9, Rail: true}, {Name: "eno1", Sent: 1 << 20}}},
+		Compressed: &suite.Compressed{Bytes: 14e9, SaveSeconds: 31.5, SaveBytesPerSecond: 14e9 / 31.5,
+			LoadSeconds:        40.1,
+			LoadBytesPerSecond: 14e9 / 40.1},
+		Interfaces: []suite.Interface{{Name: "eth0", Sent: 14e9, Received: 14e9, Rail: true}, {Name: "eno1",
+			Sent: 1 << 20}}},
 		{Target: "s3://bucket/x", Interfaces: []suite.Interface{}, Failure: "Access Denied."}}
 	var b bytes.Buffer
 	if err := WriteTable(&b, results, false); err != nil {
 		t.Fatal(err)
 	}
-	const want = `TARGET                SIZE  SAVE s   Gb/s  PART P50 s  P99 s  LOAD s   Gb/s  PART P50 s   P99 s
-/checkpoints   13351.4 MiB    7.04  15.91      0.0310  0.118    2.50  44.80      0.0119  0.0203
-s3://bucket/x            -       -      -           -      -       -      -           -       -
-  - /checkpoints: GZIP 256.1 MiB of 256.0 MiB; read after posix_fadvise; eth0 (a rail) sent 13351.4
-    MiB, received 13351.4 MiB; eno1 sent 1.0 MiB, received 0.0 MiB
+	const want = `TARGET                     SIZE  SAVE s   Gb/s  PART P50 s  P99 s  LOAD s   Gb/s  PART P50 s   P99 s
+/checkpoints        13351.4 MiB    7.04  15.91      0.0310  0.118    2.50  44.80      0.0119  0.0203
+/checkpoints, gzip  13351.4 MiB    31.5   3.56           -      -    40.1   2.79           -       -
+s3://bucket/x                 -       -      -           -      -       -      -           -       -
+  - /checkpoints: read after posix_fadvise; eth0 (a rail) sent 13351.4 MiB, received 13351.4 MiB;
+    eno1 sent 1.0 MiB, received 0.0 MiB
   - s3://bucket/x: failed: Access Denied.
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {

@@ -16,8 +16,6 @@ type PartSeconds struct {
 type Checkpoint struct {
 	Target             string      `json:"target"`
 	Bytes              int64       `json:"bytes"`
-	GzipBytes          int64       `json:"gzip_bytes"`
-	GzipOfBytes        int64       `json:"gzip_of_bytes"` // number of bytes that were compressed: the first parts
 	Streams            int         `json:"streams"`
 	SaveSeconds        float64     `json:"save_seconds"`
 	LoadSeconds        float64     `json:"load_seconds"`
@@ -26,8 +24,19 @@ type Checkpoint struct {
 	PartSeconds        PartSeconds `json:"part_seconds"`
 	Cache              string      `json:"cache,omitempty"` // how a directory bypassed it: direct or advised
 	Memory             bool        `json:"memory,omitempty"`
-	Interfaces         []Interface `json:"interfaces"`
+	Compressed         *Compressed `json:"compressed"` // nil: not measured
+	Interfaces         []Interface `json:"interfaces"` // without the compressed checkpoint
 	Failure            string      `json:"failure,omitempty"`
+}
+
+// Compressed is the same checkpoint, compressed by gzip while it is saved, and decompressed while it is loaded. Rates
+// are those of its content.
+type Compressed struct {
+	Bytes              int64   `json:"bytes"` // size at the target
+	SaveSeconds        float64 `json:"save_seconds"`
+	LoadSeconds        float64 `json:"load_seconds"`
+	SaveBytesPerSecond float64 `json:"save_bytes_per_second"`
+	LoadBytesPerSecond float64 `json:"load_bytes_per_second"`
 }
 
 // Interface is the traffic of a network interface during the measurement, other traffic included.

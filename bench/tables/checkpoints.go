@@ -29,6 +29,13 @@ func Checkpoints(results []suite.Checkpoint) [][]grid.Cell {
 			row = append(row, grid.Number(f))
 		}
 		rows = append(rows, row)
+		if c := r.Compressed; c != nil {
+			rows = append(rows, []grid.Cell{grid.Name(r.Target + ", gzip"), grid.Number(units.Mebibytes(c.Bytes)),
+				grid.Number(grid.ThreeDigits(c.SaveSeconds)), grid.Number(grid.Gigabits(c.SaveBytesPerSecond)),
+				grid.Number(""),
+				grid.Number(""), grid.Number(grid.ThreeDigits(c.LoadSeconds)),
+				grid.Number(grid.Gigabits(c.LoadBytesPerSecond)), grid.Number(""), grid.Number("")})
+		}
 	}
 	return rows
 }
@@ -47,7 +54,7 @@ func checkpointNotes(r suite.Checkpoint) string {
 	if r.Failure != "" {
 		return "failed: " + r.Failure
 	}
-	notes := []string{"GZIP " + units.Mebibytes(r.GzipBytes) + " of " + units.Mebibytes(r.GzipOfBytes)}
+	var notes []string
 	if r.Cache != "" {
 		notes = append(notes, map[string]string{"direct": "read by O_DIRECT",
 			"advised": "read after posix_fadvise"}[r.Cache])

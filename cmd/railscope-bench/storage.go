@@ -42,12 +42,7 @@ func (s *storageSettings) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted before %s", name)
 		}
-		target, err := storage.Open(ctx, name, s.options)
-		if err != nil {
-			results = append(results, storage.Failed(name, s.options, err))
-			continue
-		}
-		results = append(results, storage.Measure(ctx, name, target, s.options))
+		results = append(results, storage.MeasureAll(ctx, name, s.options))
 	}
 	var err error
 	if s.format == "json" {
