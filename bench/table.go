@@ -241,7 +241,7 @@ func asked(r result.Result) bool {
 // suiteTables returns the comparison, the bytes by the ports' counters, the sweep and the KV caches.
 func suiteTables(s suite.Suite, compared bool) (list [][][]grid.Cell) {
 	if compared {
-		list = append(list, tables.Comparison(s.Rows), tables.ByPorts(s.Rows))
+		list = append(list, tables.Comparison(s.Rows), tables.Latencies(s.Rows), tables.ByPorts(s.Rows))
 	}
 	return append(list, tables.Sweep(s.Sweep), tables.Caches(s.KVCache))
 }

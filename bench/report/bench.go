@@ -42,6 +42,7 @@ func Bench(s suite.Suite) Report {
 		r.add(section{Title: "Rails", Tables: []table{fromGrid(rows)}})
 	}
 	r.add(section{Title: "Comparison", Tables: []table{fromGrid(tables.Comparison(s.Rows)),
+		fromGrid(tables.Latencies(s.Rows)),
 		fromGrid(tables.Ratios(s.Ratios))}, Text: failures(s.Rows),
 		figures: plots(goodputs(s), memories(s), latencies(s))})
 	r.add(section{Title: "Which rail carried it",

@@ -92,8 +92,7 @@ func reason(w *suite.Why) string {
 
 // Comparison returns a table with a line per row.
 func Comparison(rows []suite.Row) [][]grid.Cell {
-	table := [][]grid.Cell{grid.Titles("COMPARISON", "Gb/s", "OF LINE", "× TCP", "8 B: MEAN", "P50", "P99 µs",
-		"4 KiB: P50", "P99 µs")}
+	table := [][]grid.Cell{grid.Titles("COMPARISON", "Gb/s", "OF LINE", "× TCP")}
 	for _, row := range Tried(rows) {
 		line, ratio := "", ""
 		if row.Goodput != nil && row.LineRate != nil {
@@ -103,15 +102,27 @@ func Comparison(rows []suite.Row) [][]grid.Cell {
 			ratio = grid.Ratio(*row.Speedup)
 		}
 		table = append(table, []grid.Cell{grid.Name(row.Name).ColorIf(row.Failure != "", terminal.Red),
-			rateOf(row.Goodput, row.Reason), grid.Number(line), grid.Number(ratio), timeOf(row, SmallMessage, mean, 1),
-			timeOf(row, SmallMessage, p50, 1), timeOf(row, SmallMessage, p99, LeastSamples), timeOf(row, 4096, p50, 1),
-			timeOf(row, 4096, p99, LeastSamples)})
+			rateOf(row.Goodput, row.Reason), grid.Number(line), grid.Number(ratio)})
 	}
-	if !slices.ContainsFunc(rows, func(row suite.Row) bool {
-		return slices.ContainsFunc(row.Latency, func(l suite.Latency) bool { return l.Bytes == 4096 })
-	}) {
-		for i := range table { // the column was not requested
-			table[i] = table[i][:len(table[i])-2]
+	return table
+}
+
+// Latencies returns a table with a line for each row and size of its messages.
+func Latencies(rows []suite.Row) (table [][]grid.Cell) {
+	for _, row := range Tried(rows) {
+		for _, l := range row.Latency {
+			if table == nil {
+				table = [][]grid.Cell{grid.Titles("LATENCY", "SIZE", "MEAN µs", "P50 µs", "P95 µs", "P99 µs", "MAX µs",
+					"MESSAGES")}
+			}
+			line := []grid.Cell{grid.Name(row.Name), grid.Number(grid.Size(l.Bytes))}
+			for _, of := range []func(suite.Latency) float64{mean, p50, p95, p99} {
+				line = append(line, grid.Number(microseconds(of(l))))
+			}
+			if l.Samples < LeastSamples {
+				line[4], line[5] = grid.Number(""), grid.Number("")
+			}
+			table = append(table, append(line, grid.Number(microseconds(l.Max)), grid.Number(fmt.Sprint(l.Samples))))
 		}
 	}
 	return table
