@@ -165,7 +165,7 @@ func TestBudgetOfLease(t *testing.T) {
 		for what, p := range map[string]round.Plan{
 			"a member of a ring, alone": {Full: true, Ring: new(round.RingMember), Runs: 1},
 			"a member of a ring":        {Ring: new(round.RingMember), Runs: 1},
-			"a benchmark":               {Full: true, Runs: history.SingleRuns, ExtrasNow: suite},
+			"a benchmark":               {Full: true, Interactive: true, Runs: history.SingleRuns, ExtrasNow: suite},
 		} {
 			p.Options, p.Rails, p.Rate = options.DefaultOptions(), tc.rails, float64(tc.rails)*tc.rate
 			p.QueuePairs = 1

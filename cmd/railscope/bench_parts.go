@@ -43,10 +43,11 @@ const (
 func (s *suiteSettings) define(cmd *kingpin.CmdClause) {
 	cmd.Flag("suite", fmt.Sprintf("Measure all that this pair of nodes can do, in steps of %d rounds, and keep each "+
 		"step in the file of --save as soon as it is made (railscope-suite-PEER.json, with a page beside it). Of %s; "+
-		"without a value: all.", steps.Runs, strings.Join(steps.Parts(), ", "+
-		""))).PlaceHolder("PART,PART,...").StringVar(&s.parts)
-	cmd.Flag("storage", "Where the part storage of the suite saves a checkpoint of 1 GiB and loads it: directories, "+
-		"s3://BUCKET/PREFIX, gs://BUCKET/PREFIX.").PlaceHolder("TARGET,TARGET,...").StringVar(&s.storage)
+		"without a value: all.", steps.Runs, strings.Join(steps.Parts(), ", "))).
+		PlaceHolder("PART,PART,...").StringVar(&s.parts)
+	cmd.Flag("storage", "Where the part storage of the suite saves a checkpoint and loads it: directories, "+
+		"s3://BUCKET/PREFIX, gs://BUCKET/PREFIX. The variables of railscope storage apply, such as "+
+		"RAILSCOPE_STORAGE_SIZE (1GiB).").PlaceHolder("TARGET,TARGET,...").StringVar(&s.storage)
 	cmd.Flag("resume", "Continue the suite of the file of --save that was broken off.").BoolVar(&s.resume)
 }
 
@@ -185,7 +186,8 @@ func (s *benchSettings) runSuite(ctx context.Context, cfg *config.Config, w io.W
 	if err == nil {
 		err = c.checkpoints(ctx, done)
 	}
-	return errors.Join(err, c.end(ctx, w, done, before))
+	ended := c.end(ctx, w, done, before)
+	return cmp.Or(err, ended) // why it broke off is not in the summary
 }
 
 // earlierSteps returns the steps that --resume need not make again. A suite that was broken off is not overwritten
@@ -205,8 +207,7 @@ func (s *benchSettings) earlierSteps(peer string, all []steps.Step) (file steps.
 		return steps.File{}, nil // an earlier suite, or another file: it is written anew
 	case !s.suite.resume:
 		return file, fmt.Errorf("%s has a suite that lacks some of these steps: add them by --resume, or remove the "+
-			"file",
-			s.save)
+			"file", s.save)
 	case err != nil:
 		return file, fmt.Errorf("--resume: %s: %w", s.save, err)
 	case file.Peer != peer:
@@ -300,18 +301,21 @@ func (c *course) plan(ctx context.Context, done []steps.Done) {
 // a result.
 func (c *course) checkpoints(ctx context.Context, done []steps.Done) error {
 	for _, target := range c.suite.targets() {
-		if slices.ContainsFunc(c.out.Storage, func(r suite.Checkpoint) bool {
-			return r.Target == target &&
-				r.Failure == ""
-		}) {
+		same := func(r suite.Checkpoint) bool { return r.Target == target }
+		i := slices.IndexFunc(c.out.Storage, same)
+		if i >= 0 && c.out.Storage[i].Failure == "" {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "storage: %s\n", terminal.Plain(target))
-		one := storageSettings{common: c.common, targets: []string{target}, size: "1GiB", part: "16MiB", streams: 4,
-			timeout: options.MaxTimeout, format: "json"}
+		app := kingpin.New("railscope", "")
+		one := (&storageSettings{common: c.common}).define(app)
+		_, err := app.Parse([]string{"storage", "--format=json", "--", target}) // with the variables of that command
+		if err != nil {
+			return misuse{err}
+		}
 		args, err := one.args()
 		if err != nil {
-			return err
+			return misuse{err}
 		}
 		var text bytes.Buffer
 		var results []suite.Checkpoint
@@ -320,9 +324,7 @@ func (c *course) checkpoints(ctx context.Context, done []steps.Done) error {
 			_, err = c.brokenOff(done, cmp.Or(err, bad))
 			return err
 		}
-		c.out.Storage = append(slices.DeleteFunc(c.out.Storage,
-			func(r suite.Checkpoint) bool { return r.Target == target }),
-			results...)
+		c.out.Storage = append(slices.DeleteFunc(c.out.Storage, same), results...)
 		if err := c.keep(done); err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func (s *storageSettings) define(app *kingpin.Application) *storageSettings {
 		Envar("RAILSCOPE_STORAGE_SIZE").Default("1GiB").StringVar(&s.size)
 	cmd.Flag("part-size", "Size of each part: a file of a directory, a part of a multipart upload.").
 		Envar("RAILSCOPE_STORAGE_PART_SIZE").Default("16MiB").StringVar(&s.part)
-	cmd.Flag("streams", "Parts that are written or read at once. Each has two buffers of a part in memory.").
+	cmd.Flag("streams", "Parts that are written or read at once. Each has up to four buffers of a part in memory.").
 		Envar("RAILSCOPE_STORAGE_STREAMS").Default("4").IntVar(&s.streams)
 	cmd.Flag("timeout", "Longest time of a target, without the removal.").Envar("RAILSCOPE_STORAGE_TIMEOUT").
 		Default("10m").DurationVar(&s.timeout)
