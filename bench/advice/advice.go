@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -74,6 +75,16 @@ func choose(r *result.Result) (chosen []*result.RailResult, text string) {
 			names(few), share, len(chosen), grid.GigabitsPerSecond(sum), grid.GigabitsPerSecond(alone(few)))
 		chosen = few
 	}
+	if even := forEqualParts(chosen); len(even) < len(chosen) {
+		slow := slices.DeleteFunc(slices.Clone(chosen), func(one *result.RailResult) bool {
+			return slices.Contains(even, one)
+		})
+		text = fmt.Sprintf("Use %s, without %s until it is repaired: NCCL and UCX cut transfers in equal parts, and "+
+			"so all "+
+			"%d rails together reach %s, and these %s.", names(even), names(slow), len(chosen),
+			grid.GigabitsPerSecond(equalParts(chosen)), grid.GigabitsPerSecond(equalParts(even)))
+		chosen = even
+	}
 	if len(left) > 0 {
 		text += " Without a figure: " + strings.Join(left, ", ") + "."
 	}
@@ -96,6 +107,33 @@ func onePerShare(r *result.Result, rails []*result.RailResult) (few []*result.Ra
 		}
 	}
 	return few, share
+}
+
+// forEqualParts returns the rails over which transfers in equal parts are fastest: without those that are so slow that
+// the others wait for them.
+func forEqualParts(rails []*result.RailResult) []*result.RailResult {
+	best := rails
+	byRate := slices.SortedStableFunc(slices.Values(rails), func(a, b *result.RailResult) int {
+		return cmp.Compare(b.Striped.BytesPerSecond(), a.Striped.BytesPerSecond())
+	})
+	for n := 1; n < len(byRate); n++ {
+		if equalParts(byRate[:n])*pays > equalParts(best) {
+			best = byRate[:n]
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(rails), func(one *result.RailResult) bool {
+		return !slices.Contains(best,
+			one)
+	})
+}
+
+// equalParts is what rails reach together where each gets the same.
+func equalParts(rails []*result.RailResult) float64 {
+	slowest := math.Inf(1)
+	for _, one := range rails {
+		slowest = min(slowest, one.Striped.BytesPerSecond())
+	}
+	return float64(len(rails)) * slowest
 }
 
 // alone is what rails carry, each alone.

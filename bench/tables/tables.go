@@ -135,7 +135,7 @@ const maxRatio = 70
 func Ratios(list []suite.Ratio) (table [][]grid.Cell) {
 	for i, one := range list {
 		if i == 0 {
-			table = append(table, []grid.Cell{grid.Name("RATIO"), grid.Number(""), {Text: ""}})
+			table = append(table, []grid.Cell{grid.Name("RATIO"), {Text: "", Right: true}, {Text: "OF"}})
 		}
 		table = append(table, []grid.Cell{{Text: terminal.Plain(one.Name)}, grid.Number(grid.Ratio(one.Ratio)),
 			{Text: grid.Shorten(terminal.Plain(one.Row+" ÷ "+one.Of), maxRatio)}})

@@ -247,7 +247,10 @@ func (w *watch) healthy(t *testing.T) {
 	w.bad(t)
 	fired := w.alerts(t, "firing", w.since)
 	if w.evaluate == minute { // hastened rules
-		fired = slices.DeleteFunc(fired, starved)
+		slow := w.slowRounds(t)
+		fired = slices.DeleteFunc(fired, func(alert string) bool {
+			return starved(alert) || slow && strings.Contains(alert, " ProbeFailing ")
+		})
 	}
 	if len(fired) > 0 {
 		t.Errorf("healthy nodes fire: %s", strings.Join(fired, ", "))
@@ -293,6 +296,18 @@ func (w *watch) healthy(t *testing.T) {
 	}
 	t.Logf("%d alerts watched for %.0f s: none fired, %d pended", len(after), time.Since(w.since).Seconds(),
 		len(pended))
+}
+
+// slowRounds reports whether a round of healthy nodes did not finish within its time, because the emulated CPUs were
+// starved: with hastened rules a second of that is a minute.
+func (w *watch) slowRounds(t *testing.T) bool {
+	t.Helper()
+	list := vector(t, fmt.Sprintf(`max_over_time(railscope_probe_failures_total{stage="release",reason="timeout"}[%ds]) > 0`,
+		max(1, int(time.Since(w.since).Seconds()))))
+	for _, s := range list {
+		t.Logf("%v rounds took too long: %v", s.value, s.labels)
+	}
+	return len(list) > 0
 }
 
 // hasten rewrites the shipped rules with a second for every minute, and returns the pattern of their files.
