@@ -74,8 +74,8 @@ func (e *evaluator) firing() (list []string) {
 	return list
 }
 
-// TestScale: the time of all rules is proportional to the number of nodes, and less than 10 % of the interval.
-// Groups with an interval of more than a minute count in proportion.
+// TestScale: the time of all rules is proportional to the number of nodes, and that of each group, which Prometheus
+// evaluates beside the others, less than 10 % of its interval. Up to 1,200 nodes, all groups together are that, too.
 func TestScale(t *testing.T) {
 	sizes := []int{300, 1200}
 	if *long { // a server has idle processors for garbage collection; here there are few
@@ -103,6 +103,9 @@ func TestScale(t *testing.T) {
 		for _, g := range e.groups {
 			once += best[g.Name()]
 			sum += time.Duration(float64(best[g.Name()]) * float64(time.Minute) / float64(g.Interval()))
+			if best[g.Name()] > g.Interval()/10 {
+				t.Errorf("%d nodes: %s takes %v, every %v", nodes, g.Name(), best[g.Name()], g.Interval())
+			}
 			t.Logf("%6d nodes: %-22s every %4.0f s: %v", nodes, g.Name(), g.Interval().Seconds(),
 				best[g.Name()].Round(time.Millisecond))
 			for _, r := range g.Rules() {
@@ -114,7 +117,7 @@ func TestScale(t *testing.T) {
 		perNode[nodes] = sum.Seconds() / float64(nodes)
 		t.Logf("%6d nodes, %d series: all rules in %v; %v a minute", nodes, db.Head().NumSeries(),
 			once.Round(time.Millisecond), sum.Round(time.Millisecond))
-		if sum > 6*time.Second {
+		if nodes <= 1200 && sum > 6*time.Second {
 			t.Errorf("%d nodes: all rules take %v of a minute", nodes, sum)
 		}
 		_ = db.Close()
