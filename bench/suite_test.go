@@ -46,8 +46,10 @@ func everything() (result.Result, Options) {
 	add(result.Measured{Kind: result.Rails, QueuePairs: 1,
 		Flows: []result.MeasuredFlow{flow("0", result.Write, 92), flow("1", result.Write, 91)}})
 	add(result.Measured{Kind: result.Messages, Size: 4096, Flows: []result.MeasuredFlow{
-		{Rail: "0", Op: result.Write, Latency: samples(100, 4000)}, {Rail: "1", Op: result.Write, Latency: samples(100, 4100)},
-		{Rail: "0", Op: result.Read, Latency: samples(100, 4600)}, {Rail: "1", Op: result.Read, Latency: samples(100, 4500)}}})
+		{Rail: "0", Op: result.Write, Latency: samples(100, 4000)}, {Rail: "1", Op: result.Write,
+			Latency: samples(100, 4100)},
+		{Rail: "0", Op: result.Read, Latency: samples(100, 4600)}, {Rail: "1", Op: result.Read, Latency: samples(100,
+			4500)}}})
 	for size := int64(64 << 10); size <= 64<<20; size *= 4 {
 		n := 100
 		if size > 16<<20 {
@@ -96,6 +98,48 @@ func TestSteps(t *testing.T) {
 	golden(t, "steps.json", object.Bytes()) // also read by the report's tests
 	if f, err := steps.Read(&object); err != nil || len(f.Steps) != 1 || f.Steps[0].Name != steps.First {
 		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestLargestSuite: the file of a suite over 16 rails whose adapters stamp completions, with 1,000 messages of each
+// size over each of them, is read again.
+func TestLargestSuite(t *testing.T) {
+	times := func() (list []time.Duration) {
+		for i := range 1000 {
+			list = append(list, time.Duration(12345+i))
+		}
+		return list
+	}
+	var flows []result.MeasuredFlow
+	base := result.Result{Peer: "b:10092", Transport: result.RDMA, Outcome: result.OK}
+	for i := range 16 {
+		name := fmt.Sprint(i)
+		base.Rails = append(base.Rails, result.RailResult{Rail: name, Device: "mlx5_" + name,
+			Latency: &result.Latency{Samples: times(), Adapter: times(), Host: times()}})
+		for _, op := range []result.Op{result.Write, result.Read} {
+			flows = append(flows, result.MeasuredFlow{Rail: name, Op: op, Latency: &result.Latency{Samples: times()}})
+		}
+	}
+	var done []steps.Done
+	for _, s := range steps.Of(steps.Parts(), steps.Sizes{Sweep: []int{4096}, Pages: []int{4096}}) {
+		d := steps.Done{Name: s.Name, Extras: s.Extras}
+		for range steps.Runs {
+			r := base
+			for _, e := range s.Extras {
+				r.Extras = append(r.Extras, result.Measured{Kind: e.Kind, Size: 4096, Flows: flows})
+			}
+			d.Add(r)
+		}
+		done = append(done, d)
+	}
+	rounds := steps.Joined(done)
+	var file bytes.Buffer
+	if err := WriteJSON(&file, rounds[2], Options{Earlier: rounds[:2], Steps: done}); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d MiB", file.Len()>>20)
+	if read, err := steps.Read(&file); err != nil || len(read.Steps) != len(done) {
+		t.Errorf("%d steps, %v", len(read.Steps), err)
 	}
 }
 

@@ -85,14 +85,6 @@ type Done struct {
 	Rounds []result.Result `json:"rounds"` // rounds of a later step lack what all rounds have
 }
 
-// Seconds is how long all rounds took together.
-func (d Done) Seconds() (sum float64) {
-	for _, r := range d.Rounds {
-		sum += r.Duration.Seconds()
-	}
-	return sum
-}
-
 // Ended reports whether all rounds were made.
 func (d Done) Ended() bool { return len(d.Rounds) >= Runs }
 
@@ -155,8 +147,8 @@ func order(k result.Kind) int { return slices.Index(result.Kinds(), k) }
 // missing counts what a round of a step did not measure.
 func missing(d Done, r result.Result) (n int) {
 	for _, m := range extras(d, r) {
-		if m.Failure != nil || slices.ContainsFunc(m.Flows,
-			func(f result.MeasuredFlow) bool { return f.Failure != nil }) {
+		failed := func(f result.MeasuredFlow) bool { return f.Failure != nil }
+		if m.Failure != nil || slices.ContainsFunc(m.Flows, failed) {
 			n++
 		}
 	}
@@ -207,8 +199,7 @@ func Notes(list []Done) (notes []string) {
 				why = r.Failures[0].Error()
 			}
 			notes = append(notes, fmt.Sprintf("step %s, round %d of %d was %s: %s", d.Name, n+1, len(d.Rounds),
-				r.Outcome,
-				cmp.Or(why, string(r.Reason))))
+				r.Outcome, cmp.Or(why, string(r.Reason))))
 		}
 	}
 	return notes

@@ -170,7 +170,7 @@ func TestRead(t *testing.T) {
 		`{"version":2}`:             "form 2",
 		`{"version":1,"steps":[]}`:  "bench --suite",
 		`{"version":1,"peer":"b"}`:  "bench --suite",
-		strings.Repeat(" ", 17<<20): "larger than 16 MiB",
+		strings.Repeat(" ", 65<<20): "larger than 64 MiB",
 	} {
 		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)

@@ -11,7 +11,7 @@ import (
 )
 
 // MaxFile bounds a saved suite, in bytes.
-const MaxFile = 16 << 20
+const MaxFile = 64 << 20
 
 // Read reads a suite as `bench --save` writes it. Keys of the round beside it are skipped.
 func Read(r io.Reader) (Suite, error) {

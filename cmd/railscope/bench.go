@@ -67,9 +67,11 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	s.extras.model.dtype = &s.ring.dtype
 	s.ring.define(cmd)
 	s.suite.define(cmd)
-	cmd.Flag("save", fmt.Sprintf("Make %d rounds, and write what they measured as JSON, for --compare.", savedRounds)).
+	cmd.Flag("save", fmt.Sprintf("Make %d rounds, and write what they measured as JSON, for --compare. "+
+		"With --suite, the file of the suite.", savedRounds)).
 		Envar("RAILSCOPE_BENCH_SAVE").PlaceHolder("FILE").StringVar(&s.save)
-	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, and compare them with a file of --save. A figure has changed if "+
+	cmd.Flag("compare", fmt.Sprintf("Make %d rounds, or the suite, and compare them with a file of --save. A figure "+
+		"has changed if "+
 		"the ranges of its runs do not overlap and their medians differ by more than 2 %%. The exit code is 1 if one "+
 		"is worse.", savedRounds)).Envar("RAILSCOPE_BENCH_COMPARE").PlaceHolder("FILE").StringVar(&s.compare)
 	s.reports.define(cmd, "BENCH")

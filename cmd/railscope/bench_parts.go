@@ -42,7 +42,7 @@ const (
 
 func (s *suiteSettings) define(cmd *kingpin.CmdClause) {
 	cmd.Flag("suite", fmt.Sprintf("Measure all that this pair of nodes can do, in steps of %d rounds, and keep each "+
-		"step in the file of --save as soon as it is made (railscope-suite-PEER.json, with a page beside it). Of %s; "+
+		"round in the file of --save as soon as it is made (railscope-suite-PEER.json, with a page beside it). Of %s; "+
 		"without a value: all.", steps.Runs, strings.Join(steps.Parts(), ", "))).
 		PlaceHolder("PART,PART,...").StringVar(&s.parts)
 	cmd.Flag("storage", "Where the part storage of the suite saves a checkpoint and loads it: directories, "+
@@ -127,7 +127,7 @@ func (s *benchSettings) checkSuite() error {
 	list, _, err := own.list()
 	if err == nil && len(list) > 0 {
 		err = errors.New("--suite measures this anyway, or not at all: beside it, leave out all flags of extra " +
-			"measurements but --sweep, --kv-cache and --tensor-parallel")
+			"measurements but --sweep, --kv-cache, --layers and --tensor-parallel")
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -72,7 +73,8 @@ func TestBenchSuite(t *testing.T) {
 	}()
 	out, err := n.suiteOf(ctx, t, "--suite=host,tcp", "--save="+file)
 	if err == nil || !strings.Contains(err.Error(), "interrupted; "+file+" has what was measured: go on with the same "+
-		"command and --resume") || !strings.Contains(out, "all rails, WRITE") {
+		"command and --resume") || !strings.Contains(out, "all rails, WRITE") || errors.Is(err, errReported) ||
+		errors.Is(err, errIncomplete) { // main would not print it
 		t.Fatalf("%v\n%s", err, out)
 	}
 	first, counts := savedSteps(t, file)
@@ -178,7 +180,8 @@ func TestSuiteStorage(t *testing.T) {
 	code, out := suite1("--storage=" + target + ",/no/such")
 	page, err := os.ReadFile(filepath.Join(dir, "a.html"))
 	if code != exitFailure || err != nil || !strings.Contains(string(page), "<h2>Checkpoints</h2>") ||
-		!strings.Contains(string(page), "Simulated by railscope demo") || !strings.Contains(out, "  - /no/such: failed: ") {
+		!strings.Contains(string(page), "Simulated by railscope demo") || !strings.Contains(out, "  - /no/such: "+
+		"failed: ") {
 		t.Errorf("exit code %d, %v\n%s", code, err, out)
 	}
 	left, err := os.ReadDir(target)
